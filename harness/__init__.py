@@ -1,0 +1,1 @@
+"""Scenarios, worlds, journal, verdicts, reports and the command line."""

@@ -1,0 +1,37 @@
+"""The command line ``sfusion``: it only puts the commands together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sfusion_tools._version import __version__
+
+app = typer.Typer(
+    name="sfusion",
+    help="Test and emulate the code sandbox of a reinforcement-learning rollout.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sfusion {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of every command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
