@@ -1,0 +1,97 @@
+"""What passes between the wire and an executor: validated requests in, answers out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+CommandStatus = Literal["Finished", "Error", "TimeLimitExceeded"]
+AnswerStatus = Literal["Success", "Failed", "SandboxError"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCode:
+    """A validated request to ``/run_code``, with the real server's defaults."""
+
+    code: str
+    language: str
+    compile_timeout: float = 10.0
+    run_timeout: float = 10.0
+    memory_limit_MB: int = -1
+    stdin: str | None = None
+    files: dict[str, str | None] = field(default_factory=dict)
+    fetch_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How one command (the compiler, the program, the notebook driver) ended. Field order is the wire's."""
+
+    status: CommandStatus
+    execution_time: float | None = None
+    return_code: int | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCodeAnswer:
+    """The body of a ``/run_code`` answer. Field order is the wire's."""
+
+    status: AnswerStatus
+    message: str = ""
+    compile_result: CommandResult | None = None
+    run_result: CommandResult | None = None
+    executor_pod_name: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunJupyter:
+    """A validated request to ``/run_jupyter``, with the real server's defaults."""
+
+    cells: list[str]
+    cell_timeout: float = 0
+    total_timeout: float = 45
+    memory_limit_MB: int = -1
+    kernel: str = "python3"
+    files: dict[str, str | None] = field(default_factory=dict)
+    fetch_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What one notebook cell showed. Field order is the wire's."""
+
+    stdout: str = ""
+    stderr: str = ""
+    display: list[dict[str, Any]] = field(default_factory=list)
+    error: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class RunJupyterAnswer:
+    """The body of a ``/run_jupyter`` answer. Field order is the wire's."""
+
+    status: AnswerStatus
+    message: str = ""
+    driver: CommandResult | None = None
+    cells: list[CellResult] = field(default_factory=list)
+    executor_pod_name: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+class Executor(Protocol):
+    """Turns a request into an answer, with or without running anything."""
+
+    runs_code: bool
+    """True when programs of the request are really executed on this machine."""
+
+    async def run_code(self, request: RunCode) -> RunCodeAnswer:
+        """Run one program."""
+
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+        """Run the cells of one notebook."""
+
+    async def aclose(self) -> None:
+        """Stop whatever is still running and forget it."""
