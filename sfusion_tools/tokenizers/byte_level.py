@@ -1,0 +1,93 @@
+"""The built-in tokenizer: one id per UTF-8 byte and three special tokens; nothing must be downloaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, overload
+
+from sfusion_tools.tokenizers.chatml import END_OF_TEXT, IM_END, IM_START, layout
+from sfusion_tools.tokenizers.errors import UnknownToken
+from sfusion_tools.tokenizers.protocol import MessageLike, ToolLike
+
+_BYTES = 256
+SPECIAL_TOKENS = {END_OF_TEXT: _BYTES, IM_START: _BYTES + 1, IM_END: _BYTES + 2}
+_BY_ID = {number: text for text, number in SPECIAL_TOKENS.items()}
+_SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) + ")")
+
+
+def _bytes_of(text: str) -> list[int]:
+    # A lone surrogate, which JSON lets through, has no UTF-8: it becomes "?" instead of ending a rollout.
+    return list(text.encode("utf-8", errors="replace"))
+
+
+class ByteTokenizer:
+    """Byte-level tokenizer with ChatML; a message that spells a special token does not get one."""
+
+    eos_token_id = SPECIAL_TOKENS[IM_END]
+    pad_token_id = SPECIAL_TOKENS[END_OF_TEXT]
+    vocab_size = _BYTES + len(SPECIAL_TOKENS)
+
+    def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
+        """Ids of a text; special tokens spelt in it are only meant as such when allowed."""
+        if not allow_special:
+            return _bytes_of(text)
+        ids: list[int] = []
+        for part in _SPLIT.split(text):
+            special = SPECIAL_TOKENS.get(part)
+            if special is None:
+                ids += _bytes_of(part)
+            else:
+                ids.append(special)
+        return ids
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """Text of ids; bytes that are no valid UTF-8 become replacement characters."""
+        texts: list[str] = []
+        pending = bytearray()
+        for number in ids:
+            if 0 <= number < _BYTES:
+                pending.append(number)
+                continue
+            if number not in _BY_ID:
+                raise UnknownToken(f"token {number} is outside the vocabulary of {self.vocab_size} ids")
+            texts.append(pending.decode("utf-8", errors="replace"))
+            pending.clear()
+            if not skip_special_tokens:
+                texts.append(_BY_ID[number])
+        texts.append(pending.decode("utf-8", errors="replace"))
+        return "".join(texts)
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+        tokenize: Literal[True] = True,
+    ) -> list[int]: ...
+
+    @overload
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+        tokenize: Literal[False],
+    ) -> str: ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[MessageLike],
+        tools: Sequence[ToolLike] | None = None,
+        *,
+        add_generation_prompt: bool = False,
+        tokenize: bool = True,
+    ) -> list[int] | str:
+        """A conversation in ChatML, as text or as ids."""
+        pieces = layout(messages, tools, add_generation_prompt)
+        if not tokenize:
+            return "".join(piece.text for piece in pieces)
+        return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]
