@@ -1,0 +1,95 @@
+"""Durations and distributions of durations, as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from fakes.faults.chance import Draw, normal
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_WRITTEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_MEANT = "a duration is a number of seconds (0.25) or a text such as '250ms', '5s', '2m', '1h'"
+
+
+def seconds(value: object) -> float:
+    """Read a duration; raise ValueError with what would have been right."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is not a duration; {_MEANT}")
+    if isinstance(value, str):
+        match = _WRITTEN.fullmatch(value)
+        unit = match.group(2).lower() or "s" if match else ""
+        if not match or unit not in _UNITS:
+            raise ValueError(f"{value!r} is not a duration; {_MEANT}")
+        value = float(match.group(1)) * _UNITS[unit]
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{value!r} is not a duration; it must be finite and not negative")
+    return number
+
+
+Seconds = Annotated[float, BeforeValidator(seconds)]
+"""A pydantic field holding a duration in seconds, however it was written."""
+
+Shape = Literal["constant", "uniform", "normal", "lognormal", "exponential", "choice"]
+_COUNTS: dict[str, int | None] = {
+    "constant": 1,
+    "uniform": 2,
+    "normal": 2,
+    "lognormal": 2,
+    "exponential": 1,
+    "choice": None,
+}
+
+
+class Distribution(BaseModel):
+    """How long something takes, fixed or drawn.
+
+    Written ``0.2``, ``'200ms'``, ``{uniform: [0.1, 0.3]}``, ``{lognormal: [median, sigma]}``,
+    ``{normal: [mean, deviation]}``, ``{exponential: mean}`` or ``{choice: [0.1, 5s]}``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    shape: Shape = "constant"
+    numbers: tuple[float, ...] = Field(min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        if isinstance(value, Distribution) or (isinstance(value, dict) and "numbers" in value):
+            return value
+        if not isinstance(value, dict):
+            return {"shape": "constant", "numbers": (seconds(value),)}
+        if len(value) != 1:
+            raise ValueError(
+                f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got {sorted(value)}"
+            )
+        ((shape, raw),) = value.items()
+        if shape not in _COUNTS:
+            raise ValueError(f"unknown distribution {shape!r}; known are {', '.join(_COUNTS)}")
+        given = raw if isinstance(raw, list | tuple) else [raw]
+        wanted = _COUNTS[shape]
+        if wanted is not None and len(given) != wanted:
+            raise ValueError(f"{shape} takes {wanted} number(s), got {len(given)}")
+        return {"shape": shape, "numbers": tuple(seconds(one) for one in given)}
+
+    def sample(self, draw: Draw, name: str = "duration") -> float:
+        """Seconds for this draw; never negative."""
+        numbers = self.numbers
+        match self.shape:
+            case "constant":
+                return numbers[0]
+            case "uniform":
+                return numbers[0] + (numbers[1] - numbers[0]) * draw(name)
+            case "normal":
+                return max(0.0, numbers[0] + numbers[1] * normal(draw, name))
+            case "lognormal":
+                return numbers[0] * math.exp(numbers[1] * normal(draw, name))
+            case "exponential":
+                return -numbers[0] * math.log(1.0 - draw(name))
+            case "choice":
+                return numbers[int(draw(name) * len(numbers))]

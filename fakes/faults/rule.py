@@ -1,0 +1,154 @@
+"""A fault rule: when it strikes, what it does, and in which phase of a request's life."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+
+from fakes.faults.action import KINDS, PHASES, Action, Phase, Status
+from fakes.faults.duration import Seconds
+
+_STATUS_KEYS = frozenset(Status.model_fields)
+_REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
+
+
+def near(word: str, known: list[str]) -> str:
+    """A hint at what was probably meant, or an empty string."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def read_actions(value: Any) -> tuple[Action, ...]:
+    """Read ``what``: an action, a mapping of one or several kinds, or a list of them in order."""
+    if isinstance(value, Action):
+        return (value,)
+    if isinstance(value, str) and value in KINDS:
+        value = {value: True}
+    if isinstance(value, list | tuple):
+        return tuple(action for one in value for action in read_actions(one))
+    if not isinstance(value, dict):
+        raise ValueError(f"what must say what to do, for example {{status: 503}}; got {value!r}")
+    remaining = dict(value)
+    actions: list[Action] = []
+    if "status" in remaining:
+        status = {key: remaining.pop(key) for key in list(remaining) if key in _STATUS_KEYS}
+        actions.append(Status.model_validate(status))
+    for key in list(remaining):
+        if key not in KINDS:
+            known = [*KINDS, *(_STATUS_KEYS - {"status"})] if "status" in value else list(KINDS)
+            hint = near(str(key), known) or f"; known are {', '.join(KINDS)}"
+            if key in _STATUS_KEYS:
+                hint = "; it belongs to a status, which is missing"
+            raise ValueError(f"unknown kind of fault {key!r}{hint}")
+        actions.append(KINDS[key].model_validate({key: remaining[key]}))
+    # A wait belongs before the blow it goes with, whatever the order of the keys.
+    actions.sort(key=lambda action: action.final)
+    return tuple(actions)
+
+
+def _words(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _pattern(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+    return value
+
+
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Pattern = Annotated[str, BeforeValidator(_pattern)]
+
+
+class Rule(BaseModel):
+    """One fault rule. All conditions that are given must hold; with none, every request for work is struck."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+    name: str = ""
+    """How the journal calls the rule; part of every probabilistic decision."""
+    path: Words | None = None
+    """Paths (with ``*``); without it only requests for work, never pings or admin."""
+    method: Words | None = None
+    language: Words | None = None
+    code: Pattern | None = None
+    """A regular expression searched for in the code."""
+    call: Words | None = None
+    """Ids of calls (with ``*``), as in the mark inside their code."""
+    first: int | None = Field(default=None, ge=1)
+    """Only the first N requests that fit."""
+    first_attempts: int | None = Field(default=None, ge=1)
+    """Only the attempts 1 to N of each call."""
+    every: int | None = Field(default=None, ge=1)
+    """Every Nth request that fits."""
+    after: int | None = Field(default=None, ge=0)
+    """Only once N requests that fit have passed."""
+    between: tuple[Seconds, Seconds] | None = None
+    """Only between these times since the faults were set."""
+    above_in_flight: int | None = Field(default=None, ge=0)
+    """Only while more than N requests are being handled, this one included."""
+    probability: float | None = Field(default=None, ge=0, le=1)
+    """With this probability, drawn from (seed, rule, call, attempt)."""
+    times: int | None = Field(default=None, ge=1)
+    """At most N strikes."""
+    phase: Phase | None = None
+    """Where in the request's life; every kind has a default."""
+    what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(read_actions)]
+
+    @model_validator(mode="after")
+    def _possible(self) -> Rule:
+        if not self.what:
+            raise ValueError("what is empty: say what to do, for example {status: 503}")
+        for action in self.what:
+            if self.phase is not None and self.phase not in action.phases:
+                able = ", ".join(phase for phase in PHASES if phase in action.phases)
+                raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}; it can in: {able}")
+        if self.between is not None and self.between[0] >= self.between[1]:
+            raise ValueError(f"between must go from an earlier to a later time, got {list(self.between)}")
+        if "connect" in self.actions_by_phase:
+            given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
+            if given:
+                raise ValueError(
+                    f"in phase 'connect' no request is known yet, so {given[0]} cannot be a condition"
+                )
+        return self
+
+    @cached_property
+    def actions_by_phase(self) -> dict[Phase, tuple[Action, ...]]:
+        """What strikes where."""
+        table: dict[Phase, tuple[Action, ...]] = {}
+        for action in self.what:
+            phase = self.phase or action.phases[0]
+            table[phase] = (*table.get(phase, ()), action)
+        return table
+
+    @cached_property
+    def code_pattern(self) -> re.Pattern[str] | None:
+        """The compiled ``code``."""
+        return re.compile(self.code) if self.code is not None else None
+
+    def fits(
+        self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str
+    ) -> bool:
+        """Do the conditions on the request itself hold?"""
+        if self.path is None:
+            if not work:
+                return False
+        elif not any(fnmatchcase(path, one) for one in self.path):
+            return False
+        if self.method is not None and method not in self.method:
+            return False
+        if self.language is not None and language not in self.language:
+            return False
+        if self.call is not None and not any(fnmatchcase(call, one) for one in self.call):
+            return False
+        pattern = self.code_pattern
+        return pattern is None or (code is not None and pattern.search(code) is not None)
