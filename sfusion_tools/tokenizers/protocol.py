@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, overload
+from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -11,6 +11,7 @@ MessageLike: TypeAlias = Mapping[str, Any] | BaseModel
 ToolLike: TypeAlias = Mapping[str, Any] | BaseModel
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """Text to ids and back, and a conversation to the text or the ids that a model is given."""
 

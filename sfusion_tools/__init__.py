@@ -1,0 +1,1 @@
+"""What training imports: schemas, tools, registry, sandbox client, limiter, execution pool, rollout, reward."""

@@ -1,0 +1,84 @@
+"""A limiter inside one process, for when there is no cluster to share one with."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+from sfusion_tools.limiter.client import Limiter
+from sfusion_tools.limiter.core import LimiterCore
+from sfusion_tools.limiter.host import LimiterHost
+from sfusion_tools.limiter.messages import Batch, Reply
+from sfusion_tools.limiter.settings import LimiterSettings
+
+logger = logging.getLogger(__name__)
+
+
+class LocalTransport:
+    """The way to a host in this process."""
+
+    def __init__(self, host: LimiterHost) -> None:
+        self._host = host
+
+    async def exchange(self, batch: Batch) -> Reply:
+        """Deliver a batch."""
+        return self._host.exchange(batch)
+
+    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+        """Wait for news."""
+        return await self._host.wait(client, epoch, at_most)
+
+    def farewell(self, client: str) -> None:
+        """Say that the client is gone."""
+        self._host.exchange(Batch(client, bye=True))
+
+
+def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:
+    """A limiter of its own, shared with nobody who is not given it."""
+    return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
+
+
+def local_limiter(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> Limiter:
+    """A limiter for one event loop."""
+    return Limiter(LocalTransport(local_host(settings, clock)))
+
+
+_hosts: dict[str, LimiterHost] = {}
+_hosts_lock = threading.Lock()
+
+
+def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> LimiterHost:
+    """The limiter that all tools of this process with this name share."""
+    with _hosts_lock:
+        host = _hosts.get(name)
+        if host is None:
+            host = _hosts[name] = local_host(settings)
+    if host.settings != settings:
+        settle_difference(name, host.settings, settings, host.configure if apply else None)
+    return host
+
+
+def settle_difference(
+    name: str,
+    running: LimiterSettings,
+    asked: LimiterSettings,
+    apply: Callable[[LimiterSettings], object] | None,
+) -> None:
+    """Two callers want different limits of one limiter: say so loudly, and apply the newer ones if that is wanted."""
+    fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
+    has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
+    wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)
+    if apply is not None:
+        apply(asked)
+        logger.warning("limiter %r ran with %s; now it runs with %s, as a later caller asked", name, has, wants)
+    else:
+        logger.warning(
+            "limiter %r already runs with %s, so %s is NOT in force here; "
+            "set rate_limit_mismatch: apply in the tool config, or use `sfusion limiter resize`",
+            name,
+            has,
+            wants,
+        )

@@ -1,0 +1,47 @@
+"""What a limiter is asked to hold to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sfusion_tools.errors import ConfigError
+
+DEFAULT_RATE_LIMIT = 10
+DEFAULT_LEASE = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimiterSettings:
+    """The limits of one limiter; refused at construction when they make no sense."""
+
+    rate_limit: int = DEFAULT_RATE_LIMIT
+    """How many attempts may be in flight at once in the whole cluster."""
+    lease: float = DEFAULT_LEASE
+    """Seconds that a permit lives without renewal, and so how long a dead holder keeps it."""
+    per_second: float | None = None
+    """Attempts that may start per second, beside the in-flight limit; None for no such limit."""
+    burst: int | None = None
+    """How many of them may start at once after a quiet time; None for one second's worth."""
+    adaptive: bool = False
+    """Narrow below rate_limit on 429 and widen again while calls succeed."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rate_limit, bool) or not isinstance(self.rate_limit, int) or self.rate_limit < 1:
+            raise ConfigError(
+                f"rate_limit must be a whole number of at least 1, found {self.rate_limit!r}; "
+                "to run without a limiter set enable_global_rate_limit: false"
+            )
+        _positive("lease", self.lease)
+        if self.per_second is not None:
+            _positive("per_second", self.per_second)
+        if self.burst is not None:
+            if self.per_second is None:
+                raise ConfigError("burst belongs to per_second, which is not set")
+            if isinstance(self.burst, bool) or not isinstance(self.burst, int) or self.burst < 1:
+                raise ConfigError(f"burst must be a whole number of at least 1, found {self.burst!r}")
+
+
+def _positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ConfigError(f"{name} must be a positive number, found {value!r}")

@@ -1,0 +1,87 @@
+"""The bounds of a trajectory, and how a tool's text is cut to its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sfusion_tools.rollout.errors import BadLimits
+
+TRUNCATED = "(truncated)"
+
+
+class TruncateSide(StrEnum):
+    """The side of a tool's text that is cut *away* (verl 0.8 and later; up to 0.7.1 it named what was kept)."""
+
+    LEFT = "left"
+    """The beginning goes, the end stays."""
+    RIGHT = "right"
+    """The end goes, the beginning stays."""
+    MIDDLE = "middle"
+    """Beginning and end stay."""
+
+
+@dataclass(frozen=True)
+class RolloutLimits:
+    """Every bound of one trajectory; None means that there is none."""
+
+    max_prompt_len: int | None = None
+    """Tokens of the conversation before the first reply. A longer one fails at once."""
+    max_response_len: int | None = None
+    """Tokens of everything behind the prompt: replies, tool messages and user turns."""
+    max_model_len: int | None = None
+    """Tokens of prompt and response together."""
+    max_assistant_turns: int | None = None
+    max_user_turns: int | None = None
+    """User messages added by an interaction; those of the prompt do not count."""
+    max_parallel_calls: int | None = None
+    """Calls executed per turn. Further ones are answered with a message, not executed."""
+    max_tool_response_length: int | None = None
+    """Characters kept of a tool's text; the mark that says so comes on top."""
+    tool_response_truncate_side: TruncateSide = TruncateSide.MIDDLE
+    max_consecutive_invalid_calls: int | None = None
+    """Calls refused in a row, over all turns, after which the trajectory ends."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name == "tool_response_truncate_side":
+                continue
+            # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise BadLimits(f"{name} is {value!r}: a whole number or null was meant")
+            least = 0 if name == "max_user_turns" else 1
+            if value is not None and value < least:
+                raise BadLimits(f"{name} is {value}: it must be at least {least}, or null for no limit")
+        try:
+            object.__setattr__(self, "tool_response_truncate_side", TruncateSide(self.tool_response_truncate_side))
+        except ValueError:
+            sides = ", ".join(side.value for side in TruncateSide)
+            raise BadLimits(
+                f"tool_response_truncate_side is {self.tool_response_truncate_side!r}: it must be one of {sides}"
+            ) from None
+        if self.max_model_len and self.max_prompt_len and self.max_prompt_len >= self.max_model_len:
+            raise BadLimits(
+                f"max_prompt_len {self.max_prompt_len} leaves no token for a reply in "
+                f"max_model_len {self.max_model_len}"
+            )
+
+    def tokens_left(self, prompt: int, response: int) -> int | None:
+        """Tokens that still fit behind a prompt and a response so far; negative when it is over already."""
+        left = [
+            limit - used
+            for limit, used in ((self.max_response_len, response), (self.max_model_len, prompt + response))
+            if limit is not None
+        ]
+        return min(left) if left else None
+
+
+def truncate(text: str, limit: int | None, side: TruncateSide = TruncateSide.MIDDLE) -> str:
+    """Cut a text to ``limit`` characters and mark where; a text that fits exactly is left alone."""
+    if limit is None or len(text) <= limit:
+        return text
+    if side is TruncateSide.LEFT:
+        return f"{TRUNCATED}...{text[len(text) - limit :]}"
+    if side is TruncateSide.RIGHT:
+        return f"{text[:limit]}...{TRUNCATED}"
+    head = limit // 2
+    return f"{text[:head]}...{TRUNCATED}...{text[len(text) - (limit - head) :]}"

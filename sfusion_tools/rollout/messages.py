@@ -1,0 +1,18 @@
+"""The messages of a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from sfusion_tools.schemas import OpenAIFunctionToolCall
+
+
+class Message(BaseModel):
+    """One message: of the system, a user, the assistant or a tool."""
+
+    role: str
+    content: str | list[Any] | None = ""
+    tool_calls: list[OpenAIFunctionToolCall] | None = None
+    tool_call_id: str | None = None

@@ -1,0 +1,53 @@
+"""Which calls of a turn are executed, and what the model is told about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sfusion_tools.rollout.metrics import Refusal
+from sfusion_tools.rollout.turns import FoundCall, PlannedCall, UnreadableCall
+
+_JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
+
+
+def plan_calls(
+    found: Iterable[FoundCall | UnreadableCall],
+    tool_names: Sequence[str],
+    max_parallel_calls: int | None,
+    id_prefix: str,
+) -> list[PlannedCall]:
+    """One planned call for each that was found, in order: none is dropped."""
+    planned: list[PlannedCall] = []
+    executing = 0
+    for position, call in enumerate(found):
+        call_id = f"{id_prefix}.{position}"
+        name = call.name or ""
+        refused = _refusal(call, tool_names)
+        if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
+            refused = (
+                Refusal.TOO_MANY,
+                f"at most {max_parallel_calls} tool call(s) are executed per turn and this one came after them. "
+                "It was not executed; send it again in your next turn if you still need it.",
+            )
+        if refused is not None:
+            planned.append(PlannedCall(call_id, name, refusal=refused[0], message=f"Error: {refused[1]}"))
+            continue
+        assert isinstance(call, FoundCall)
+        planned.append(PlannedCall(call_id, name, call.arguments))
+        executing += 1
+    return planned
+
+
+def _refusal(call: FoundCall | UnreadableCall, tool_names: Sequence[str]) -> tuple[Refusal, str] | None:
+    if isinstance(call, UnreadableCall):
+        return call.refusal, f"a tool call could not be used: {call.problem}. Nothing was executed for it."
+    if call.name not in tool_names:
+        known = ", ".join(tool_names) or "none"
+        return Refusal.UNKNOWN_TOOL, f"there is no tool {call.name!r}. Tools that can be called: {known}."
+    if not isinstance(call.arguments, dict):
+        given = _JSON_NAMES.get(type(call.arguments).__name__, "null")
+        return (
+            Refusal.BAD_ARGUMENTS,
+            f"the arguments of {call.name!r} must be a JSON object, but {given} was given. Nothing was executed.",
+        )
+    return None

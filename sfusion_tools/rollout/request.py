@@ -1,0 +1,282 @@
+"""One trajectory as a state machine: it knows the rules and does nothing by itself.
+
+    PENDING -> RUNNING -> TOOL_CALLING -> RUNNING ... -> COMPLETED
+                  |  ^
+                  v  |                        any of them -> FAILED
+               INTERACTING
+
+The driver generates, executes and asks the user side, and hands what it got to the next step here. Token rows only
+grow by what the engine generated (trained on) and by what a message adds (never trained on).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from sfusion_tools.rollout.errors import IllegalTransition
+from sfusion_tools.rollout.limits import RolloutLimits, truncate
+from sfusion_tools.rollout.messages import Message
+from sfusion_tools.rollout.metrics import RolloutMetrics
+from sfusion_tools.rollout.planning import plan_calls
+from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
+from sfusion_tools.rollout.templating import continuation
+from sfusion_tools.rollout.tokens import TokenRows, TokenViews
+from sfusion_tools.rollout.turns import CallResult, FoundCall, ParsedTurn, PlannedCall
+from sfusion_tools.schemas import OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
+from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
+
+_LIMITS = tuple(RolloutLimits.__dataclass_fields__)
+
+
+class AsyncRolloutRequest(TokenViews, BaseModel):
+    """A conversation on its way from prompt to training data.
+
+    The limits may be given as ``limits`` or one by one under their own names, as verl's users know them.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    request_id: str = Field(default_factory=lambda: uuid4().hex)
+    batch_data_id: int = 0
+    rollout_offset: int = 0
+    state: State = State.PENDING
+    messages: list[Message] = Field(min_length=1)
+    tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
+    tools_kwargs: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    interaction_kwargs: dict[str, Any] | None = None
+    """Not None when a user side takes part."""
+    limits: RolloutLimits = RolloutLimits()
+    processing_class: Tokenizer = Field(default_factory=ByteTokenizer, exclude=True, repr=False)
+    finish_reason: FinishReasonTypeEnum | None = None
+    ended_by: EndCause | None = None
+    failure: str | None = None
+    """Why the request failed, None unless it did."""
+    tool_rewards: dict[str, list[float | None]] = Field(default_factory=dict)
+    """What ``execute`` gave, call by call, for every tool."""
+    reward_scores: dict[str, Any] = Field(default_factory=dict)
+    """What ``calc_reward`` gave at the end, for every tool."""
+    interaction_scores: list[float] = Field(default_factory=list)
+    metrics: RolloutMetrics = Field(default_factory=RolloutMetrics)
+
+    _rows: TokenRows = PrivateAttr()
+    _generation_prompt_ids: list[int] = PrivateAttr()
+    _planned: list[PlannedCall] = PrivateAttr(default_factory=list)
+    _consecutive_invalid: int = PrivateAttr(default=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_limits(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        single = {name: values[name] for name in _LIMITS if name in values}
+        rest = {name: value for name, value in values.items() if name not in single}
+        if rest.get("tool_schemas") is None:
+            rest.pop("tool_schemas", None)
+        if single:
+            if "limits" in rest:
+                raise ValueError(f"limits were given twice: as `limits` and as {', '.join(single)}")
+            rest["limits"] = RolloutLimits(**single)
+        return rest
+
+    def model_post_init(self, _context: Any) -> None:
+        """Tokenize the prompt."""
+        self.tool_rewards = {name: [] for name in self.tool_names}
+        apply = self.processing_class.apply_chat_template
+        tools = self.tool_schemas or None
+        prompt = apply(self.template_messages, tools, add_generation_prompt=True)
+        bare = apply(self.template_messages, tools, add_generation_prompt=False)
+        self._rows = TokenRows.of_prompt(prompt)
+        self._generation_prompt_ids = prompt[len(bare) :]
+
+    @property
+    def rows(self) -> TokenRows:
+        """Ids and loss marks."""
+        return self._rows
+
+    @property
+    def template_messages(self) -> list[dict[str, Any]]:
+        """The messages as a chat template takes them."""
+        return [message.model_dump(exclude_none=True) for message in self.messages]
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The tools that the model may call."""
+        return [schema.function.name for schema in self.tool_schemas]
+
+    @property
+    def generation_prompt_ids(self) -> list[int]:
+        """What the template puts in front of an assistant's turn; the prompt ends with it."""
+        return list(self._generation_prompt_ids)
+
+    @property
+    def tokens_left(self) -> int | None:
+        """Tokens that the next turn may have; None when nothing bounds it."""
+        return self.limits.tokens_left(self._rows.prompt_len, self._rows.response_len)
+
+    @property
+    def calls_to_execute(self) -> list[PlannedCall]:
+        """The calls of this turn that are to be executed, in order."""
+        return [call for call in self._planned if call.refusal is None]
+
+    def start(self) -> None:
+        """PENDING -> RUNNING, or FAILED when the prompt is longer than allowed."""
+        self._expect(State.PENDING)
+        limit, length = self.limits.max_prompt_len, self._rows.prompt_len
+        if limit is not None and length > limit:
+            self.fail(EndCause.PROMPT_TOO_LONG, f"the prompt has {length} tokens, max_prompt_len is {limit}")
+            return
+        self._run_on()
+
+    def add_assistant_turn(self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum) -> None:
+        """Take over a generated turn as it is, and decide what comes next."""
+        self._expect(State.RUNNING)
+        self._rows.append(ids, trained=True)
+        if self._cut_to_limits():
+            finish_reason = FinishReasonTypeEnum.LENGTH
+        self.metrics.assistant_turns += 1
+        self.metrics.calls += len(turn.calls)
+        planned = plan_calls(
+            turn.calls,
+            self.tool_names,
+            self.limits.max_parallel_calls,
+            f"call_{self.request_id[:8]}_{self.metrics.assistant_turns}",
+        )
+        self.messages.append(_assistant_message(turn, planned))
+        self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
+        if finish_reason is FinishReasonTypeEnum.ABORT:
+            self.metrics.not_run += len(planned)
+            self.fail(EndCause.ENGINE, "the engine aborted the generation")
+        elif finish_reason is FinishReasonTypeEnum.LENGTH:
+            self.finish_reason = finish_reason
+            self.metrics.not_run += len(planned)
+            self._end(EndCause.LENGTH)
+        elif self._turns_are_used_up() and (planned or self.interaction_kwargs is not None):
+            self.metrics.not_run += len(planned)
+            self._end(EndCause.ASSISTANT_TURNS)
+        elif planned:
+            self._planned = planned
+            self.state = State.TOOL_CALLING
+        elif self.interaction_kwargs is None:
+            self._end(EndCause.ANSWERED)
+        elif self._user_turns_are_used_up():
+            self._end(EndCause.USER_TURNS)
+        else:
+            self.state = State.INTERACTING
+
+    def add_tool_results(self, results: Sequence[CallResult]) -> None:
+        """Answer every call of the turn: the executed ones with these results, in order, the others with why."""
+        self._expect(State.TOOL_CALLING)
+        if len(results) != len(self.calls_to_execute):
+            raise IllegalTransition(f"{len(self.calls_to_execute)} results were expected, {len(results)} given")
+        waiting = iter(results)
+        answers: list[Message] = []
+        for call in self._planned:
+            if call.refusal is not None:
+                self.metrics.refused[call.refusal.value] += 1
+                if call.refusal.is_invalid:
+                    self._consecutive_invalid += 1
+                answers.append(self._tool_message(call, call.message))
+                continue
+            result = next(waiting)
+            self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
+            self.metrics.executed += 1
+            self.metrics.tool_errors += int(result.raised)
+            self.metrics.count_outcome(dict(result.metrics))
+            self.tool_rewards[call.name].append(result.reward)
+            answers.append(self._tool_message(call, result.response.text or ""))
+        self._planned = []
+        self._add_messages(answers)
+        cap = self.limits.max_consecutive_invalid_calls
+        if cap is not None and self._consecutive_invalid >= cap:
+            self._end(EndCause.INVALID_CALLS)
+        else:
+            self._run_on()
+
+    def add_user_turn(self, content: str, score: float | None = None) -> None:
+        """INTERACTING -> RUNNING: the user side has answered."""
+        self._expect(State.INTERACTING)
+        self.metrics.user_turns += 1
+        if score is not None:
+            self.interaction_scores.append(score)
+        self._add_messages([Message(role="user", content=content)])
+        self._run_on()
+
+    def end_interaction(self, score: float | None = None) -> None:
+        """INTERACTING -> COMPLETED: the user side has no more to say."""
+        self._expect(State.INTERACTING)
+        if score is not None:
+            self.interaction_scores.append(score)
+        self._end(EndCause.INTERACTION)
+
+    def fail(self, cause: EndCause, why: str) -> None:
+        """Give up, from any state that is not final yet."""
+        if self.state.is_final:
+            raise IllegalTransition(f"request {self.request_id} is {self.state.value} already")
+        self.state, self.ended_by, self.failure = State.FAILED, cause, why
+
+    def _expect(self, state: State) -> None:
+        if self.state is not state:
+            raise IllegalTransition(
+                f"request {self.request_id} is {self.state.value}, this step needs it to be {state.value}"
+            )
+
+    def _end(self, cause: EndCause) -> None:
+        self.state, self.ended_by = State.COMPLETED, cause
+
+    def _run_on(self) -> None:
+        """Generate next, unless no token is left to generate: that is a stop by length, not an error."""
+        left = self.tokens_left
+        if left is not None and left <= 0:
+            self._cut_to_limits()
+            self.finish_reason = FinishReasonTypeEnum.LENGTH
+            self._end(EndCause.LENGTH)
+        else:
+            self.state = State.RUNNING
+
+    def _turns_are_used_up(self) -> bool:
+        limit = self.limits.max_assistant_turns
+        return limit is not None and self.metrics.assistant_turns >= limit
+
+    def _user_turns_are_used_up(self) -> bool:
+        limit = self.limits.max_user_turns
+        return limit is not None and self.metrics.user_turns >= limit
+
+    def _cut_to_limits(self) -> bool:
+        left = self.tokens_left
+        if left is None or left >= 0:
+            return False
+        dropped = self._rows.cut(len(self._rows.ids) + left)
+        self.metrics.dropped_tokens += dropped
+        return dropped > 0
+
+    def _tool_message(self, call: PlannedCall, text: str) -> Message:
+        shown = truncate(text, self.limits.max_tool_response_length, self.limits.tool_response_truncate_side)
+        self.metrics.shortened_responses += int(shown != text)
+        return Message(role="tool", content=shown, tool_call_id=call.id)
+
+    def _add_messages(self, messages: list[Message]) -> None:
+        """Append messages of others behind an assistant's turn, and the prompt for its next one."""
+        self.messages += messages
+        self._rows.append(
+            continuation(
+                self.processing_class,
+                [message.model_dump(exclude_none=True) for message in messages],
+                tools=self.tool_schemas,
+                turn_is_closed=bool(self._rows.ids) and self._rows.ids[-1] == self.processing_class.eos_token_id,
+            ),
+            trained=False,
+        )
+
+
+def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Message:
+    calls = [
+        OpenAIFunctionToolCall(id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments))
+        for call, plan in zip(turn.calls, planned, strict=True)
+        if isinstance(call, FoundCall) and isinstance(call.arguments, dict)
+    ]
+    return Message(role="assistant", content=turn.content, tool_calls=calls or None)
