@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from sfusion_tools.rollout.errors import BadLimits, IllegalTransition, RolloutError
+from sfusion_tools.rollout.batch import run_batch
+from sfusion_tools.rollout.driver import RolloutDriver
+from sfusion_tools.rollout.engine import Engine
+from sfusion_tools.rollout.errors import (
+    BadLimits,
+    EngineAnswerError,
+    IllegalTransition,
+    RolloutError,
+    TemplateError,
+)
+from sfusion_tools.rollout.interaction import Interaction
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
 from sfusion_tools.rollout.messages import Message
 from sfusion_tools.rollout.metrics import Refusal, RolloutMetrics
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
+from sfusion_tools.rollout.turns import (
+    CallResult,
+    FoundCall,
+    ParsedTurn,
+    PlannedCall,
+    TurnParser,
+    UnreadableCall,
+)
 
 __all__ = [
     "AsyncRolloutRequest",
     "AsyncRolloutRequestStateEnum",
     "BadLimits",
+    "CallResult",
     "EndCause",
+    "Engine",
+    "EngineAnswerError",
     "FinishReasonTypeEnum",
+    "FoundCall",
     "IllegalTransition",
+    "Interaction",
     "Message",
+    "ParsedTurn",
+    "PlannedCall",
     "Refusal",
+    "RolloutDriver",
     "RolloutError",
     "RolloutLimits",
     "RolloutMetrics",
+    "TemplateError",
     "TruncateSide",
+    "TurnParser",
+    "UnreadableCall",
+    "run_batch",
     "truncate",
 ]

@@ -55,7 +55,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     finish_reason: FinishReasonTypeEnum | None = None
     ended_by: EndCause | None = None
     failure: str | None = None
-    """Why the request failed, None unless it did."""
+    """Why the request failed, or why a COMPLETED one has no ``reward_scores``."""
     tool_rewards: dict[str, list[float | None]] = Field(default_factory=dict)
     """What ``execute`` gave, call by call, for every tool."""
     reward_scores: dict[str, Any] = Field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion_tools.rollout.errors import RolloutError
+from sfusion_tools.rollout.errors import TemplateError
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -28,7 +28,7 @@ def continuation(
     base = tokenizer.apply_chat_template(_BASE, list(tools) or None)
     whole = tokenizer.apply_chat_template([*_BASE, *messages], list(tools) or None, add_generation_prompt=True)
     if whole[: len(base)] != base:
-        raise RolloutError(
+        raise TemplateError(
             "the tokenizer's chat template rewrites earlier turns when messages are added, "
             "so the tokens of a new message cannot be told apart"
         )

@@ -1,0 +1,147 @@
+"""Drives a request from PENDING to its end: it generates, executes and releases, and holds no rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.rollout.engine import Engine, read_answer
+from sfusion_tools.rollout.interaction import Interaction
+from sfusion_tools.rollout.request import AsyncRolloutRequest
+from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout.states import EndCause
+from sfusion_tools.rollout.toolset import ToolSet
+from sfusion_tools.rollout.turns import TurnParser
+
+T = TypeVar("T")
+
+
+class RolloutDriver:
+    """Runs requests against an engine and tools; one driver serves any number of requests at once."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tools: Sequence[BaseTool],
+        parse: TurnParser,
+        *,
+        sampling_params: Mapping[str, Any] | None = None,
+        interaction: Interaction | None = None,
+    ) -> None:
+        self._engine = engine
+        self._tools = {tool.name: tool for tool in tools}
+        self._parse = parse
+        self._sampling = dict(sampling_params or {})
+        self._interaction = interaction
+
+    async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
+        """Run one request to its end. What fails is told by the request; only a cancellation is raised."""
+        wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
+        tools = ToolSet(wanted, request.request_id, request.tools_kwargs)
+        try:
+            await self._begin(request, tools)
+            while not request.state.is_final:
+                await self._step(request, tools)
+            if request.state is State.COMPLETED:
+                request.reward_scores = await tools.rewards()
+        except asyncio.CancelledError:
+            if not request.state.is_final:
+                request.fail(EndCause.CANCELLED, "the request was cancelled")
+            raise
+        except Exception as error:
+            self._note_failure(request, error)
+        finally:
+            await _even_if_cancelled(self._let_go(request, tools))
+        return request
+
+    async def _begin(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
+        missing = [name for name in request.tool_names if name not in self._tools]
+        if missing:
+            known = ", ".join(self._tools) or "none"
+            request.fail(EndCause.TOOL_CREATION, f"no tool is called {', '.join(missing)}; the driver has {known}")
+            return
+        request.start()
+        if request.state.is_final:
+            return
+        try:
+            await tools.create()
+            if self._interaction is not None and request.interaction_kwargs is not None:
+                await self._interaction.start_interaction(request.request_id, **request.interaction_kwargs)
+        except Exception as error:
+            request.fail(EndCause.TOOL_CREATION, f"{type(error).__name__}: {error}")
+
+    async def _step(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
+        began = _now()
+        if request.state is State.RUNNING:
+            await self._generate(request)
+            request.metrics.generation_seconds += _now() - began
+        elif request.state is State.TOOL_CALLING:
+            results = await tools.execute(request.calls_to_execute)
+            request.metrics.tool_seconds += _now() - began
+            request.add_tool_results(results)
+        else:
+            await self._interact(request)
+
+    async def _generate(self, request: AsyncRolloutRequest) -> None:
+        params = dict(self._sampling)
+        asked, left = params.get("max_new_tokens"), request.tokens_left
+        bounds = [bound for bound in (asked, left) if bound is not None]
+        params["max_new_tokens"] = min(bounds) if bounds else None
+        try:
+            answer = await self._engine.async_generate(input_ids=request.input_ids, sampling_params=params)
+            generated = read_answer(answer, request.processing_class)
+        except Exception as error:
+            request.fail(EndCause.ENGINE, f"{type(error).__name__}: {error}")
+            return
+        request.metrics.retokenised_turns += int(generated.retokenised)
+        turn = self._parse(generated.text, request.tool_schemas)
+        request.add_assistant_turn(generated.ids, turn, generated.finish_reason)
+
+    async def _interact(self, request: AsyncRolloutRequest) -> None:
+        if self._interaction is None:
+            request.fail(EndCause.ERROR, "the request asks for an interaction and the driver has none")
+            return
+        over, said, score, _metrics = await self._interaction.generate_response(
+            request.request_id, request.template_messages, **(request.interaction_kwargs or {})
+        )
+        if over:
+            request.end_interaction(score)
+        else:
+            request.add_user_turn(said, score)
+
+    async def _let_go(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
+        request.metrics.release_errors += await tools.release()
+        if self._interaction is not None and request.interaction_kwargs is not None:
+            try:
+                await self._interaction.finalize_interaction(request.request_id)
+            except Exception:
+                request.metrics.release_errors += 1
+
+    @staticmethod
+    def _note_failure(request: AsyncRolloutRequest, error: Exception) -> None:
+        why = f"{type(error).__name__}: {error}"
+        if request.state.is_final:
+            # The trajectory itself is whole; only what a tool had to say about it at the end is missing.
+            request.failure = why
+        else:
+            request.fail(EndCause.ERROR, why)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
+    """Finish the work although the caller is cancelled meanwhile, and pass the cancellation on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()

@@ -1,0 +1,54 @@
+"""What is kept of a tool's text, and that limits which make no sense are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion_tools.rollout import BadLimits, RolloutLimits, TruncateSide, truncate
+
+
+@pytest.mark.parametrize(
+    ("side", "kept"),
+    [
+        (TruncateSide.LEFT, "(truncated)...56789"),
+        (TruncateSide.RIGHT, "01234...(truncated)"),
+        (TruncateSide.MIDDLE, "01...(truncated)...789"),
+    ],
+)
+def test_each_side_names_what_is_cut_away(side: TruncateSide, kept: str) -> None:
+    assert truncate("0123456789", 5, side) == kept
+
+
+@pytest.mark.parametrize("side", list(TruncateSide))
+def test_an_exact_fit_is_kept_whole(side: TruncateSide) -> None:
+    assert truncate("0123456789", 10, side) == "0123456789"
+    assert truncate("", 1, side) == ""
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.text(max_size=40), st.integers(1, 40), st.sampled_from(TruncateSide))
+def test_as_many_characters_are_kept_as_are_allowed(text: str, limit: int, side: TruncateSide) -> None:
+    shown = truncate(text, limit, side)
+    marks = {TruncateSide.MIDDLE: "...(truncated)...", TruncateSide.LEFT: "(truncated)..."}
+    mark = marks.get(side, "...(truncated)") if len(text) > limit else ""
+    assert len(shown) == min(len(text), limit) + len(mark)
+
+
+@pytest.mark.parametrize(
+    ("limits", "complaint"),
+    [
+        ({"max_response_len": 0}, "max_response_len is 0: it must be at least 1"),
+        ({"max_user_turns": -1}, "max_user_turns is -1: it must be at least 0"),
+        ({"max_model_len": "4096"}, "max_model_len is '4096': a whole number or null"),
+        ({"max_parallel_calls": True}, "max_parallel_calls is True: a whole number"),
+        ({"tool_response_truncate_side": "head"}, "must be one of left, right, middle"),
+        ({"max_prompt_len": 100, "max_model_len": 100}, "leaves no token for a reply"),
+    ],
+)
+def test_senseless_limits_are_refused(limits: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadLimits, match=complaint):
+        RolloutLimits(**limits)
