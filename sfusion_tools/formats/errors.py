@@ -21,4 +21,4 @@ class UnknownFormatError(FormatError):
 
 
 class RenderError(FormatError):
-    """Raised by ``render`` when the format cannot express a call, so that nothing is written that reads back differently."""
+    """Raised by ``render`` when what it would write cannot be read back as it was meant."""

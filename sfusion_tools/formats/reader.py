@@ -53,6 +53,11 @@ class Reader:
         """How many characters were read so far."""
         return self._base + self._at
 
+    @property
+    def left(self) -> int:
+        """How many characters have come and are not read."""
+        return len(self._window) - self._at
+
     def feed(self, chunk: str) -> None:
         """Append ``chunk``; what was read before is only kept if a mark was set."""
         if self._mark is not None:

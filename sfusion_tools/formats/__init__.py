@@ -1,0 +1,34 @@
+"""The texts in which models write tool calls: rendering them, and reading them back whole or as they stream.
+
+    form = get_format("hermes")
+    text = form.render([{"name": "code_interpreter", "arguments": {"code": "print(1)"}}], content="Let me see.")
+    form.parse(text).calls[0].arguments          # {'code': 'print(1)'}
+
+A broken text is data, not an exception: the good calls come out, each refused one is a ``Problem``.
+"""
+
+from __future__ import annotations
+
+from .base import Format, StreamParser
+from .errors import FormatError, RenderError, UnknownFormatError
+from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
+from .registry import format_names, get_format
+from .toolbox import Toolbox
+
+__all__ = [
+    "CallDelta",
+    "ContentDelta",
+    "Delta",
+    "Format",
+    "FormatError",
+    "Parsed",
+    "ParsedCall",
+    "Problem",
+    "ProblemDelta",
+    "RenderError",
+    "StreamParser",
+    "Toolbox",
+    "UnknownFormatError",
+    "format_names",
+    "get_format",
+]

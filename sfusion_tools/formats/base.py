@@ -1,0 +1,328 @@
+"""What all formats share: the outer loop over a text, its content, its thinking, and how problems are worded."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from .errors import RenderError
+from .jsontext import Flaw
+from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta, Severity
+from .reader import Markers, Reader, Scan
+from .suspicion import suspicions
+from .toolbox import Toolbox
+
+__all__ = ["CallLike", "Format", "StreamParser", "Tools", "joined"]
+
+Tools: TypeAlias = Iterable[Any] | Toolbox | None
+CallLike: TypeAlias = Any
+"""Anything with ``name`` and ``arguments``, as attributes or as keys."""
+
+THINK, THOUGHT = "<think>", "</think>"
+_EXCERPT = 160
+_ANYTHING = re.compile(r"(?s:.)+")
+_TRAILING = re.compile(r"\s+\Z")
+_NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
+
+
+class StreamParser(ABC):
+    """Reads one text in one format, piece by piece.
+
+    ``feed`` returns what the new piece made certain, ``finish`` the rest. Content comes as early as it can be told
+    from a marker; a call comes in one piece when it is complete, so nobody ever holds a part of a call.
+    """
+
+    openers: ClassVar[tuple[str, ...]]
+    """The markers that begin a call or a section of calls."""
+    silent: ClassVar[tuple[str, ...]] = ()
+    """Markers that say nothing by themselves: the ends of sections and of turns."""
+
+    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
+        self.form = form
+        self.tools = Toolbox(tools)
+        self.reader = Reader()
+        self.finish_reason: str | None = None
+        self._markers = Markers((*self.openers, THINK, THOUGHT, *self.silent))
+        self._thinking = Markers((THOUGHT, *self.openers))
+        self._deltas: list[Delta] = []
+        self._plain: list[str] = []
+        self._held = ""
+        self._written = False
+        self._interrupted = False
+        self._handled = 0
+        self._in_think = in_think
+        self._done = False
+        self._run = self._text()
+        next(self._run)
+
+    def feed(self, chunk: str) -> list[Delta]:
+        """Read the next piece of the text."""
+        if self._done:
+            raise ValueError("the text was finished before; start a new parser for a new text")
+        if chunk:
+            self.reader.feed(chunk)
+            next(self._run)
+        return self._collect()
+
+    def finish(self, finish_reason: str | None = None) -> list[Delta]:
+        """Say that the text is over, and why if that is known (``stop``, ``length``, ``tool_calls``)."""
+        if not self._done:
+            self._done = True
+            self.finish_reason = finish_reason
+            self.reader.close()
+            for _ in self._run:
+                raise AssertionError("a scanner asked for more text after the end")
+        return self._collect()
+
+    @abstractmethod
+    def opened(self, marker: str) -> Scan[None]:
+        """Read on behind an opening marker."""
+
+    # ---- what scanners report -----------------------------------------------------------------------------------
+
+    def content(self, text: str) -> None:
+        """Text outside of calls. White space is held back until it is known to stand between words."""
+        self._plain.append(text)
+        self._write(text)
+
+    def skip_rest(self) -> Scan[str]:
+        """Read what is left of a text that ended inside a call."""
+        return self.reader.run(_ANYTHING)
+
+    def interrupt(self) -> None:
+        """A call begins or ends here, so the white space around belongs to its layout."""
+        self._interrupted = True
+        self._plain.append("\n")
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        position: int,
+        raw: str,
+        call_id: str | None = None,
+        mended: Sequence[Flaw] = (),
+    ) -> None:
+        """A complete call; refused all the same if there is no such tool."""
+        self._handled += 1
+        if not self.tools.knows(name):
+            near = self.tools.near(name)
+            hint = f' (did you mean "{near}"?)' if near else ""
+            known = ", ".join(self.tools.names) or "none"
+            flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
+            self.refuse(flaw, position=position, raw=raw, name=name, counted=True)
+            return
+        for flaw in mended:
+            message = f"The call of {name} was made, but {flaw.message}."
+            self.problem(flaw.kind, message, position, raw, "repaired", name)
+        self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
+
+    def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None, counted: bool = False) -> None:
+        """A call that is not handed over."""
+        if not counted:
+            self._handled += 1
+        if name is None and (guess := _NAME.search(raw)):
+            name = guess[1]
+        which = f"The call of {name}" if name else "A tool call"
+        if flaw.kind == "truncated":
+            limit = ": the output reached its length limit" if self.finish_reason == "length" else ""
+            message = f"{which} was not made: {flaw.message}{limit}. Write it again, whole and if need be shorter."
+        else:
+            message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
+        self.problem(flaw.kind, message, position, raw, "refused", name)
+
+    def problem(
+        self, kind: str, message: str, position: int, raw: str, severity: Severity, name: str | None = None
+    ) -> None:
+        """Anything that should not stay unsaid."""
+        excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
+        self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
+
+    # ---- the outer loop -----------------------------------------------------------------------------------------
+
+    def _text(self) -> Scan[None]:
+        yield
+        if self._in_think:
+            yield from self._think(0)
+        yield from self.begin()
+        while True:
+            marker = yield from self.reader.until(self._markers, self.content)
+            if marker is None:
+                break
+            if marker == THINK:
+                self._write(marker)
+                yield from self._think(self.reader.offset - len(THINK))
+                yield from self.begin()
+            elif marker == THOUGHT:
+                self._stray_thought()
+            elif marker in self.openers:
+                self.interrupt()
+                yield from self.opened(marker)
+                self.reader.unmark()
+                self.interrupt()
+            else:
+                self.interrupt()
+        self._end()
+
+    def begin(self) -> Scan[None]:
+        """Read what may only stand where an answer begins."""
+        return
+        yield
+
+    def _think(self, position: int) -> Scan[None]:
+        while True:
+            marker = yield from self.reader.until(self._thinking, self._write)
+            if marker is None:
+                self.problem(
+                    "unclosed_think",
+                    "The thinking was never closed, so nothing in it counts as an answer or as a call. "
+                    f"Write {THOUGHT} before the answer.",
+                    position,
+                    "",
+                    "noticed",
+                )
+                return
+            self._write(marker)
+            if marker == THOUGHT:
+                return
+            self._handled += 1
+            self.problem(
+                "call_in_think",
+                f"A tool call inside {THINK} was taken as a draft and was not made. Write it after {THOUGHT}.",
+                self.reader.offset - len(marker),
+                marker,
+                "refused",
+            )
+
+    def _stray_thought(self) -> None:
+        position = self.reader.offset - len(THOUGHT)
+        self._write(THOUGHT)
+        made = sum(isinstance(delta, CallDelta) for delta in self._deltas)
+        if self._handled or made:
+            self.problem(
+                "stray_think_close",
+                f"There is a {THOUGHT} without {THINK}, so the calls before it may have been drafts. "
+                "If the prompt ends inside the thinking, the reader has to be told so (in_think).",
+                position,
+                THOUGHT,
+                "noticed",
+            )
+
+    def _end(self) -> None:
+        if not self._interrupted and self._held:
+            self._deltas.append(ContentDelta(self._held))
+        cut = self.reader.cut_marker
+        if len(cut) > 2 and any(opener.startswith(cut) for opener in self.openers):
+            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
+            self.refuse(flaw, position=self.reader.offset - len(cut), raw=cut)
+            return
+        for kind, message, position, excerpt in suspicions("".join(self._plain), self.form.name, self.tools.names):
+            if kind == "invented_reply" or not self._handled:
+                self.problem(kind, f"{message} Write calls as {self.form.example}", position, excerpt, "noticed")
+
+    def _write(self, text: str) -> None:
+        text = self._held + text
+        self._held = ""
+        trailing = _TRAILING.search(text)
+        if trailing:
+            self._held = trailing[0]
+            text = text[: trailing.start()]
+        if text:
+            if not self._written and self._interrupted:
+                text = text.lstrip()
+            self._written = True
+            self._deltas.append(ContentDelta(text))
+
+    def _collect(self) -> list[Delta]:
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+
+def joined(content: str, calls: str) -> str:
+    """Content and calls as models put them after each other: thinking is followed by an empty line."""
+    if not content:
+        return calls
+    return content + ("\n\n" if content.endswith(THOUGHT) else "\n") + calls
+
+
+class Format(ABC):
+    """One way in which a model family writes tool calls."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    variants: ClassVar[tuple[str, ...]] = ("",)
+    """The spellings that ``render`` can choose between; the first is the usual one."""
+    example: ClassVar[str]
+    """How a call is written, to be shown to the model."""
+    parser: ClassVar[type[StreamParser]]
+
+    def parse(
+        self, text: str, tools: Tools = None, *, in_think: bool = False, finish_reason: str | None = None
+    ) -> Parsed:
+        """Read a whole text. It is the stream parser fed once, so both always agree."""
+        stream = self.stream(tools, in_think=in_think)
+        return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
+
+    def stream(self, tools: Tools = None, *, in_think: bool = False) -> StreamParser:
+        """A parser for a text that arrives in pieces; ``in_think`` if the prompt ended inside the thinking."""
+        return self.parser(self, tools, in_think=in_think)
+
+    def render(
+        self, calls: Iterable[CallLike], content: str = "", *, tools: Tools = None, variant: str | None = None
+    ) -> str:
+        """The text in which a model would make these calls.
+
+        Raises RenderError when the format has no spelling that would be read back as the same calls.
+        """
+        chosen = self.variants[0] if variant is None else variant
+        if chosen not in self.variants:
+            raise RenderError(f"{self.name} has no variant {variant!r}; there are: {', '.join(self.variants)}")
+        plain = [_plain_call(call) for call in calls]
+        toolbox = Toolbox(tools)
+        text = self.write(plain, content, toolbox, chosen) if plain else content
+        self._check(text, plain, content, toolbox)
+        return text
+
+    @abstractmethod
+    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
+        """The text, not yet checked; there is at least one call."""
+
+    def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
+        """Read the text back: what cannot be read as it was meant must not be written."""
+        read = self.parse(text, tools if tools.declared else None)
+        got = [(call.name, call.arguments) for call in read.calls]
+        unknown = [problem for problem in read.problems if problem.kind == "unknown_tool"]
+        if unknown:
+            read = self.parse(text, None)
+            got = [(call.name, call.arguments) for call in read.calls]
+        if not _same(got, calls):
+            why = read.problems[0].message if read.problems else "it would be read back differently"
+            raise RenderError(f"{self.name} cannot express these calls: {why}")
+        if read.content.strip() != content.strip():
+            raise RenderError(f"{self.name} cannot express this content: it holds markers of the format itself")
+
+
+def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
+    name, arguments = (call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments)
+    if not isinstance(name, str) or not name:
+        raise RenderError(f"a call needs a name, found {name!r}")
+    if not isinstance(arguments, dict):
+        raise RenderError(f"the arguments of {name} must be an object, found {type(arguments).__name__}")
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RenderError(f"the arguments of {name} are not JSON: {error}") from error
+    return name, arguments
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: 1, 1.0 and true are three different values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,291 @@
+"""Reads one JSON value out of a text that is still arriving, and says exactly where and why it is not one.
+
+The scanner stops at the first character that cannot be JSON, so that a broken call is noticed before it has
+swallowed the next one. Two mistakes of models are mended, because they can be read in one way only: a raw line break
+or tab inside a string, and a backslash before a character that has no escape (``\\d``), unless the same string also
+holds escapes that may be the same mistake (``\\n``, ``\\t``, ``\\b``, ``\\f``, ``\\r``, ``\\u``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from .reader import Reader, Scan
+
+__all__ = ["DEEPEST", "DuplicateKeyError", "Flaw", "JsonScan", "Loaded", "dump", "load", "loads", "scan_json"]
+
+DEEPEST = 200
+"""Values nested deeper than this are refused; Python's own decoder gives up soon after."""
+
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
+_WORD = re.compile(r"[-+.\w]+")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
+_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_LETTER = re.compile(r"\\[bf][A-Za-z]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong with a piece of text, as the end of a sentence."""
+
+    kind: str
+    message: str
+
+
+@dataclass(slots=True)
+class JsonScan:
+    """The text of one value, and what was odd about it."""
+
+    start: int
+    parts: list[str] = field(default_factory=list)
+    fault: Flaw | None = None
+    truncated: bool = False
+    strays: list[int] = field(default_factory=list)
+    """Where in the text a backslash stands that escapes nothing."""
+    ambiguous: str = ""
+    """A string in which strays and real control escapes are mixed."""
+    broken_unicode: str = ""
+    """A \\u that is not followed by four hexadecimal digits."""
+    raw_control: bool = False
+    _size: int = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(self.parts)
+
+    def add(self, text: str) -> None:
+        self.parts.append(text)
+        self._size += len(text)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def fail(self, found: str, expected: str) -> JsonScan:
+        shown = json.dumps(found, ensure_ascii=False)
+        self.fault = Flaw(
+            "bad_json", f"at character {self._size} of its JSON there is {shown} where {expected} belongs"
+        )
+        return self
+
+    def cut(self) -> JsonScan:
+        self.truncated = True
+        self.fault = Flaw("truncated", "the text ends before its JSON is complete")
+        return self
+
+
+def scan_json(reader: Reader) -> Scan[JsonScan]:
+    """Read one value. The reader stops behind it, or at the character that is wrong."""
+    scan = JsonScan(reader.offset)
+    stack: list[str] = []
+    expect = "a value"
+    while True:
+        scan.add((yield from reader.spaces()))
+        char = yield from reader.peek()
+        if not char:
+            return scan.cut()
+        done = False
+        if expect in ("a value", "a value or ']'"):
+            if char in "{[":
+                if len(stack) >= DEEPEST:
+                    return scan.fail(char, f"nothing nested deeper than {DEEPEST} levels")
+                stack.append(char)
+                scan.add(reader.take(1))
+                expect = "a quoted key or '}'" if char == "{" else "a value or ']'"
+            elif char == "]" and expect == "a value or ']'":
+                stack.pop()
+                scan.add(reader.take(1))
+                done = True
+            elif char == '"':
+                yield from _string(reader, scan)
+                done = True
+            else:
+                word = yield from reader.run(_WORD)
+                if not (word in ("true", "false", "null") or _NUMBER.fullmatch(word)):
+                    if word and not (yield from reader.peek()):
+                        return scan.cut()
+                    return scan.fail(word or char, expect)
+                scan.add(word)
+                done = True
+        elif expect in ("a quoted key or '}'", "a quoted key"):
+            if char == "}" and expect == "a quoted key or '}'":
+                stack.pop()
+                scan.add(reader.take(1))
+                done = True
+            elif char == '"':
+                yield from _string(reader, scan)
+                expect = "':'"
+            else:
+                return scan.fail(char, expect)
+        elif expect == "':'":
+            if char != ":":
+                return scan.fail(char, expect)
+            scan.add(reader.take(1))
+            expect = "a value"
+        else:
+            closing = "}" if stack[-1] == "{" else "]"
+            if char == ",":
+                scan.add(reader.take(1))
+                expect = "a quoted key" if closing == "}" else "a value"
+            elif char == closing:
+                stack.pop()
+                scan.add(reader.take(1))
+                done = True
+            else:
+                return scan.fail(char, expect)
+        if scan.truncated:
+            return scan
+        if done:
+            if not stack:
+                return scan
+            expect = "',' or '}'" if stack[-1] == "{" else "',' or ']'"
+
+
+def _string(reader: Reader, scan: JsonScan) -> Scan[None]:
+    begin = len(scan.parts)
+    strays = len(scan.strays)
+    controls = False
+    scan.add(reader.take(1))
+    while True:
+        scan.add((yield from reader.run(_PLAIN)))
+        char = yield from reader.peek()
+        if not char:
+            scan.cut()
+            return
+        if char == '"':
+            scan.add(reader.take(1))
+            break
+        if char != "\\":
+            scan.raw_control = True
+            scan.add(reader.take(1))
+            continue
+        pair = yield from reader.peek(2)
+        if len(pair) < 2:
+            scan.cut()
+            return
+        if pair[1] in '"\\/':
+            scan.add(reader.take(2))
+        elif pair[1] in "bfnrt":
+            controls = True
+            scan.add(reader.take(2))
+        elif pair[1] == "u":
+            unit = yield from reader.peek(6)
+            if len(unit) < 6 and '"' not in unit:
+                scan.cut()
+                return
+            if not _UNICODE.fullmatch(unit):
+                scan.broken_unicode = scan.broken_unicode or unit
+            controls = True
+            scan.add(reader.take(6 if _UNICODE.fullmatch(unit) else 2))
+        else:
+            scan.strays.append(scan.size)
+            scan.add(reader.take(1))
+    if controls and len(scan.strays) > strays and not scan.ambiguous:
+        scan.ambiguous = "".join(scan.parts[begin:])
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The value of a scan, and what had to be mended to get it."""
+
+    value: Any
+    mended: tuple[Flaw, ...] = ()
+
+
+def load(scan: JsonScan) -> Loaded | Flaw:
+    """The value of a complete scan, or why it has to be refused."""
+    mended: list[Flaw] = []
+    text = scan.text
+    if scan.broken_unicode:
+        shown = scan.broken_unicode.split('"')[0]
+        return Flaw(
+            "bad_escape",
+            f"{shown} in its JSON is no \\u escape, which has four hexadecimal digits; write \\\\u for a literal \\u",
+        )
+    if scan.ambiguous:
+        return Flaw(
+            "ambiguous_escape",
+            "one of its strings mixes backslashes that escape nothing with real escapes, so it is unclear which "
+            "backslashes are meant literally; write every literal backslash as \\\\",
+        )
+    if scan.strays:
+        shown = text[scan.strays[0] : scan.strays[0] + 2]
+        message = f"{shown} is no JSON escape and was read as a backslash; write \\\\ for a literal backslash"
+        mended.append(Flaw("bad_escape", message))
+        text = _doubled(text, scan.strays)
+    if scan.raw_control:
+        message = "a string holds a raw line break or tab, which was kept; write \\n and \\t instead"
+        mended.append(Flaw("raw_control", message))
+    try:
+        value = loads(text, strict=False)
+    except DuplicateKeyError as twice:
+        return Flaw("duplicate_key", f"its JSON has the key {twice} twice; write every key once")
+    except (ValueError, RecursionError) as error:
+        return Flaw("bad_json", f"its JSON cannot be read ({error})")
+    if odd := _odd_escape(text):
+        message = f"{odd} was read as a control character, as JSON says; if a backslash is meant, it has to be doubled"
+        mended.append(Flaw("suspicious_escape", message))
+    return Loaded(value, tuple(mended))
+
+
+def dump(value: Any) -> str:
+    """The JSON text as models write it; ``\\f`` and ``\\b`` are spelt so that nobody takes them for LaTeX."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if "\\f" in text or "\\b" in text:
+        return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
+    return text
+
+
+def _doubled(text: str, places: list[int]) -> str:
+    edges = [0, *places, len(text)]
+    return "\\".join(text[start:end] for start, end in itertools.pairwise(edges))
+
+
+def _odd_escape(text: str) -> str:
+    """The first ``\\b`` or ``\\f`` that is followed by a letter, as in un-doubled LaTeX."""
+    if not _LETTER.search(text):
+        return ""
+    for match in _ESCAPE.finditer(text):
+        if match[0] in ("\\b", "\\f") and text[match.end() : match.end() + 1].isalpha():
+            return match[0]
+    return ""
+
+
+class DuplicateKeyError(ValueError):
+    """A key that an object has more than once."""
+
+
+def loads(text: str, *, strict: bool) -> Any:
+    """Decode JSON and nothing but JSON: no NaN, no key twice, no half of a surrogate pair."""
+    value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+    if "\\ud" in text.lower() and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("half of a \\u surrogate pair is no character")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise DuplicateKeyError(json.dumps(key, ensure_ascii=False))
+            seen.add(key)
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value

@@ -1,0 +1,52 @@
+"""Whole values that are already there as text: strict JSON, or the Python spelling of the same."""
+
+from __future__ import annotations
+
+import ast
+import math
+import warnings
+from typing import Any
+
+from .jsontext import loads
+
+__all__ = ["decode_json", "decode_object", "decode_python", "is_json_tree"]
+
+
+def decode_json(text: str) -> tuple[bool, Any]:
+    """Whether ``text`` is one flawless JSON value, and the value."""
+    try:
+        return True, loads(text, strict=True)
+    except (ValueError, RecursionError):
+        return False, None
+
+
+def decode_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that ``text`` spells, if it does."""
+    _, value = decode_json(text)
+    return value if isinstance(value, dict) else None
+
+
+def decode_python(text: str) -> tuple[bool, Any]:
+    """Whether ``text`` is a Python literal that JSON could hold too, and the value."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError, Warning, TypeError):
+        return False, None
+    return (True, value) if is_json_tree(value) else (False, None)
+
+
+def is_json_tree(value: Any) -> bool:
+    """True for what JSON can hold without any conversion."""
+    match value:
+        case None | bool() | str() | int():
+            return True
+        case float():
+            return math.isfinite(value)
+        case list():
+            return all(map(is_json_tree, value))
+        case dict():
+            return all(isinstance(key, str) for key in value) and all(map(is_json_tree, value.values()))
+        case _:
+            return False

@@ -1,0 +1,31 @@
+"""Which formats there are, by the names that sglang's registry gives them."""
+
+from __future__ import annotations
+
+import difflib
+
+from .base import Format
+from .errors import UnknownFormatError
+from .hermes import Hermes, Qwen25
+
+__all__ = ["format_names", "get_format"]
+
+_FORMATS: tuple[Format, ...] = (Hermes(), Qwen25())
+_BY_NAME = {name: form for form in _FORMATS for name in (form.name, *form.aliases)}
+
+
+def format_names() -> tuple[str, ...]:
+    """The names of all formats, without aliases."""
+    return tuple(form.name for form in _FORMATS)
+
+
+def get_format(name: str) -> Format:
+    """The format called ``name``; raises UnknownFormatError, naming a near match, if there is none."""
+    form = _BY_NAME.get(name) or _BY_NAME.get(name.lower().replace("-", "_"))
+    if form is None:
+        near = difflib.get_close_matches(name, _BY_NAME, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise UnknownFormatError(
+            f"There is no tool-call format {name!r}.{hint} The formats are: {', '.join(format_names())}."
+        )
+    return form
