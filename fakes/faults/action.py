@@ -180,7 +180,7 @@ class SandboxError(Action):
 
 
 class Timeout(Action):
-    """Answer TimeLimitExceeded: at once (before), after all of run_timeout (during), or for a finished run."""
+    """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished run."""
 
     kind = "timeout"
     phases = ("during", "before", "after")

@@ -1,4 +1,4 @@
-"""The fault plan: decides which rules strike an attempt. Pure: time comes in, chance is keyed, nothing waits."""
+"""The fault plan decides which rules strike an attempt. Time comes in, chance is keyed, nothing waits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class FaultPlan:
 
 @dataclass(slots=True)
 class Fate:
-    """What the rules do to one attempt, phase by phase; a rule is asked only once its first phase is reached."""
+    """What the rules do to one attempt, phase by phase; a rule is asked once its first phase is reached."""
 
     plan: FaultPlan
     attempt: Attempt

@@ -69,7 +69,7 @@ Pattern = Annotated[str, BeforeValidator(_pattern)]
 
 
 class Rule(BaseModel):
-    """One fault rule. All conditions that are given must hold; with none, every request for work is struck."""
+    """One fault rule. All conditions given must hold; with none, every request for work is struck."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 

@@ -1,4 +1,4 @@
-"""Reading fault rules from YAML or plain data, with errors that say where, what was found and what was meant."""
+"""Reading fault rules from YAML or data, with errors that say where, what was found and what was meant."""
 
 from __future__ import annotations
 

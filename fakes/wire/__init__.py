@@ -1,0 +1,29 @@
+"""The wire that the fakes share: an HTTP server with uvicorn's bytes, a ledger, and faults at the socket."""
+
+from __future__ import annotations
+
+from fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
+from fakes.wire.errors import PortTaken, WireError
+from fakes.wire.ledger import CallRecord, Ledger
+from fakes.wire.message import Answer, dump_json
+from fakes.wire.routes import Routes
+from fakes.wire.server import Journal, WireServer
+
+__all__ = [
+    "MARK",
+    "Answer",
+    "App",
+    "CallRecord",
+    "Execution",
+    "Journal",
+    "Ledger",
+    "PortTaken",
+    "Request",
+    "Routes",
+    "Subject",
+    "WireApp",
+    "WireError",
+    "WireServer",
+    "digest_of",
+    "dump_json",
+]

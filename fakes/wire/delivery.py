@@ -1,0 +1,148 @@
+"""Sending an answer, whole or spoiled: cut, dripping, malformed, or broken off in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from fakes.faults import Drip, Malformed
+from fakes.faults.action import part
+from fakes.wire.connection import Connection
+from fakes.wire.message import Answer, chunk, render_head
+
+Ending = Literal["close", "reset", "hang", "crash"]
+
+
+@dataclass(slots=True)
+class Spoilage:
+    """What goes wrong while the body is sent."""
+
+    content_type: str | None = None
+    pause: float = 0.0
+    """Seconds between the head and the body."""
+    drip: Drip | None = None
+    malformed: Malformed | None = None
+    cut: float | None = None
+    """Share (below 1) or number of bytes after which ``ending`` happens."""
+    ending: Ending = "close"
+    hang_seconds: float | None = None
+
+
+class Delivery:
+    """Sends one answer over one connection. ``hang`` waits until the client is gone or the server stops."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        head_only: bool,
+        announce_close: bool,
+        drain: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connection = connection
+        self._head_only = head_only
+        self._announce_close = announce_close
+        self._drain = drain
+
+    async def send(self, answer: Answer) -> None:
+        """Send all of it."""
+        head = render_head(answer, announce_close=self._announce_close)
+        if answer.stream is None:
+            self._write(head if self._head_only else head + answer.body)
+            await self._drained()
+            return
+        self._write(head)
+        if not self._head_only:
+            await self._stream(answer.stream)
+            self._write(chunk(b""))
+
+    async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
+        """Send it as the spoilage says; gives how the caller must end the connection, None when whole."""
+        if spoilage.content_type is not None:
+            answer.content_type = spoilage.content_type
+        if spoilage.malformed is not None:
+            return await self._send_malformed(answer, spoilage.malformed)
+        self._write(render_head(answer, announce_close=self._announce_close))
+        if spoilage.pause:
+            await asyncio.sleep(spoilage.pause)
+        if self._head_only:
+            return None
+        if answer.stream is not None:
+            return await self._stream_spoiled(answer.stream, spoilage)
+        size = len(answer.body) if spoilage.cut is None else part(spoilage.cut, len(answer.body))
+        if spoilage.drip is None:
+            self._write(answer.body[:size])
+        else:
+            await self._drip(answer.body[:size], spoilage.drip)
+        await self._drained()
+        return None if spoilage.cut is None else spoilage.ending
+
+    async def _send_malformed(self, answer: Answer, malformed: Malformed) -> Ending:
+        body = answer.body
+        if answer.stream is not None:
+            body = b"".join([piece async for piece in answer.stream])
+            answer.stream = None
+        head = render_head(answer, announce_close=self._announce_close)
+        match malformed.what:
+            case "status_line":
+                self._write(b"HTTP/1.1 OK 200\r\n" + head.partition(b"\r\n")[2] + body)
+            case "header":
+                self._write(head[:-2] + b"this line has no colon\r\n\r\n" + body)
+            case "json":
+                broken = body[:-1] + b","
+                self._write(render_head(answer.with_body(broken)) + broken)
+            case "chunk":
+                lines = head.split(b"\r\n")
+                kept = [line for line in lines if not line.startswith(b"content-length")]
+                opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
+                half = len(body) // 2
+                self._write(opening + chunk(body[:half]) + b"zz\r\n" + body[half:] + b"\r\n0\r\n\r\n")
+        await self._drained()
+        return "close"
+
+    async def _stream(self, stream: AsyncIterator[bytes]) -> None:
+        async for piece in stream:
+            if self._connection.lost:
+                break
+            if piece:
+                self._write(chunk(piece))
+                await self._drained()
+
+    async def _stream_spoiled(self, stream: AsyncIterator[bytes], spoilage: Spoilage) -> Ending | None:
+        """The length of a stream is unknown: a share below 1 cuts the first piece, bytes count over all."""
+        left = spoilage.cut
+        async for piece in stream:
+            if self._connection.lost:
+                return None
+            size = len(piece) if left is None else part(left, len(piece))
+            if spoilage.drip is None:
+                if size:
+                    self._write(chunk(piece[:size]))
+            else:
+                for start in range(0, size, spoilage.drip.bytes):
+                    self._write(chunk(piece[start : min(size, start + spoilage.drip.bytes)]))
+                    await asyncio.sleep(spoilage.drip.every)
+            await self._drained()
+            if left is not None:
+                if left < 1 or left <= len(piece):
+                    return spoilage.ending
+                left -= len(piece)
+        self._write(chunk(b""))
+        return None
+
+    async def _drip(self, body: bytes, drip: Drip) -> None:
+        for start in range(0, len(body), drip.bytes):
+            if self._connection.lost:
+                return
+            self._write(body[start : start + drip.bytes])
+            await asyncio.sleep(drip.every)
+
+    def _write(self, data: bytes) -> None:
+        if self._connection.transport is not None:
+            self._connection.transport.write(data)
+
+    async def _drained(self) -> None:
+        if self._connection.writing_paused and not self._connection.lost:
+            await self._drain()

@@ -1,0 +1,119 @@
+"""The ledger: what arrived, what was really executed and how often, and what was in flight. No clock, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """What the server knows about one call."""
+
+    arrived: int = 0
+    started: int = 0
+    """Executions that began."""
+    finished: int = 0
+    """Executions that ran to their end, whether or not anybody heard the answer."""
+    statuses: list[int] = field(default_factory=list)
+    """HTTP statuses sent, in order; 0 stands for an attempt that got none."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "arrived": self.arrived,
+            "started": self.started,
+            "finished": self.finished,
+            "statuses": list(self.statuses),
+        }
+
+
+class Ledger:
+    """Counts over all requests for work. Identity: the mark in the code, else a digest of the body."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, CallRecord] = {}
+        self.in_flight = 0
+        self.executing = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget the past; requests being handled stay in flight."""
+        self.calls.clear()
+        self.arrived = 0
+        self.started = 0
+        self.finished = 0
+        self.statuses: dict[int, int] = {}
+        self.strikes: dict[str, int] = {}
+        self.connections = 0
+        self.requests = 0
+        self.peak_in_flight = self.in_flight
+        self.peak_executing = self.executing
+
+    def arrive(self, call: str) -> int:
+        """A request for work came in; gives the number of this attempt of the call."""
+        record = self.calls.get(call)
+        if record is None:
+            record = self.calls[call] = CallRecord()
+        record.arrived += 1
+        self.arrived += 1
+        self.in_flight += 1
+        if self.in_flight > self.peak_in_flight:
+            self.peak_in_flight = self.in_flight
+        return record.arrived
+
+    def start(self, call: str) -> None:
+        """Execution begins."""
+        self.started += 1
+        self._record(call).started += 1
+        self.executing += 1
+        if self.executing > self.peak_executing:
+            self.peak_executing = self.executing
+
+    def finish(self, call: str, *, completed: bool) -> None:
+        """Execution ended, by itself or because the server went down."""
+        self.executing -= 1
+        if completed:
+            self.finished += 1
+            self._record(call).finished += 1
+
+    def leave(self, call: str, status: int) -> None:
+        """The request is over; status 0 when no answer was sent."""
+        self.in_flight -= 1
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self._record(call).statuses.append(status)
+
+    def strike(self, rule: str) -> None:
+        """A rule struck."""
+        self.strikes[rule] = self.strikes.get(rule, 0) + 1
+
+    def executions(self, call: str) -> int:
+        """How often the code of this call began to run."""
+        record = self.calls.get(call)
+        return record.started if record else 0
+
+    def snapshot(self, *, calls: bool = True) -> dict[str, Any]:
+        """Everything as plain data."""
+        data: dict[str, Any] = {
+            "arrived": self.arrived,
+            "started": self.started,
+            "finished": self.finished,
+            "in_flight": self.in_flight,
+            "executing": self.executing,
+            "peak_in_flight": self.peak_in_flight,
+            "peak_executing": self.peak_executing,
+            "connections": self.connections,
+            "requests": self.requests,
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "strikes": dict(self.strikes),
+        }
+        if calls:
+            data["calls"] = {call: record.as_dict() for call, record in self.calls.items()}
+        return data
+
+    def _record(self, call: str) -> CallRecord:
+        # After clear() a request that is still in flight may name a call that was forgotten.
+        record = self.calls.get(call)
+        if record is None:
+            record = self.calls[call] = CallRecord()
+        return record

@@ -1,0 +1,92 @@
+"""The listening socket: bound to one port for good, really closed on a crash and opened again on a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from fakes.wire.errors import PortTaken, WireError
+
+
+class Listener:
+    """Holds a port. While it does not listen, connecting is refused, and nobody else is given the port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._wanted = port
+        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._port = port
+        self._holder: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port in use (or wanted, before the first start)."""
+        return self._port
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as a URL has it."""
+        host = f"[{self._host}]" if self._family == socket.AF_INET6 else self._host
+        return f"{host}:{self._port}"
+
+    @property
+    def listening(self) -> bool:
+        """Can clients connect?"""
+        return self._server is not None
+
+    async def open(self, factory: Callable[[], asyncio.Protocol]) -> None:
+        """Bind and listen."""
+        sock = self._bind(self._port)
+        self._port = sock.getsockname()[1]
+        if self._holder is None:
+            self._holder = self._second(self._port)
+        try:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_server(factory, sock=sock, backlog=2048)
+        except OSError as error:
+            sock.close()
+            raise self._explain(error) from error
+
+    def close(self, *, forget_port: bool = False) -> None:
+        """Stop listening now; new connections are refused."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if forget_port:
+            if self._holder is not None:
+                self._holder.close()
+                self._holder = None
+            self._port = self._wanted or self._port
+
+    def _bind(self, port: int) -> socket.socket:
+        sock = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((self._host, port))
+        except OSError as error:
+            sock.close()
+            raise self._explain(error) from error
+        except OverflowError as error:
+            sock.close()
+            raise WireError(f"port {port} does not exist: ports go from 0 to 65535") from error
+        sock.setblocking(False)
+        return sock
+
+    def _second(self, port: int) -> socket.socket | None:
+        """A bound socket that never listens keeps the port ours while the server is down, where the OS can."""
+        try:
+            return self._bind(port)
+        except WireError:
+            return None
+
+    def _explain(self, error: OSError) -> WireError:
+        if error.errno == errno.EADDRINUSE:
+            return PortTaken(
+                f"port {self._port} on {self._host} is taken by another program; choose another, or 0 for any"
+            )
+        if error.errno == errno.EACCES:
+            return WireError(f"no permission to listen on port {self._port}; ports from 1024 on need none")
+        return WireError(f"cannot listen on {self.address}: {error.strerror or error}")

@@ -1,0 +1,103 @@
+"""Answers and how their bytes look: uvicorn's status line, header order and casing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a server says to one request.
+
+    On the wire the headers are: ``date``, ``server``, ``headers``, ``content-length``, ``content-type``,
+    ``late_headers``. With a ``stream`` the body is chunked, the length is left out, and the order is ``date``,
+    ``server``, ``headers``, ``content-type``, ``late_headers``, ``transfer-encoding``.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str | None = "application/json"
+    headers: Headers = ()
+    late_headers: Headers = ()
+    stream: AsyncIterator[bytes] | None = None
+    close: bool = False
+    """Close the connection afterwards, whatever the client asked for."""
+
+    @classmethod
+    def json(cls, content: Any, status: int = 200, headers: Headers = ()) -> Answer:
+        """A compact JSON answer in UTF-8; raises ValueError for what JSON or UTF-8 cannot hold."""
+        return cls(status=status, body=dump_json(content), headers=headers)
+
+    @classmethod
+    def text(cls, text: str, status: int = 200, content_type: str = "text/plain; charset=utf-8") -> Answer:
+        """A text answer."""
+        return cls(status=status, body=text.encode(), content_type=content_type)
+
+    def with_body(self, body: bytes) -> Answer:
+        """The same answer around another body."""
+        return replace(self, body=body)
+
+
+# One encoder for all answers: json.dumps builds a new one on every call with options.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def dump_json(content: Any) -> bytes:
+    """JSON as Starlette writes it: compact, unescaped, in key order, NaN refused."""
+    return _ENCODER.encode(content).encode("utf-8")
+
+
+@lru_cache(maxsize=2)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
+
+
+@lru_cache(maxsize=64)
+def _opening(status: int, second: int) -> str:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\ndate: {_date(second)}\r\nserver: uvicorn\r\n"
+
+
+def render_head(answer: Answer, *, announce_close: bool = False, length: int | None = None) -> bytes:
+    """The bytes up to and with the empty line. ``length`` overrules the true length of the body."""
+    # The date is the machine's: it is a header for people and caches, nothing waits for it.
+    parts = [_opening(answer.status, int(time.time()))]
+    parts.extend(f"{name}: {value}\r\n" for name, value in answer.headers)
+    if answer.stream is None:
+        parts.append(f"content-length: {len(answer.body) if length is None else length}\r\n")
+    if answer.content_type is not None:
+        parts.append(f"content-type: {answer.content_type}\r\n")
+    parts.extend(f"{name}: {value}\r\n" for name, value in answer.late_headers)
+    if announce_close:
+        parts.append("connection: close\r\n")
+    if answer.stream is not None:
+        parts.append("transfer-encoding: chunked\r\n")
+    parts.append("\r\n")
+    return "".join(parts).encode("latin-1", "replace")
+
+
+def invalid_request() -> bytes:
+    """What uvicorn sends when the bytes are no HTTP request."""
+    opening = _opening(400, int(time.time()))
+    body = "Invalid HTTP request received."
+    return (
+        f"{opening}content-type: text/plain; charset=utf-8\r\ncontent-length: {len(body)}\r\n"
+        f"connection: close\r\n\r\n{body}"
+    ).encode("ascii")
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body; the empty one ends it."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
