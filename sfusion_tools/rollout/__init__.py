@@ -16,6 +16,7 @@ from sfusion_tools.rollout.interaction import Interaction
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
 from sfusion_tools.rollout.messages import Message
 from sfusion_tools.rollout.metrics import Refusal, RolloutMetrics
+from sfusion_tools.rollout.parsing import format_parser
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.turns import (
@@ -51,6 +52,7 @@ __all__ = [
     "TruncateSide",
     "TurnParser",
     "UnreadableCall",
+    "format_parser",
     "run_batch",
     "truncate",
 ]

@@ -35,6 +35,8 @@ class RolloutMetrics(BaseModel):
     executed: int = 0
     refused: Counter[str] = Field(default_factory=Counter)
     """Calls answered with a message instead of being executed, by reason."""
+    noticed: Counter[str] = Field(default_factory=Counter)
+    """Oddities of the model's text that cost no call, by kind."""
     not_run: int = 0
     """Calls of a turn behind which the trajectory ended: no turn was left to answer them in."""
     outcomes: Counter[str] = Field(default_factory=Counter)

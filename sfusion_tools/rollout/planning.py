@@ -40,7 +40,7 @@ def plan_calls(
 
 def _refusal(call: FoundCall | UnreadableCall, tool_names: Sequence[str]) -> tuple[Refusal, str] | None:
     if isinstance(call, UnreadableCall):
-        return call.refusal, f"a tool call could not be used: {call.problem}. Nothing was executed for it."
+        return call.refusal, call.problem
     if call.name not in tool_names:
         known = ", ".join(tool_names) or "none"
         return Refusal.UNKNOWN_TOOL, f"there is no tool {call.name!r}. Tools that can be called: {known}."

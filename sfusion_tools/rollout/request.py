@@ -140,6 +140,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             finish_reason = FinishReasonTypeEnum.LENGTH
         self.metrics.assistant_turns += 1
         self.metrics.calls += len(turn.calls)
+        self.metrics.noticed.update(turn.notices)
         planned = plan_calls(
             turn.calls,
             self.tool_names,

@@ -24,7 +24,7 @@ class UnreadableCall:
     """Something that was meant as a call and could not be read."""
 
     problem: str
-    """What is wrong with it, in words that the model can act on."""
+    """What is wrong with it: whole sentences that the model can act on."""
     name: str | None = None
     refusal: Refusal = Refusal.MALFORMED
 
@@ -35,6 +35,8 @@ class ParsedTurn:
 
     content: str
     calls: tuple[FoundCall | UnreadableCall, ...] = ()
+    notices: tuple[str, ...] = ()
+    """Kinds of other oddities: a call that had to be mended, a tool reply that the model invented."""
 
 
 class TurnParser(Protocol):

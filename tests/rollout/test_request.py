@@ -194,7 +194,7 @@ def test_tool_text_is_shortened_also_when_it_is_an_error() -> None:
     say(request, "two", CALL, UnreadableCall("x" * 99))
     answer(request, "0123456789")
     assert request.messages[-2].content == "0123456789"
-    assert request.messages[-1].content == "Error: a t...(truncated)"
+    assert request.messages[-1].content == "Error: xxx...(truncated)"
     assert request.metrics.shortened_responses == 1
 
 

@@ -1,0 +1,63 @@
+"""Reads a model's turn in one of the tool-call formats, for the rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
+from sfusion_tools.rollout.metrics import Refusal
+from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, TurnParser, UnreadableCall
+from sfusion_tools.schemas import OpenAIFunctionToolSchema
+
+_THINK = "<think>"
+# What a turn without any call may hold when the model meant to make one.
+_LOOKS_LIKE_A_CALL = frozenset({"fenced_code", "invented_reply", "stray_marker", "untagged_call"})
+
+
+def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
+    """A turn parser for the format of this name; ``in_think`` if the prompt ends inside the thinking."""
+    form = get_format(name)
+
+    def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
+        if not tools:
+            return ParsedTurn(text)
+        shown = [tool.model_dump() for tool in tools]
+        parsed = form.parse(text, shown, in_think=in_think)
+        start = _unclosed_thinking(text, parsed)
+        if start is not None:
+            # Thinking that is never closed and ends in a call was meant to act, as engines take it too.
+            mended = form.parse(text[:start] + text[start + len(_THINK) :], shown)
+            if mended.calls:
+                return _turn(_THINK + mended.content, mended, ("unclosed_think",))
+        return _turn(parsed.content, parsed)
+
+    return parse
+
+
+def _unclosed_thinking(text: str, parsed: Parsed) -> int | None:
+    for problem in parsed.problems:
+        if problem.kind == "unclosed_think" and text.startswith(_THINK, problem.position):
+            return problem.position
+    return None
+
+
+def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
+    missed = () if parsed.calls or parsed.refused else parsed.problems
+    meant = [problem for problem in missed if problem.kind in _LOOKS_LIKE_A_CALL]
+    # One of them is enough to tell the model; it is one attempt, however many marks it left.
+    found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
+    found.sort(key=lambda item: item.position)
+    calls = tuple(
+        UnreadableCall(item.message, item.call_name, _refusal(item.kind))
+        if isinstance(item, Problem)
+        else FoundCall(item.name, item.arguments)
+        for item in found
+    )
+    kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
+    return ParsedTurn(content, calls, notices + kinds)
+
+
+def _refusal(kind: str) -> Refusal:
+    if kind == "unknown_tool":
+        return Refusal.UNKNOWN_TOOL
+    return Refusal.BAD_ARGUMENTS if "argument" in kind else Refusal.MALFORMED
