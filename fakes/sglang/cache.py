@@ -1,0 +1,40 @@
+"""The prefix cache of the engine: how many tokens of a prompt it has seen before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fakes.sglang.chance import digest
+
+_BLOCK = 16
+
+
+class PrefixCache:
+    """Remembers which prefixes were served, in blocks, by digest: memory grows with what is new only."""
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def match(self, ids: Sequence[int]) -> int:
+        """How many leading tokens are known; never all of them, as the last one must be computed."""
+        known = 0
+        for number, block in enumerate(_blocks(ids), start=1):
+            if block not in self._seen:
+                break
+            known = number * _BLOCK
+        return min(known, max(len(ids) - 1, 0))
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Remember a sequence and all its prefixes."""
+        self._seen.update(_blocks(ids))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._seen.clear()
+
+
+def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
+    before = b""
+    for start in range(0, len(ids) - _BLOCK + 1, _BLOCK):
+        before = digest(before, ",".join(map(str, ids[start : start + _BLOCK])))
+        yield before

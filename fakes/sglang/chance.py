@@ -1,0 +1,42 @@
+"""Chance without a stream: every draw is a pure function of a seed and the keys of what it decides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+Key = str | int | bytes
+T = TypeVar("T")
+
+_WHOLE = float(1 << 64)
+
+
+def digest(*keys: Key, size: int = 16) -> bytes:
+    """A digest of some keys, in which neighbouring keys cannot run into each other."""
+    state = hashlib.blake2b(digest_size=size)
+    for key in keys:
+        data = key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogatepass")
+        state.update(f"{type(key).__name__}:{len(data)}:".encode())
+        state.update(data)
+    return state.digest()
+
+
+def hex_id(length: int, *keys: Key) -> str:
+    """So many hexadecimal digits that look like a random id."""
+    return digest(*keys, size=32).hex()[:length]
+
+
+def draw(*keys: Key) -> float:
+    """A number in [0, 1)."""
+    return int.from_bytes(digest(*keys, size=8), "big") / _WHOLE
+
+
+def whole(low: int, high: int, *keys: Key) -> int:
+    """A whole number between two bounds, both included."""
+    return low + int.from_bytes(digest(*keys, size=8), "big") % (high - low + 1)
+
+
+def pick(items: Sequence[T], *keys: Key) -> T:
+    """One of some items."""
+    return items[whole(0, len(items) - 1, *keys)]

@@ -1,0 +1,73 @@
+"""Reading a ChatML prompt back into the conversation it was rendered from."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sfusion_tools.tokenizers import Tokenizer
+
+IM_START = "<|im_start|>"
+IM_END = "<|im_end|>"
+
+_TOOLS = re.compile(r"<tools>\n?(.*?)\n?</tools>", re.DOTALL)
+_TOOL_RESPONSE = re.compile(r"\s*<tool_response>\n?(.*?)\n?</tool_response>\s*", re.DOTALL)
+
+Message = dict[str, Any]
+
+
+def read_prompt(prompt: str) -> tuple[Message, ...]:
+    """The messages of a ChatML text; a text that is none is one user message."""
+    if IM_START not in prompt:
+        return ({"role": "user", "content": prompt},)
+    return _messages(prompt.split(IM_START)[1:])
+
+
+def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[Message, ...]:
+    """The messages of a prompt given as ids; marks that a message only spells do not begin a turn."""
+    marks = tokenizer.encode(IM_START)
+    if len(marks) != 1 or marks[0] not in ids:
+        return read_prompt(tokenizer.decode(ids))
+    turns: list[list[int]] = []
+    for number in ids:
+        if number == marks[0]:
+            turns.append([])
+        elif turns:
+            turns[-1].append(number)
+    return _messages([tokenizer.decode(turn) for turn in turns])
+
+
+def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The tools that the system message describes."""
+    tools: list[Mapping[str, Any]] = []
+    for message in messages:
+        if message.get("role") != "system" or not isinstance(message.get("content"), str):
+            continue
+        for section in _TOOLS.findall(message["content"]):
+            for line in section.splitlines():
+                try:
+                    tool = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(tool, dict):
+                    tools.append(tool)
+    return tuple(tools)
+
+
+def _messages(turns: Sequence[str]) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    for position, turn in enumerate(turns):
+        role, _, body = turn.partition("\n")
+        closed = body.rstrip("\n").endswith(IM_END)
+        body = body.rstrip("\n").removesuffix(IM_END) if closed else body
+        if position == len(turns) - 1 and role == "assistant" and not closed and not body:
+            break  # the generation prompt: nothing was said yet
+        responses = _TOOL_RESPONSE.findall(body) if role == "user" else []
+        if responses and not _TOOL_RESPONSE.sub("", body).strip():
+            # Qwen's own template shows tool results as a user turn.
+            messages += [{"role": "tool", "content": response} for response in responses]
+        else:
+            messages.append({"role": role, "content": body})
+    return tuple(messages)

@@ -1,0 +1,356 @@
+"""The fake engine: `async_generate` as sglang's Engine has it, without a model, a GPU or a wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fakes.sglang.chance import hex_id
+from fakes.sglang.conversation import read_ids, read_tools
+from fakes.sglang.errors import BadValue, EngineDown, Refused
+from fakes.sglang.generation import Generation, Request, output, steps_of
+from fakes.sglang.latency import Latency
+from fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
+from fakes.sglang.requests import GenerateCall, requests_of
+from fakes.sglang.sampling import end
+from fakes.sglang.spelling import spell
+from fakes.sglang.state import Run, Snapshot, State
+from sfusion_tools.formats import get_format
+from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
+
+
+class FakeSGLang:
+    """An engine whose words come from a policy.
+
+    What it says depends on the seed and on what is asked, never on arrival order; how long it takes is asked of the
+    running event loop, so that it also runs on virtual time.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        format: str = "qwen25",
+        tokenizer: Tokenizer | None = None,
+        context_length: int = 32768,
+        latency: Latency | None = None,
+        max_running: int | None = None,
+        max_queued: int | None = None,
+        stream_interval: int = 4,
+        incremental_streaming: bool = False,
+        weight_version: str = "default",
+        seed: int = 0,
+        step: int = 0,
+    ) -> None:
+        if max_running is not None and max_running < 1:
+            raise ValueError(f"max_running is {max_running}, but an engine runs at least 1 request at a time")
+        if stream_interval < 1:
+            raise ValueError(f"stream_interval is {stream_interval}, but a step has at least 1 token")
+        self.policy = policy
+        self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
+        self.context_length = context_length
+        self.latency = latency or Latency()
+        self.max_queued = max_queued
+        self.stream_interval = stream_interval
+        self.incremental_streaming = incremental_streaming
+        self.weight_version = weight_version
+        self.seed = seed
+        self.step = step
+        self.format = get_format(format)
+        self._max_running = max_running
+        self._state = State()
+
+    async def async_generate(
+        self,
+        prompt: str | list[str] | None = None,
+        sampling_params: Mapping[str, Any] | list[Mapping[str, Any]] | None = None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        *,
+        return_logprob: bool | list[bool] | None = False,
+        logprob_start_len: int | list[int] | None = None,
+        top_logprobs_num: int | list[int] | None = None,
+        token_ids_logprob: list[int] | list[list[int]] | None = None,
+        return_text_in_logprobs: bool = False,
+        stream: bool = False,
+        rid: str | list[str] | None = None,
+        **ignored: Any,
+    ) -> Any:
+        """Generate for a prompt or a batch: an object or a list of them, or an async iterator of them when streaming.
+
+        What a fake has no use for (images, adapters, priorities) is accepted and ignored.
+        """
+        call = GenerateCall(
+            text=prompt,
+            input_ids=input_ids,
+            sampling_params=sampling_params,
+            return_logprob=return_logprob,
+            logprob_start_len=logprob_start_len,
+            top_logprobs_num=top_logprobs_num,
+            token_ids_logprob=token_ids_logprob,
+            return_text_in_logprobs=return_text_in_logprobs,
+            stream=stream,
+            rid=rid,
+            return_prompt_token_ids=bool(ignored.get("return_prompt_token_ids")),
+        )
+        return self.stream(call) if stream else await self.generate(call)
+
+    async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
+        """All of what is said, once it is said."""
+        requests = self._requests(call)
+        if len(requests) == 1 and requests[0].index is None:
+            return await self._last(requests[0])
+        tasks = [asyncio.ensure_future(self._last(replace(request, index=None))) for request in requests]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def stream(self, call: GenerateCall) -> AsyncIterator[JsonObject]:
+        """What is said while it is said; the objects of a batch come as they come, told apart by ``index``."""
+        requests = self._requests(call)
+        if len(requests) == 1:
+            async for item in self._items(requests[0], stream=True):
+                yield item
+            return
+        queue: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
+
+        async def feed(request: Request) -> None:
+            try:
+                async for item in self._items(request, stream=True):
+                    queue.put_nowait(item)
+                queue.put_nowait(None)
+            except Exception as error:
+                queue.put_nowait(error)
+
+        tasks = [asyncio.ensure_future(feed(request)) for request in requests]
+        left = len(tasks)
+        try:
+            while left:
+                got = await queue.get()
+                if isinstance(got, BaseException):
+                    raise got
+                if got is None:
+                    left -= 1
+                else:
+                    yield got
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def abort_request(self, rid: str = "", abort_all: bool = False) -> int:
+        """End the running requests whose id begins with ``rid``, or all; says how many that were."""
+        return self._state.abort(rid, abort_all)
+
+    def flush_cache(self) -> bool:
+        """Forget the prefix cache; refused while anything runs."""
+        if self._state.idle:
+            self._state.cache.clear()
+        return self._state.idle
+
+    def pause_generation(self, mode: str = "abort") -> None:
+        """Hold everything; in mode ``abort`` what runs is ended first."""
+        if mode == "abort":
+            self._state.abort("", True)
+        self._state.paused = True
+        self._nudge()
+
+    def continue_generation(self) -> None:
+        """Go on after a pause."""
+        self._state.paused = False
+        self._nudge()
+
+    def crash(self) -> None:
+        """Die: what runs is lost, and nothing is served until :meth:`restart`."""
+        self._state.crash()
+
+    def restart(self) -> None:
+        """Come back after a crash, with an empty cache."""
+        self._state.restart()
+
+    def snapshot(self) -> Snapshot:
+        """How the engine stands."""
+        return self._state.snapshot()
+
+    @property
+    def up(self) -> bool:
+        """False between a crash and the restart."""
+        return self._state.up
+
+    def _nudge(self) -> None:
+        for run in self._state.runs:
+            run.nudge.set()
+
+    def _requests(self, call: GenerateCall) -> list[Request]:
+        requests = requests_of(call, self.tokenizer, self.context_length)
+        named: list[Request] = []
+        for request in requests:
+            self._state.arrivals += 1
+            rid = request.rid or hex_id(32, self.seed, "rid", self._state.arrivals)
+            named.append(replace(request, rid=rid))
+        if len({request.rid for request in named}) != len(named):
+            rids = [request.rid for request in named]
+            twice = sorted({rid for rid in rids if rids.count(rid) > 1})
+            raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
+        return named
+
+    async def _last(self, request: Request) -> JsonObject:
+        last: JsonObject = {}
+        async for item in self._items(request, stream=False):
+            last = item
+        return last
+
+    async def _items(self, request: Request, *, stream: bool) -> AsyncIterator[JsonObject]:
+        state = self._state
+        if not state.up:
+            raise EngineDown("The engine is not running.")
+        waiting = len(state.runs) - state.running
+        if self._is_full() and self.max_queued is not None and waiting >= self.max_queued:
+            state.refused += 1
+            raise Refused("The request queue is full.")
+        run = Run(request.rid)
+        state.runs[run] = None
+        started = asyncio.get_running_loop().time()
+        try:
+            await self._enter(run)
+            generation = self._generation(request)
+            factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
+            fresh = generation.prompt_tokens - generation.cached_tokens
+            await self._pass(run, self.latency.to_first_token(fresh, factor))
+            items = self._streamed if stream else self._whole
+            async for upto, done in items(run, generation, factor):
+                took = asyncio.get_running_loop().time() - started
+                since = upto - 1 if stream and self.incremental_streaming and upto else 0
+                yield self._output(request, done, upto, since, took if upto == len(done.steps) else None)
+        except Exception:
+            state.failed += 1
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            state.aborted += 1  # whoever asked has gone
+            raise
+        finally:
+            state.runs.pop(run, None)
+            self._let_next_in()
+
+    def _is_full(self) -> bool:
+        return self._max_running is not None and self._state.running >= self._max_running
+
+    async def _enter(self, run: Run) -> None:
+        """Wait for a place, first come first served."""
+        while self._is_full() or self._state.first_waiting() is not run:
+            if run.ended_by or run.crashed:
+                break
+            run.nudge.clear()
+            await run.nudge.wait()
+        run.admitted = True
+        self._let_next_in()
+
+    def _let_next_in(self) -> None:
+        waiting = self._state.first_waiting()
+        if waiting is not None and not self._is_full():
+            waiting.nudge.set()
+
+    def _generation(self, request: Request) -> Generation:
+        messages = request.messages or read_ids(request.ids, self.tokenizer)
+        tools = request.tools or read_tools(messages)
+        custom = request.sampling.get("custom_params") or {}
+        ask = Ask(
+            prompt=request.prompt,
+            messages=messages,
+            tools=tools,
+            sampling=request.sampling,
+            rid=request.rid,
+            sample=request.sample,
+            seed=self.seed,
+            step=custom.get("step", self.step),
+        )
+        reply = self.policy.reply(ask)
+        prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens
+        cached = self._state.cache.match(request.ids) if reply.cached_tokens is None else reply.cached_tokens
+        self._state.cache.add(request.ids)
+        if reply.steps is not None:
+            steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
+        else:
+            text = spell(reply, self.format, tools, request.constraint)
+            ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
+            skip = request.params.skip_special_tokens
+            steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
+            finish = reply.finish or ending.finish
+        return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
+
+    def _output(
+        self, request: Request, generation: Generation, upto: int, since: int, latency: float | None
+    ) -> JsonObject:
+        state = self._state
+        if latency is not None:
+            aborted = generation.finish.type == "abort"
+            state.aborted += aborted
+            state.finished += not aborted
+            state.prompt_tokens += generation.prompt_tokens
+            state.completion_tokens += generation.tokens
+            state.cache.add([*request.ids, *(number for step in generation.steps for number in step.ids)])
+        return output(
+            request,
+            generation,
+            upto,
+            seed=self.seed,
+            tokenizer=self.tokenizer,
+            weight_version=self.weight_version,
+            latency=latency,
+            since=since,
+        )
+
+    async def _streamed(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+        for number, step in enumerate(generation.steps, start=1):
+            self._fail(generation, number - 1)
+            tokens = len(step.ids) - (number == 1)
+            await self._pass(run, self.latency.for_tokens(tokens, factor))
+            if run.ended_by is not None:
+                said = sum(len(done.ids) for done in generation.steps[: number - 1])
+                yield number - 1, generation.until(said, run.ended_by)
+                return
+            yield number, generation
+        self._fail(generation, len(generation.steps))
+        if not generation.steps:
+            yield 0, generation
+
+    async def _whole(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+        said = 0.0
+        if generation.error is None:
+            said = await self._pass(run, self.latency.for_tokens(generation.tokens - 1, factor))
+        self._fail(generation, len(generation.steps))
+        if run.ended_by is not None:
+            each = self.latency.for_tokens(1, factor)
+            tokens = int(said / each) + 1 if each and said else 0
+            generation = generation.until(tokens, run.ended_by)
+        yield len(generation.steps), generation
+
+    @staticmethod
+    def _fail(generation: Generation, after: int) -> None:
+        if generation.error is not None and after >= generation.error_after:
+            raise generation.error
+
+    async def _pass(self, run: Run, seconds: float) -> float:
+        """Let working time pass until it is over, or the request is ended; pauses do not count."""
+        loop = asyncio.get_running_loop()
+        worked = 0.0
+        await asyncio.sleep(0)
+        while not run.ended_by:
+            if run.crashed:
+                raise EngineDown("The engine died while the request was running.")
+            if not self._state.paused and worked >= seconds:
+                break
+            run.nudge.clear()
+            since = loop.time()
+            paused = self._state.paused
+            try:
+                async with asyncio.timeout(None if paused else seconds - worked):
+                    await run.nudge.wait()
+            except TimeoutError:
+                worked = seconds
+                continue
+            if not paused:
+                worked += loop.time() - since
+        return worked

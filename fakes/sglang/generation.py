@@ -1,0 +1,195 @@
+"""One generation as pure data: its steps, its log probabilities, and the objects that sglang answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fakes.sglang.chance import Key, digest, draw, whole
+from fakes.sglang.protocol import Finish, JsonObject, Step
+from fakes.sglang.sampling import Ending, SamplingParams
+from fakes.sglang.spelling import Constraint
+from sfusion_tools.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Which log probabilities a request wants."""
+
+    wanted: bool = False
+    start: int = -1
+    top: int = 0
+    token_ids: tuple[int, ...] = ()
+    with_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt for one sample, checked and complete."""
+
+    rid: str
+    ids: tuple[int, ...]
+    prompt: str
+    params: SamplingParams
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    logprobs: Logprobs = field(default_factory=Logprobs)
+    sample: int = 0
+    index: int | None = None
+    return_prompt_ids: bool = False
+    constraint: Constraint = field(default_factory=Constraint)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What chance for this request is drawn from: what is asked, not when."""
+        return (digest(",".join(map(str, self.ids))), self.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """All that will be said to a request, step by step."""
+
+    steps: tuple[Step, ...]
+    finish: Finish
+    prompt_tokens: int
+    cached_tokens: int
+    error: Exception | None = None
+    error_after: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are sampled."""
+        return sum(len(step.ids) for step in self.steps)
+
+    def until(self, tokens: int, finish: Finish) -> Generation:
+        """The same, ended early after so many tokens."""
+        kept: list[Step] = []
+        for step in self.steps:
+            if len(step.ids) > tokens:
+                break
+            tokens -= len(step.ids)
+            kept.append(step)
+        return replace(self, steps=tuple(kept), finish=finish, error=None)
+
+
+def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
+    """Cut a generation into decoding steps of some tokens; characters come when they are whole.
+
+    The stop token that ended it is a step of its own without text; a limit is reached within the last text.
+    """
+    ids, text = ending.ids, ending.text
+    steps: list[Step] = []
+    shown = clean = 0
+    last_is_stop = ending.finish.type == "stop" and isinstance(ending.finish.matched, int)
+    body = ids[:-1] if last_is_stop else ids
+    for start in range(0, len(body), interval):
+        stop = min(start + interval, len(body))
+        piece = tokenizer.decode(ids[clean:stop], skip_special_tokens=skip_special_tokens)
+        if stop == len(body):
+            piece = text[shown:]
+        elif piece.endswith("\ufffd") or not text.startswith(piece, shown):
+            # A character that is not whole yet, or a stop string that will be cut: shown later, or never.
+            piece = ""
+        else:
+            clean = stop
+        steps.append(Step(piece, ids[start:stop]))
+        shown += len(piece)
+    if last_is_stop:
+        steps.append(Step(text[shown:], ids[-1:]))
+    return tuple(steps)
+
+
+def output(
+    request: Request,
+    generation: Generation,
+    upto: int,
+    *,
+    seed: int,
+    tokenizer: Tokenizer,
+    weight_version: str,
+    latency: float | None,
+    since: int = 0,
+) -> JsonObject:
+    """What sglang answers after so many steps: what came since some step, and the finish when it is the last."""
+    done = generation.steps[:upto]
+    shown = done[since:]
+    ids = [number for step in done for number in step.ids]
+    new_ids = [number for step in shown for number in step.ids]
+    meta: JsonObject = {
+        "id": request.rid,
+        "finish_reason": None if latency is None else generation.finish.body(),
+        "prompt_tokens": generation.prompt_tokens,
+        "weight_version": weight_version,
+        "num_retractions": 0,
+    }
+    if request.logprobs.wanted:
+        before = len(ids) - len(new_ids)
+        meta |= _logprobs(request, [s for step in shown for s in _pairs(step)], before, seed, tokenizer)
+        meta["output_token_logprobs_length"] = len(ids)
+    meta["reasoning_tokens"] = 0
+    meta["completion_tokens"] = len(ids)
+    meta["cached_tokens"] = generation.cached_tokens
+    if latency is not None:
+        meta["e2e_latency"] = latency
+    body: JsonObject = {"text": "".join(step.text for step in shown), "output_ids": new_ids, "meta_info": meta}
+    if request.return_prompt_ids:
+        body["prompt_token_ids"] = list(request.ids)
+    if request.index is not None:
+        body["index"] = request.index
+    return body
+
+
+def _pairs(step: Step) -> list[tuple[int, float | None]]:
+    known: Sequence[float | None] = step.logprobs or (None,) * len(step.ids)
+    return list(zip(step.ids, known, strict=True))
+
+
+def _logprobs(
+    request: Request, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
+) -> JsonObject:
+    want, keys = request.logprobs, request.keys
+
+    def triple(logprob: float | None, number: int) -> list[Any]:
+        return [logprob, number, _token_text(number, tokenizer) if want.with_text else None]
+
+    def row(at: int, number: int) -> list[list[Any]]:
+        others = [number, *(whole(0, tokenizer.vocab_size - 1, seed, *keys, "top", at, k) for k in range(1, want.top))]
+        first = chance_logprob(seed, *keys, at)
+        return [triple(first - 0.5 * rank, other) for rank, other in enumerate(others)]
+
+    def named(at: int) -> list[list[Any]]:
+        return [triple(chance_logprob(seed, *keys, at, number) - 5.0, number) for number in want.token_ids]
+
+    start = len(request.ids) if want.start < 0 else want.start
+    inputs = list(enumerate(request.ids))[start:]
+    body: JsonObject = {
+        # The very first token of a prompt follows nothing, so nothing can be said of it.
+        "input_token_logprobs": [
+            triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number) for at, number in inputs
+        ],
+        "output_token_logprobs": [
+            triple(chance_logprob(seed, *keys, before + at) if known is None else known, number)
+            for at, (number, known) in enumerate(tokens)
+        ],
+    }
+    if want.top > 0:
+        body["input_top_logprobs"] = [None if at == 0 else row(-at, number) for at, number in inputs]
+        body["output_top_logprobs"] = [row(before + at, number) for at, (number, _) in enumerate(tokens)]
+    if want.token_ids:
+        body["input_token_ids_logprobs"] = [None if at == 0 else named(-at) for at, _ in inputs]
+        body["output_token_ids_logprobs"] = [named(before + at) for at in range(len(tokens))]
+    return body
+
+
+def chance_logprob(*keys: Key) -> float:
+    """A log probability as a confident model has it: mostly near 0, sometimes far below."""
+    return 0.0 - round(3.0 * draw(*keys, "logprob") ** 4, 6)
+
+
+def _token_text(number: int, tokenizer: Tokenizer) -> str:
+    try:
+        return tokenizer.decode([number])
+    except ValueError:
+        return ""

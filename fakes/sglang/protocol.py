@@ -1,0 +1,141 @@
+"""What passes between the engine and a policy: what the model is asked, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as a policy means it, before a format spells it."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why a generation ended, as ``meta_info.finish_reason`` tells it."""
+
+    type: str
+    matched: int | str | None = None
+    length: int | None = None
+    message: str | None = None
+    status_code: int | None = None
+    err_type: str | None = None
+
+    def body(self) -> JsonObject:
+        """The wire's object; its keys depend on the type."""
+        if self.type == "length":
+            return {"type": "length", "length": self.length}
+        if self.type == "abort":
+            return {
+                "type": "abort",
+                "message": self.message,
+                "status_code": self.status_code,
+                "err_type": self.err_type,
+            }
+        return {"type": self.type, "matched": self.matched}
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> Finish:
+        """The finish that a recorded body tells."""
+        return cls(**{key: value for key, value in body.items() if key in cls.__dataclass_fields__})
+
+    @classmethod
+    def aborted(cls, message: str = "Aborted") -> Finish:
+        """The end of a request that somebody aborted: no error, only fewer tokens."""
+        return cls("abort", message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one decoding step adds."""
+
+    text: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the model says.
+
+    Usually ``text`` and ``calls``: the engine spells the calls in its format after the text, tokenizes, and ends at
+    the end-of-sequence token, a stop string or the token limit. ``steps`` replays exact decoding steps instead, and
+    then ``finish`` is taken as it is given. ``error`` is raised after ``error_after`` steps.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    finish: Finish | None = None
+    steps: tuple[Step, ...] | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    error: Exception | None = None
+    error_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the model is asked: the prompt, and the conversation it was rendered from or read back into."""
+
+    prompt: str
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    rid: str = ""
+    sample: int = 0
+    seed: int = 0
+    step: int = 0
+
+    @property
+    def turn(self) -> int:
+        """How many times the assistant has spoken before."""
+        return sum(message.get("role") == "assistant" for message in self.messages)
+
+    @property
+    def question(self) -> str:
+        """The first thing the user said."""
+        return next((_text(m) for m in self.messages if m.get("role") == "user"), self.prompt)
+
+    @property
+    def last_user(self) -> str:
+        """The last thing the user said."""
+        return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt)
+
+    @property
+    def tool_results(self) -> tuple[str, ...]:
+        """What the tools answered since the assistant last spoke, in order."""
+        results: list[str] = []
+        for message in reversed(self.messages):
+            if message.get("role") != "tool":
+                break
+            results.append(_text(message))
+        return tuple(reversed(results))
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools on offer."""
+        return tuple(str((tool.get("function") or tool).get("name", "")) for tool in self.tools)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Sequence):
+        return "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
+    return ""
+
+
+class Policy(Protocol):
+    """A model's behaviour: what is said to what is asked, the same to the same."""
+
+    def reply(self, ask: Ask) -> Reply:
+        """Say something."""
+        ...

@@ -1,0 +1,182 @@
+"""Keeping a model's thinking apart from its answer, whole or while it streams."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Switch = Literal["always", "on", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """How a model family marks its thinking.
+
+    ``tool_start`` ends the thinking even when it was never closed. ``switch`` says whether a text begins inside the
+    thinking: always, or unless ``parameter`` of the chat template is false, or only if it is true.
+    """
+
+    start: str
+    end: str
+    tool_start: str | None = None
+    switch: Switch = "always"
+    parameter: str = "enable_thinking"
+
+    def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
+        """Does the text begin inside the thinking?"""
+        if self.switch == "always":
+            return True
+        given = (template_kwargs or {}).get(self.parameter)
+        return given is not False if self.switch == "on" else given is True
+
+    def whole(self, text: str, inside: bool) -> tuple[str, str]:
+        """The thinking and the rest of a whole text."""
+        if not inside and self.start not in text:
+            return "", text
+        while text.startswith(self.start):
+            text = text[len(self.start) :]
+        thought, end, rest = text.partition(self.end)
+        if end:
+            return thought, rest
+        if self.tool_start is not None and self.tool_start in text:
+            at = text.index(self.tool_start)
+            return text[:at], text[at:]
+        return text, ""
+
+    def stream(self, inside: bool, told_at_once: bool = True) -> ReasoningStream:
+        """Begin a text that comes in deltas."""
+        return ReasoningStream(self, inside, told_at_once)
+
+
+class ReasoningStream:
+    """Keeps thinking and answer of one stream apart; what may be half a mark is held back."""
+
+    def __init__(self, reasoning: Reasoning, inside: bool, told_at_once: bool) -> None:
+        self._marks = reasoning
+        self._inside = inside
+        self._told_at_once = told_at_once
+        self._opened = False
+        self._closed = False
+        self._held = ""
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """What the delta adds to the thinking and to the rest."""
+        text = self._held + delta
+        self._held = ""
+        if self._closed:
+            return "", text
+        marks = self._marks
+        if not self._opened and marks.start in text:
+            before, _, text = text.partition(marks.start)
+            self._opened = self._inside = True
+            if before:
+                text = before + text
+        if not self._inside:
+            return "", self._keep(text, (marks.start,))
+        if marks.end in text:
+            thought, _, rest = text.partition(marks.end)
+            self._closed = True
+            return thought, rest
+        if marks.tool_start is not None and marks.tool_start in text:
+            at = text.index(marks.tool_start)
+            self._closed = True
+            return text[:at], text[at:]
+        if not self._told_at_once:
+            self._held = text
+            return "", ""
+        ends = (marks.end, *((marks.tool_start,) if marks.tool_start else ()))
+        return self._keep(text, ends if self._opened else (*ends, marks.start)), ""
+
+    def finish(self) -> tuple[str, str]:
+        """What was held back, when nothing more comes."""
+        held, self._held = self._held, ""
+        return (held, "") if self._inside and not self._closed else ("", held)
+
+    def _keep(self, text: str, marks: tuple[str, ...]) -> str:
+        longest = 0
+        for mark in marks:
+            for size in range(min(len(mark) - 1, len(text)), longest, -1):
+                if text.endswith(mark[:size]):
+                    longest = size
+                    break
+        self._held = text[len(text) - longest :]
+        return text[: len(text) - longest]
+
+
+_ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)
+_FINAL = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|return\|>")
+_HARMONY_MARK = re.compile(r"<\|(?:start|channel)\|>")
+
+
+class Harmony:
+    """gpt-oss: the analysis channel is the thinking, the final channel the answer, calls stay as they are."""
+
+    def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
+        """Never: a channel is always named."""
+        return False
+
+    def whole(self, text: str, inside: bool) -> tuple[str, str]:
+        """The thinking and the rest of a whole text."""
+        thought = "".join(_ANALYSIS.findall(text))
+        return thought, _FINAL.sub("", _ANALYSIS.sub("", text))
+
+    def stream(self, inside: bool, told_at_once: bool = True) -> HarmonyStream:
+        """Begin a text that comes in deltas."""
+        return HarmonyStream(self)
+
+
+class HarmonyStream:
+    """Reads one message of the text at a time: its channel is known when the next one begins, or at the end."""
+
+    def __init__(self, harmony: Harmony) -> None:
+        self._harmony = harmony
+        self._held = ""
+
+    def feed(self, delta: str) -> tuple[str, str]:
+        """What the delta adds to the thinking and to the rest."""
+        self._held += delta
+        thought = rest = ""
+        while True:
+            first = _HARMONY_MARK.search(self._held)
+            if first is None:
+                # Plain text before any mark is the answer; half a mark waits.
+                cut = self._held.rfind("<")
+                cut = len(self._held) if cut < 0 else cut
+                rest += self._held[:cut]
+                self._held = self._held[cut:]
+                return thought, rest
+            rest += self._held[: first.start()]
+            self._held = self._held[first.start() :]
+            end = self._message_end()
+            if end is None:
+                return thought, rest
+            more_thought, more_rest = self._harmony.whole(self._held[:end], False)
+            thought, rest = thought + more_thought, rest + more_rest
+            self._held = self._held[end:]
+
+    def finish(self) -> tuple[str, str]:
+        """What was held back, when nothing more comes."""
+        held, self._held = self._held, ""
+        return self._harmony.whole(held, False)
+
+    def _message_end(self) -> int | None:
+        ends = [self._held.find(mark) for mark in ("<|end|>", "<|call|>", "<|return|>")]
+        found = [(at, mark) for at, mark in zip(ends, (7, 8, 10), strict=True) if at >= 0]
+        return sum(min(found)) if found else None
+
+
+_THINK = ("<think>", "</think>")
+_QWEN_TOOL = "<tool_call>"
+PARSERS: Mapping[str, Reasoning | Harmony] = {
+    "deepseek-r1": Reasoning(*_THINK),
+    "deepseek-v3": Reasoning(*_THINK, switch="off", parameter="thinking"),
+    "glm45": Reasoning(*_THINK, tool_start=_QWEN_TOOL, switch="on"),
+    "gpt-oss": Harmony(),
+    "kimi": Reasoning("◁think▷", "◁/think▷", switch="off"),
+    "kimi_k2": Reasoning(*_THINK, tool_start="<|tool_calls_section_begin|>", switch="on", parameter="thinking"),
+    "qwen3": Reasoning(*_THINK, tool_start=_QWEN_TOOL, switch="on"),
+    "qwen3-thinking": Reasoning(*_THINK, tool_start=_QWEN_TOOL),
+}
+"""Reasoning parsers by the names that sglang gives them."""

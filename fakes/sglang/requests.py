@@ -1,0 +1,149 @@
+"""From a call of the engine to single requests: batches, samples, ids, and what sglang refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fakes.sglang.errors import BadValue
+from fakes.sglang.generation import Logprobs, Request
+from fakes.sglang.sampling import SamplingParams
+from fakes.sglang.spelling import Constraint
+from sfusion_tools.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateCall:
+    """What one call of the engine, or one body of ``/generate``, asks for."""
+
+    text: str | Sequence[str] | None = None
+    input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
+    sampling_params: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
+    return_logprob: bool | Sequence[bool] | None = None
+    logprob_start_len: int | Sequence[int] | None = None
+    top_logprobs_num: int | Sequence[int] | None = None
+    token_ids_logprob: Sequence[int] | Sequence[Sequence[int]] | None = None
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    rid: str | Sequence[str] | None = None
+    return_prompt_token_ids: bool = False
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[Mapping[str, Any], ...] = ()
+    constraint: Constraint = field(default_factory=Constraint)
+
+
+def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[Request]:
+    """The single requests of a call, in the order of their ``index``; those without an id get one later."""
+    prompts, is_batch = _prompts(call, tokenizer)
+    given = _spread(call.sampling_params, len(prompts), Mapping)
+    samples = (given[0] or {}).get("n") or 1
+    if any(((params or {}).get("n") or 1) != samples for params in given):
+        raise BadValue("The parallel_sample_num should be the same for all samples in sample params.")
+    is_batch = is_batch or samples > 1
+    rids = _rids(call.rid, len(prompts), samples, is_batch)
+    wants = zip(
+        _spread(call.return_logprob, len(prompts), bool),
+        _spread(call.logprob_start_len, len(prompts), int),
+        _spread(call.top_logprobs_num, len(prompts), int),
+        _id_lists(call.token_ids_logprob, len(prompts)),
+        strict=True,
+    )
+    made: list[Request] = []
+    for number, ((ids, text), params, want) in enumerate(zip(prompts, given, wants, strict=True)):
+        _check_length(ids, params or {}, context_length)
+        _check_vocabulary(ids, tokenizer)
+        checked = SamplingParams.read(params, tokenizer.vocab_size)
+        logprobs = Logprobs(
+            wanted=bool(want[0]),
+            start=-1 if want[1] is None else want[1],
+            top=want[2] or 0,
+            token_ids=tuple(want[3] or ()),
+            with_text=call.return_text_in_logprobs,
+        )
+        for sample in range(samples):
+            index = number * samples + sample
+            made.append(
+                Request(
+                    rid=rids[index],
+                    ids=tuple(ids),
+                    prompt=text,
+                    params=checked,
+                    messages=call.messages,
+                    tools=call.tools,
+                    sampling=params or {},
+                    logprobs=logprobs,
+                    sample=sample,
+                    index=index if is_batch else None,
+                    return_prompt_ids=call.return_prompt_token_ids,
+                    constraint=call.constraint,
+                )
+            )
+    return made
+
+
+def _prompts(call: GenerateCall, tokenizer: Tokenizer) -> tuple[list[tuple[Sequence[int], str]], bool]:
+    if call.text is None and call.input_ids is None:
+        raise BadValue("Either text, input_ids or input_embeds should be provided.")
+    if call.text is not None:
+        texts = [call.text] if isinstance(call.text, str) else list(call.text)
+        return [(tokenizer.encode(text), text) for text in texts], not isinstance(call.text, str)
+    given: Sequence[Any] = call.input_ids or ()
+    if not given:
+        raise BadValue("input_ids cannot be empty.")
+    is_batch = not isinstance(given[0], int)
+    rows: list[Sequence[int]] = list(given) if is_batch else [given]
+    return [(row, _decoded(row, tokenizer)) for row in rows], is_batch
+
+
+def _decoded(ids: Sequence[int], tokenizer: Tokenizer) -> str:
+    try:
+        return tokenizer.decode(ids)
+    except ValueError:
+        return ""
+
+
+def _spread(value: Any, count: int, one: type) -> list[Any]:
+    if value is None or isinstance(value, one):
+        return [value] * count
+    if len(value) != count:
+        raise BadValue(f"The length of a list of parameters is {len(value)}, but the batch has {count} prompts.")
+    return list(value)
+
+
+def _id_lists(value: Any, count: int) -> list[Any]:
+    if not value or isinstance(value[0], int):
+        return [value] * count
+    return _spread(value, count, str)
+
+
+def _rids(rid: str | Sequence[str] | None, prompts: int, samples: int, is_batch: bool) -> list[str]:
+    if rid is None:
+        return [""] * (prompts * samples)
+    if isinstance(rid, str):
+        return [f"{rid}_{number}" for number in range(prompts * samples)] if is_batch else [rid]
+    if len(rid) != prompts:
+        raise BadValue(f"The specified rids length mismatch with the batch_size: {len(rid)} != {prompts}.")
+    return [name if samples == 1 else f"{name}_{sample}" for name in rid for sample in range(samples)]
+
+
+def _check_length(ids: Sequence[int], params: Mapping[str, Any], context_length: int) -> None:
+    if len(ids) >= context_length:
+        raise BadValue(
+            f"The input ({len(ids)} tokens) is longer than the model's context length ({context_length} tokens)."
+        )
+    wanted = params.get("max_new_tokens")
+    if isinstance(wanted, int) and len(ids) + wanted > context_length:
+        raise BadValue(
+            f"Requested token count exceeds the model's maximum context length of {context_length} tokens. You "
+            f"requested a total of {len(ids) + wanted} tokens: {len(ids)} tokens from the input messages and {wanted} "
+            "tokens for the completion. Please reduce the number of tokens in the input messages or the completion to "
+            "fit within the limit."
+        )
+
+
+def _check_vocabulary(ids: Sequence[int], tokenizer: Tokenizer) -> None:
+    if any(not 0 <= number < tokenizer.vocab_size for number in ids):
+        raise BadValue(
+            f"The input_ids {list(ids)} contains values greater than the vocab size ({tokenizer.vocab_size})."
+        )

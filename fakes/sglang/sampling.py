@@ -1,0 +1,181 @@
+"""Sampling parameters: which are refused, and where they make a generation end."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fakes.sglang.errors import BadValue
+from fakes.sglang.protocol import Finish
+from sfusion_tools.tokenizers import Tokenizer
+
+_NAMES = frozenset(
+    {
+        "max_new_tokens",
+        "stop",
+        "stop_token_ids",
+        "stop_regex",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+        "min_new_tokens",
+        "n",
+        "json_schema",
+        "regex",
+        "ebnf",
+        "structural_tag",
+        "ignore_eos",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "no_stop_trim",
+        "sampling_seed",
+        "logit_bias",
+        "custom_params",
+        "beam_width",
+        "stream_interval",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The parameters that a fake can honour; the others are only checked."""
+
+    max_new_tokens: int | None = 128
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: frozenset[int] = frozenset()
+    stop_regex: tuple[str, ...] = ()
+    n: int = 1
+    ignore_eos: bool = False
+    no_stop_trim: bool = False
+    skip_special_tokens: bool = True
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any] | None, vocab_size: int) -> SamplingParams:
+        """Parameters as a request names them, checked as sglang checks them."""
+        given = given or {}
+        unknown = [name for name in given if name not in _NAMES]
+        if unknown:
+            # sglang hands them to a constructor, and this is what Python says then.
+            raise BadValue(f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'")
+        _check(given, vocab_size)
+        return cls(
+            max_new_tokens=given.get("max_new_tokens", 128),
+            min_new_tokens=given.get("min_new_tokens") or 0,
+            stop=_texts(given.get("stop")),
+            stop_token_ids=frozenset(given.get("stop_token_ids") or ()),
+            stop_regex=_texts(given.get("stop_regex")),
+            n=given.get("n") or 1,
+            ignore_eos=bool(given.get("ignore_eos")),
+            no_stop_trim=bool(given.get("no_stop_trim")),
+            skip_special_tokens=given.get("skip_special_tokens", True) is not False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where a generation ends: the ids that were sampled, the text that is shown, and why."""
+
+    ids: tuple[int, ...]
+    text: str
+    finish: Finish
+
+
+def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> Ending:
+    """End a text that the model would say with its end-of-sequence token, a stop, or a limit, whichever is first."""
+    eos = tokenizer.eos_token_id
+    ids = [*tokenizer.encode(text), eos]
+    limit = room if params.max_new_tokens is None else min(params.max_new_tokens, room)
+    wanted = limit if params.ignore_eos else min(params.min_new_tokens, limit)
+    if len(ids) <= wanted:
+        # A model told to go on past its end goes on; ours repeats itself.
+        body = [number for number in ids if number != eos] or tokenizer.encode(" ")
+        ids = [*(body[at % len(body)] for at in range(wanted)), eos]
+    stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
+    cut = _first_stop_id(ids, stops, params.min_new_tokens)
+    found = _first_stop_text(tokenizer.decode(ids[: _shorter(cut, limit)]), params)
+    if found is not None:
+        start, stop, matched = found
+        whole = tokenizer.decode(ids)
+        shown = whole[:stop] if params.no_stop_trim else whole[:start]
+        return Ending(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
+    if cut is not None and cut < limit:
+        sampled = tuple(ids[: cut + 1])
+        shown_ids = sampled if params.no_stop_trim else sampled[:-1]
+        shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
+        return Ending(sampled, shown, Finish("stop", matched=ids[cut]))
+    sampled = tuple(ids[:limit])
+    shown = tokenizer.decode(sampled, skip_special_tokens=params.skip_special_tokens)
+    # A character cut in half is held back, as a detokenizer does.
+    return Ending(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
+
+
+def _shorter(cut: int | None, limit: int) -> int:
+    return limit if cut is None else min(cut, limit)
+
+
+def _first_stop_id(ids: Sequence[int], stops: frozenset[int], at_least: int) -> int | None:
+    return next((at for at, number in enumerate(ids) if number in stops and at >= at_least), None)
+
+
+def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] | None:
+    found: list[tuple[int, int, str]] = []
+    for stop in params.stop:
+        start = text.find(stop)
+        if start >= 0 and stop:
+            found.append((start + len(stop), start, stop))
+    for pattern in params.stop_regex:
+        match = re.search(pattern, text)
+        if match is not None and match.end() > match.start():
+            found.append((match.end(), match.start(), pattern))
+    if not found:
+        return None
+    stop_at, start, matched = min(found)
+    return start, stop_at, matched
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _check(given: Mapping[str, Any], vocab_size: int) -> None:
+    def number(name: str, default: float) -> float:
+        value = given.get(name)
+        return default if value is None else value
+
+    temperature = number("temperature", 1.0)
+    if not (math.isfinite(temperature) and temperature >= 0):
+        raise BadValue(f"temperature must be a non-negative finite number, got {temperature}.")
+    if not 0 < (top_p := number("top_p", 1.0)) <= 1:
+        raise BadValue(f"top_p must be in (0, 1], got {top_p}.")
+    if not 0 <= (min_p := number("min_p", 0.0)) <= 1:
+        raise BadValue(f"min_p must be in [0, 1], got {min_p}.")
+    if (top_k := number("top_k", -1)) != -1 and top_k < 1:
+        raise BadValue(f"top_k must be -1 (disable) or at least 1, got {top_k}.")
+    for name in ("frequency_penalty", "presence_penalty"):
+        if not -2 <= (penalty := number(name, 0.0)) <= 2:
+            raise BadValue(f"{name} must be in [-2, 2], got {penalty}.")
+    if not 0 < (repetition := number("repetition_penalty", 1.0)) <= 2:
+        raise BadValue(f"repetition_penalty must be in (0, 2] (1.0 = no penalty), got {repetition}.")
+    if (least := number("min_new_tokens", 0)) < 0:
+        raise BadValue(f"min_new_tokens must be in [0, max_new_tokens], got {least}.")
+    most = given.get("max_new_tokens", 128)
+    if most is not None and most < 0:
+        raise BadValue(f"max_new_tokens must be at least 0, got {most}.")
+    if most is not None and least > most:
+        raise BadValue(f"min_new_tokens must be in [0, max_new_tokens({most})], got {least}.")
+    for token in given.get("logit_bias") or ():
+        if not 0 <= int(token) < vocab_size:
+            raise BadValue(f"logit_bias must has keys in [0, {vocab_size - 1}], got {token}.")
+    if sum(given.get(name) is not None for name in ("json_schema", "regex", "ebnf", "structural_tag")) > 1:
+        raise BadValue("Only one of json_schema, regex, ebnf, or structural_tag can be set.")

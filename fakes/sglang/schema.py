@@ -1,0 +1,366 @@
+"""The request bodies of the OpenAI routes, as pydantic models.
+
+A validation error of the real server quotes the names of its models, validators and fields, so these have the same
+names, types and order. Fields that a fake has no use for are here because a wrong value for them is refused too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Role = Literal["system", "assistant", "tool", "function", "developer", "latest_reminder"]
+_ROLES = ("system", "assistant", "tool", "function", "developer", "latest_reminder")
+
+
+class StreamOptions(BaseModel):
+    """Whether usage is told in a stream, at its end or all along."""
+
+    include_usage: bool | None = False
+    continuous_usage_stats: bool | None = False
+
+
+class JsonSchemaResponseFormat(BaseModel):
+    """A schema that the answer must follow."""
+
+    name: str
+    description: str | None = None
+    schema_: dict[str, object] | None = Field(alias="schema", default=None)
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    """How the answer must look."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaResponseFormat | None = None
+
+
+class StructuresResponseFormat(BaseModel):
+    """One structure of a structural tag."""
+
+    begin: str
+    schema_: dict[str, object] | None = Field(alias="schema", default=None)
+    end: str
+
+
+class LegacyStructuralTagResponseFormat(BaseModel):
+    """A structural tag."""
+
+    type: Literal["structural_tag"]
+    structures: list[StructuresResponseFormat]
+    triggers: list[str]
+    at_least_one: bool = False
+
+
+class ChatCompletionMessageContentTextPart(BaseModel):
+    """A part that is text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ChatCompletionMessageContentThinkingPart(BaseModel):
+    """A part that is earlier thinking."""
+
+    type: Literal["thinking", "reasoning"]
+    thinking: str | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def validate_payload(self) -> ChatCompletionMessageContentThinkingPart:
+        """Exactly one of the two texts."""
+        if (self.thinking is None) == (self.text is None):
+            raise ValueError("thinking parts require exactly one of 'thinking' or 'text'")
+        return self
+
+
+class ChatCompletionMessageContentImageURL(BaseModel):
+    """Where an image is."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] | None = "auto"
+    max_dynamic_patch: int | None = None
+    min_dynamic_patch: int | None = None
+
+
+class ChatCompletionMessageContentVideoURL(BaseModel):
+    """Where a video is."""
+
+    url: str
+    max_dynamic_patch: int | None = None
+    min_dynamic_patch: int | None = None
+
+
+class ChatCompletionMessageContentAudioURL(BaseModel):
+    """Where a sound is."""
+
+    url: str
+
+
+class ChatCompletionMessageContentImagePart(BaseModel):
+    """A part that is an image."""
+
+    type: Literal["image_url"]
+    image_url: ChatCompletionMessageContentImageURL
+    modalities: Literal["image", "multi-images", "video"] | None = "image"
+
+
+class ChatCompletionMessageContentVideoPart(BaseModel):
+    """A part that is a video."""
+
+    type: Literal["video_url"]
+    video_url: ChatCompletionMessageContentVideoURL
+
+
+class ChatCompletionMessageContentAudioPart(BaseModel):
+    """A part that is a sound."""
+
+    type: Literal["audio_url"]
+    audio_url: ChatCompletionMessageContentAudioURL
+
+
+class ChatCompletionMessageContentToolReferenceBlock(BaseModel):
+    """A part that names a tool."""
+
+    type: Literal["tool_reference"]
+    name: str
+
+
+# The real models are unions of this very order, and errors name each member: hence Union, spelt out.
+ChatCompletionMessageContentPart = Union[  # noqa: UP007 - a plain alias: pydantic names its members in errors
+    ChatCompletionMessageContentTextPart,
+    ChatCompletionMessageContentThinkingPart,
+    ChatCompletionMessageContentImagePart,
+    ChatCompletionMessageContentVideoPart,
+    ChatCompletionMessageContentAudioPart,
+    ChatCompletionMessageContentToolReferenceBlock,
+]
+
+
+class FunctionResponse(BaseModel):
+    """The function of an earlier call."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(BaseModel):
+    """An earlier call."""
+
+    id: str | None = None
+    index: int | None = None
+    type: Literal["function"] = "function"
+    function: FunctionResponse
+
+
+class Function(BaseModel):
+    """A function on offer."""
+
+    description: str | None = None
+    name: str
+    parameters: object | None = None
+    strict: bool = False
+
+
+class Tool(BaseModel):
+    """A tool on offer."""
+
+    type: str = "function"
+    function: Function
+
+
+class ChatCompletionMessageGenericParam(BaseModel):
+    """A message of anybody but the user."""
+
+    role: Role
+    content: str | list[ChatCompletionMessageContentPart] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tools: list[Tool] | None = None
+
+    @field_validator("role", mode="before")
+    @classmethod
+    def _normalize_role(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError("'role' must be a string")
+        if value.lower() not in _ROLES:
+            known = ", ".join(map(repr, _ROLES))
+            raise ValueError(f"'role' must be one of {known} (case-insensitive).")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def validate_thinking_parts_role(self) -> ChatCompletionMessageGenericParam:
+        """Only the assistant thinks."""
+        if self.role != "assistant":
+            _refuse_thinking(self.content)
+        return self
+
+
+class ChatCompletionMessageUserParam(BaseModel):
+    """A message of the user."""
+
+    role: Literal["user"]
+    content: str | list[ChatCompletionMessageContentPart]
+
+    @model_validator(mode="after")
+    def validate_thinking_parts_role(self) -> ChatCompletionMessageUserParam:
+        """Only the assistant thinks."""
+        _refuse_thinking(self.content)
+        return self
+
+
+def _refuse_thinking(content: object) -> None:
+    if isinstance(content, list) and any(isinstance(p, ChatCompletionMessageContentThinkingPart) for p in content):
+        raise ValueError("thinking content parts are only valid in assistant messages")
+
+
+class ToolChoiceFuncName(BaseModel):
+    """The name of the one tool that must be called."""
+
+    name: str | None = None
+
+
+class ToolChoice(BaseModel):
+    """One tool that must be called."""
+
+    function: ToolChoiceFuncName
+    type: Literal["function"] = "function"
+
+
+class ChatCompletionRequest(BaseModel):
+    """The body of ``/v1/chat/completions``."""
+
+    messages: list[ChatCompletionMessageGenericParam | ChatCompletionMessageUserParam]
+    model: str = "default"
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int = 1
+    presence_penalty: float = 0.0
+    response_format: ResponseFormat | LegacyStructuralTagResponseFormat | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    user: str | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | Literal["auto", "required", "none"] = "auto"
+    parallel_tool_calls: bool = True
+    return_hidden_states: bool | Literal["last"] = False
+    return_routed_experts: bool = False
+    return_cached_tokens_details: bool = False
+    return_prompt_token_ids: bool = False
+    return_token_ids: bool = False
+    return_meta_info: bool = False
+    reasoning_effort: Effort | Annotated[float, Field(ge=0.0, le=0.99, allow_inf_nan=False)] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    min_tokens: int = 0
+    regex: str | None = None
+    ebnf: str | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: list[int] | None = None
+    stop_regex: str | list[str] | None = None
+    no_stop_trim: bool = False
+    ignore_eos: bool = False
+    continue_final_message: bool = False
+    skip_special_tokens: bool = True
+    lora_path: list[str | None] | str | None = None
+    session_params: dict[str, Any] | None = None
+    separate_reasoning: bool = True
+    stream_reasoning: bool = True
+    chat_template_kwargs: dict[str, Any] | None = None
+    custom_params: dict[str, Any] | None = None
+    input_ids: list[int] | None = None
+    rid: list[str] | str | None = None
+    priority: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def set_tool_choice_default(cls, values: Any) -> Any:
+        """Without a choice, tools may be called if there are any."""
+        if values.get("tool_choice") is None:
+            values["tool_choice"] = "none" if values.get("tools") is None else "auto"
+        return values
+
+    @field_validator("reasoning_effort", mode="before")
+    @classmethod
+    def validate_reasoning_effort_type(cls, value: Any) -> Any:
+        """True and false are no efforts."""
+        if isinstance(value, bool):
+            raise ValueError("reasoning_effort must not be a boolean")
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def normalize_reasoning_inputs(cls, values: Any) -> Any:
+        """An effort switches the thinking of the chat template."""
+        effort = values.get("reasoning_effort")
+        if effort is not None:
+            switches = values.get("chat_template_kwargs")
+            switches = dict(switches) if isinstance(switches, dict) else {}
+            switches.setdefault("thinking", effort != "none")
+            switches.setdefault("enable_thinking", effort != "none")
+            values["chat_template_kwargs"] = switches
+        return values
+
+
+class CompletionRequest(BaseModel):
+    """The body of ``/v1/completions``."""
+
+    model: str = "default"
+    prompt: list[int] | list[list[int]] | str | list[str]
+    best_of: int | None = None
+    echo: bool = False
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] | None = None
+    logprobs: int | None = None
+    max_tokens: int = 16
+    n: int = 1
+    presence_penalty: float = 0.0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    suffix: str | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    user: str | None = None
+    return_hidden_states: bool | Literal["last"] = False
+    return_token_ids: bool = False
+    top_k: int = -1
+    min_p: float = 0.0
+    min_tokens: int = 0
+    json_schema: str | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    repetition_penalty: float = 1.0
+    stop_token_ids: list[int] | None = None
+    stop_regex: str | list[str] | None = None
+    no_stop_trim: bool = False
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    lora_path: list[str | None] | str | None = None
+    session_params: dict[str, Any] | None = None
+    response_format: ResponseFormat | LegacyStructuralTagResponseFormat | None = None
+    custom_params: dict[str, Any] | None = None
+    rid: list[str] | str | None = None
+    priority: int | None = None
+
+    @field_validator("max_tokens")
+    @classmethod
+    def validate_max_tokens_positive(cls, value: int) -> int:
+        """Something must be said."""
+        if value <= 0:
+            raise ValueError("max_tokens must be positive")
+        return value

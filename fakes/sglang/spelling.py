@@ -1,0 +1,65 @@
+"""How a reply becomes text: its calls in a format, and what a constraint on tool calls makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fakes.sglang.errors import NothingToSay
+from fakes.sglang.protocol import Reply, ToolCall
+from sfusion_tools.formats import Format, RenderError
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What constrained decoding would enforce: that a tool is called, which, how many, and in plain JSON."""
+
+    must_call: bool = False
+    tool: str | None = None
+    at_most_one: bool = False
+    as_array: bool = False
+
+
+def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
+    """The text of a reply."""
+    calls = _constrained(reply.calls, tools, constraint)
+    if not calls:
+        return reply.text
+    if constraint.as_array:
+        return json.dumps([{"name": c.name, "parameters": dict(c.arguments)} for c in calls], ensure_ascii=False)
+    written = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
+    try:
+        # A format puts a newline between text and calls by itself.
+        return form.render(written, content=reply.text.removesuffix("\n"), tools=list(tools) or None)
+    except RenderError as error:
+        raise NothingToSay(f"The policy's calls cannot be written in the format {form.name}: {error}") from error
+
+
+def _constrained(
+    calls: Sequence[ToolCall], tools: Sequence[Mapping[str, Any]], constraint: Constraint
+) -> Sequence[ToolCall]:
+    if constraint.tool is not None:
+        calls = [call for call in calls if call.name == constraint.tool]
+    if constraint.must_call and not calls:
+        calls = [_made_up(tools, constraint.tool)]
+    return calls[:1] if constraint.at_most_one else calls
+
+
+def _made_up(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
+    """The call that a model is forced into when it wanted none: the least that the schema allows."""
+    functions = [tool.get("function") or tool for tool in tools]
+    function = next((one for one in functions if name in (None, one.get("name"))), {})
+    schema = function.get("parameters") or {}
+    properties = schema.get("properties") or {}
+    arguments = {key: _least(properties.get(key) or {}) for key in schema.get("required") or ()}
+    return ToolCall(str(function.get("name") or name or ""), arguments)
+
+
+def _least(schema: Mapping[str, Any]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    least: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
+    kind = schema.get("type")
+    return least.get(kind[0] if isinstance(kind, list) and kind else str(kind), "")

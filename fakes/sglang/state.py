@@ -1,0 +1,116 @@
+"""What the engine remembers: who is running, what was served, and whether it lives."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from fakes.sglang.cache import PrefixCache
+from fakes.sglang.protocol import Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How the engine stands at one moment."""
+
+    up: bool
+    paused: bool
+    running: int
+    waiting: int
+    finished: int
+    aborted: int
+    refused: int
+    failed: int
+    prompt_tokens: int
+    completion_tokens: int
+    restarts: int
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One request between its arrival and its end."""
+
+    rid: str
+    nudge: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_by: Finish | None = None
+    crashed: bool = False
+    admitted: bool = False
+
+    def end(self, finish: Finish) -> None:
+        """Make the request end as soon as it looks."""
+        self.ended_by = finish
+        self.nudge.set()
+
+    def crash(self) -> None:
+        """Take the engine away under the request."""
+        self.crashed = True
+        self.nudge.set()
+
+
+@dataclass(slots=True)
+class State:
+    """The engine's memory; the rules about it, without waiting."""
+
+    cache: PrefixCache = field(default_factory=PrefixCache)
+    runs: dict[Run, None] = field(default_factory=dict)
+    up: bool = True
+    paused: bool = False
+    arrivals: int = 0
+    finished: int = 0
+    aborted: int = 0
+    refused: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    restarts: int = 0
+
+    @property
+    def running(self) -> int:
+        """How many requests are being worked on."""
+        return sum(run.admitted for run in self.runs)
+
+    @property
+    def idle(self) -> bool:
+        """True when nobody runs or waits."""
+        return not self.runs
+
+    def first_waiting(self) -> Run | None:
+        """Whose turn it is when a place is free."""
+        return next((run for run in self.runs if not run.admitted), None)
+
+    def abort(self, rid: str, all_of_them: bool) -> int:
+        """End the requests whose id begins with this one, or all; an empty id is nobody's."""
+        hit = [run for run in self.runs if all_of_them or (rid and run.rid.startswith(rid))]
+        for run in hit:
+            run.end(Finish.aborted())
+        return len(hit)
+
+    def crash(self) -> None:
+        """Lose everything that runs, and the cache."""
+        self.up = False
+        self.cache.clear()
+        for run in self.runs:
+            run.crash()
+
+    def restart(self) -> None:
+        """Come back, knowing nothing."""
+        self.up = True
+        self.paused = False
+        self.restarts += 1
+
+    def snapshot(self) -> Snapshot:
+        """How things stand."""
+        running = self.running
+        return Snapshot(
+            up=self.up,
+            paused=self.paused,
+            running=running,
+            waiting=len(self.runs) - running,
+            finished=self.finished,
+            aborted=self.aborted,
+            refused=self.refused,
+            failed=self.failed,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            restarts=self.restarts,
+        )
