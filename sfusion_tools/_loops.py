@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 
 async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
@@ -15,3 +20,23 @@ async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         yield
     finally:
         await close()
+
+
+class PerLoop(Generic[T]):
+    """One value for each event loop, made when it is first asked for there."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+
+    def get(self) -> T:
+        """The value of the running loop."""
+        loop = asyncio.get_running_loop()
+        value = self._values.get(loop)
+        if value is None:
+            value = self._values[loop] = self._make()
+        return value
+
+    def pop(self) -> T | None:
+        """Take the running loop's value out; None when there is none."""
+        return self._values.pop(asyncio.get_running_loop(), None)

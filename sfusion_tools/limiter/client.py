@@ -17,7 +17,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from sfusion_tools._loops import before_loop_ends
-from sfusion_tools.errors import LimiterClosed, LimiterUnreachable, PermitTimeout
+from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter.messages import Attach, Batch, Reply
 
 logger = logging.getLogger(__name__)
@@ -236,8 +236,19 @@ class Limiter:
                     continue
                 retry = FIRST_RETRY
                 self._hear(reply, sent, batch)
+        except Exception as error:
+            self._fail(error)
         finally:
             self._pump = None
+
+    def _fail(self, error: Exception) -> None:
+        # A defect, not a lost connection: those who wait must hear of it instead of waiting for ever.
+        logger.exception("the limiter's answer could not be used")
+        self._attached = False
+        for ask in self._waiting.values():
+            if not ask.future.done():
+                ask.future.set_exception(LimiterError(f"the limiter failed: {error}"))
+        self._waiting.clear()
 
     async def _gather(self) -> None:
         try:
@@ -358,5 +369,7 @@ class Limiter:
         except LimiterUnreachable:
             self._attached = False
             self._speak(urgent=True)
+        except Exception as error:
+            self._fail(error)
         finally:
             self._listener = None

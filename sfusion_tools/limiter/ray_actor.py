@@ -62,14 +62,12 @@ class _Memory:
         _internal_kv_del(self._key, namespace=_MEMORY)
 
 
-# Waiting, giving back and looking each have threads of their own: any number of waiters cannot keep a release out.
-@ray.remote(num_cpus=0, max_restarts=-1, concurrency_groups={"wait": MANY, "give": 64, "look": 16})
-class TokenBucketWorker:
+class _TokenBucketWorker:
     """The limiter of a cluster. ``acquire`` and ``release`` are the plan's; ``exchange`` and ``wait`` are what our
     own clients use, who renew their leases and may die without taking permits along."""
 
     def __init__(self, rate_limit: int | dict[str, Any] = DEFAULT_RATE_LIMIT, successor: bool = False) -> None:
-        settings = LimiterSettings(**rate_limit) if isinstance(rate_limit, dict) else LimiterSettings(rate_limit)
+        settings = _settings(rate_limit)
         context = ray.get_runtime_context()
         self._id = context.get_actor_id()
         self._memory = _Memory(context.get_actor_name() or self._id)
@@ -161,14 +159,46 @@ class TokenBucketWorker:
         return True
 
 
+class LimiterClass:
+    """Creates the limiter as ``TokenBucketWorker.options(name=…, get_if_exists=True).remote(n)``.
+
+    Ray's own class would put a named limiter into the job's namespace and let it die with its creator; a limiter
+    with a name is here by default one for all jobs, and detached. Wrong limits are refused at once, not by an actor
+    that dies later.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+
+    def options(self, **options: Any) -> LimiterClass:
+        """The same with Ray's options for actors."""
+        return LimiterClass(**{**self._options, **options})
+
+    def remote(self, rate_limit: int | dict[str, Any] = DEFAULT_RATE_LIMIT, successor: bool = False) -> Any:
+        """Create the actor, or find it."""
+        _settings(rate_limit)
+        options = dict(self._options)
+        if options.get("name"):
+            options = {"namespace": NAMESPACE, "lifetime": "detached", **options}
+        return _actor_class.options(**options).remote(rate_limit, successor)
+
+
+# Waiting, giving back and looking each have threads of their own: any number of waiters cannot keep a release out.
+_actor_class: Any = ray.remote(num_cpus=0, max_restarts=-1, concurrency_groups={"wait": MANY, "give": 64, "look": 16})(
+    _TokenBucketWorker
+)
+TokenBucketWorker = LimiterClass()
+
+
+def _settings(limits: int | dict[str, Any]) -> LimiterSettings:
+    return LimiterSettings(**limits) if isinstance(limits, dict) else LimiterSettings(limits)
+
+
 def connect(
     settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False, successor: bool = False
 ) -> Any:
     """The cluster's limiter of that name, created when there is none; blocks until it answers."""
-    actor_class: Any = TokenBucketWorker
-    actor = actor_class.options(name=name, namespace=NAMESPACE, lifetime="detached", get_if_exists=True).remote(
-        asdict(settings), successor
-    )
+    actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings), successor)
     running = ray.get(actor.settings.remote())
     if running != settings:
         configure = (lambda wanted: ray.get(actor.configure.remote(wanted))) if apply else None

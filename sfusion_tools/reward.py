@@ -1,0 +1,184 @@
+"""Judging a generation against input/output cases, with the sandbox as the runner.
+
+Per case: True, False, or a number that says why there is no such answer. An infrastructure failure is never a
+wrong answer, a program that raises never passes, and no case changes what another one got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion_tools.errors import JudgeError
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+
+INFRASTRUCTURE = -1
+RUNTIME_ERROR = -2
+TIMEOUT = -3
+COMPILE_ERROR = -4
+
+CaseResult = bool | int
+
+_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
+_MARK = "\x1fsfusion-result\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One input and what the program should answer."""
+
+    stdin: str
+    expected: Any
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The results of all cases, in their order."""
+
+    results: list[CaseResult]
+    calls: list[CallResult | None] = field(default_factory=list)
+    """How each case's call ended; None where the sample's time was over before."""
+
+    @property
+    def score(self) -> float | None:
+        """The fraction of cases passed; None when infrastructure kept any of them from being judged."""
+        if any(result is not True and result == INFRASTRUCTURE for result in self.results):
+            return None
+        return sum(result is True for result in self.results) / len(self.results)
+
+    @property
+    def passed(self) -> bool:
+        """True when every case passed."""
+        return all(result is True for result in self.results)
+
+
+async def judge(
+    generation: str,
+    in_outs: Mapping[str, Any],
+    client: SandboxClient,
+    *,
+    language: str = "python",
+    timeout: float = 10.0,
+    memory_limit_mb: int = 1024,
+    concurrency: int = 8,
+    deadline: float = 120.0,
+) -> Judgement:
+    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``, with ``fn_name`` as a function's cases.
+
+    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest count as not judged.
+    """
+    fn_name = in_outs.get("fn_name")
+    if fn_name is not None and language != "python":
+        raise JudgeError(f"fn_name works for python only, the language is {language!r}")
+    cases = _cases(in_outs, fn_name)
+    source = extract_code(generation)
+    code = source if fn_name is None else _harness(source, str(fn_name))
+    places = asyncio.Semaphore(concurrency)
+    judgement = Judgement([INFRASTRUCTURE] * len(cases), [None] * len(cases))
+
+    async def run(number: int, case: Case) -> None:
+        program = Program(code, language, timeout, memory_limit_mb=memory_limit_mb, stdin=case.stdin)
+        async with places:
+            call = await client.run(program)
+        judgement.calls[number] = call
+        judgement.results[number] = _verdict(call, case, is_function=fn_name is not None)
+
+    # What is not reached in time keeps saying so.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
+            for number, case in enumerate(cases):
+                group.create_task(run(number, case))
+    return judgement
+
+
+def extract_code(text: str) -> str:
+    """The last fenced block of a text, or the text itself when there is none."""
+    blocks = _FENCE.findall(text)
+    named = [body for tag, body in blocks if tag.strip().lower() in ("python", "py", "python3")]
+    if named:
+        return str(named[-1])
+    return str(blocks[-1][1]) if blocks else text
+
+
+def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
+    inputs, outputs = in_outs.get("inputs"), in_outs.get("outputs")
+    if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or isinstance(inputs, str):
+        raise JudgeError(f"cases need the lists `inputs` and `outputs`, found {', '.join(map(str, in_outs))}")
+    if len(inputs) != len(outputs) or not inputs:
+        raise JudgeError(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one")
+    for number, expected in enumerate(outputs):
+        if expected is None:
+            raise JudgeError(f"outputs[{number}] is null: a case without an expected output would pass or fail by luck")
+    make = _function_case if fn_name is not None else _stdin_case
+    return [make(given, expected) for given, expected in zip(inputs, outputs, strict=True)]
+
+
+def _stdin_case(given: Any, expected: Any) -> Case:
+    return Case("" if given is None else str(given), _lines(str(expected)))
+
+
+def _function_case(given: Any, expected: Any) -> Case:
+    """Arguments as a list, or as text with one JSON value a line; a single expected value may be JSON text too."""
+    arguments = given
+    if isinstance(given, str):
+        try:
+            arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
+        except ValueError as error:
+            raise JudgeError(f"the input of a function's case is not one JSON value a line: {error}") from None
+    if not isinstance(arguments, list):
+        raise JudgeError(f"the input of a function's case must be a list of arguments, found {given!r}")
+    if isinstance(expected, str):
+        # What is not JSON is the text itself that the function should return.
+        with suppress(ValueError):
+            expected = json.loads(expected)
+    return Case(json.dumps(arguments), expected)
+
+
+def _verdict(call: CallResult, case: Case, *, is_function: bool) -> CaseResult:
+    match call.outcome:
+        case Outcome.OK:
+            return _returned(call.stdout, case.expected) if is_function else _lines(call.stdout) == case.expected
+        case Outcome.PROGRAM_ERROR:
+            return RUNTIME_ERROR
+        case Outcome.PROGRAM_TIMEOUT:
+            return TIMEOUT
+        case Outcome.COMPILE_ERROR:
+            return COMPILE_ERROR
+        case _:
+            return INFRASTRUCTURE
+
+
+def _lines(text: str) -> list[str]:
+    """Trailing blanks, at the ends of lines and of the text, do not count."""
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _returned(stdout: str, expected: Any) -> bool:
+    _, mark, value = stdout.rpartition(_MARK)
+    if not mark:
+        return False
+    try:
+        return bool(json.loads(value) == expected)
+    except ValueError:
+        return False
+
+
+def _harness(code: str, fn_name: str) -> str:
+    """The generation followed by one call of its function; what it raises ends the program with an error."""
+    if not fn_name.isidentifier():
+        raise JudgeError(f"fn_name must be the name of a function, found {fn_name!r}")
+    return (
+        f"{code}\n\n"
+        "import json as _json, sys as _sys\n"
+        "_arguments = _json.loads(_sys.stdin.read())\n"
+        f"_owner = globals().get('Solution')\n"
+        f"_function = getattr(_owner(), {fn_name!r}) if _owner is not None else globals()[{fn_name!r}]\n"
+        f"_result = _function(*_arguments)\n"
+        f"_sys.stdout.write('\\n' + {_MARK!r} + _json.dumps(_result))\n"
+    )

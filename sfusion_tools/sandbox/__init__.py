@@ -1,0 +1,8 @@
+"""The client of Sandbox Fusion: programs in, typed endings out."""
+
+from sfusion_tools.sandbox.client import Bounds, Program, SandboxClient
+from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.retry import RetryPolicy
+
+__all__ = ["LANGUAGES", "Attempt", "Bounds", "CallResult", "Program", "RetryPolicy", "SandboxClient"]

@@ -1,0 +1,142 @@
+"""Reading what a server sent: every possible body becomes an outcome and a sentence, none an exception."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion_tools.outcome import Outcome
+
+_NO_RUNTIME = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(slots=True)
+class Reading:
+    """What an answer means."""
+
+    outcome: Outcome
+    message: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    return_code: int | None = None
+    execution_time: float | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def read_answer(status: int, content_type: str, body: bytes) -> Reading:
+    """The meaning of a complete HTTP answer to ``/run_code``."""
+    if status == 429:
+        return Reading(Outcome.THROTTLED, f"the sandbox answered 429: {excerpt(body)}")
+    if status >= 500:
+        return Reading(Outcome.SANDBOX_ERROR, f"the sandbox answered {status}: {excerpt(body)}")
+    if status != 200:
+        return Reading(Outcome.BAD_RESPONSE, _refusal(status, content_type, body))
+    try:
+        answer = json.loads(body)
+    except UnicodeDecodeError as error:
+        return Reading(Outcome.BAD_RESPONSE, f"the answer is not UTF-8: {error.reason} at byte {error.start}")
+    except (ValueError, RecursionError):
+        return Reading(Outcome.BAD_RESPONSE, _not_json(content_type, body))
+    if not isinstance(answer, dict) or not isinstance(answer.get("status"), str):
+        return Reading(Outcome.BAD_RESPONSE, f"the answer is JSON but not Sandbox Fusion's: {excerpt(body)}")
+    return _read_run(answer)
+
+
+def _read_run(answer: dict[str, Any]) -> Reading:
+    status = answer["status"]
+    message = _text(answer.get("message"))
+    compiled = answer.get("compile_result")
+    ran = answer.get("run_result")
+    for name, result in (("compile_result", compiled), ("run_result", ran)):
+        if result is not None and not isinstance(result, dict):
+            return Reading(Outcome.BAD_RESPONSE, f"{name} is neither an object nor null: {str(result)[:80]}")
+    if status == "SandboxError":
+        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_brief(message)}")
+    if compiled is not None and not _is_fine(compiled):
+        if missing := _missing_runtime(compiled):
+            return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
+        what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
+        return _reading(Outcome.COMPILE_ERROR, answer, compiled, what)
+    if ran is None:
+        return Reading(Outcome.BAD_RESPONSE, f"status is {status!r} but there is no run_result: {_brief(message)}")
+    if ran.get("status") == "TimeLimitExceeded":
+        return _reading(Outcome.PROGRAM_TIMEOUT, answer, ran)
+    if ran.get("status") != "Finished":
+        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ran.get('status')!r}: {_brief(message)}")
+    if missing := _missing_runtime(ran):
+        return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
+    code = ran.get("return_code")
+    if isinstance(code, bool) or not isinstance(code, int):
+        return Reading(Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {code!r}")
+    return _reading(Outcome.OK if code == 0 and status == "Success" else Outcome.PROGRAM_ERROR, answer, ran)
+
+
+def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | None, message: str = "") -> Reading:
+    result = result or {}
+    code, seconds, files = result.get("return_code"), result.get("execution_time"), answer.get("files")
+    return Reading(
+        outcome,
+        message,
+        _text(result.get("stdout")),
+        _text(result.get("stderr")),
+        code if isinstance(code, int) else None,
+        float(seconds) if isinstance(seconds, (int, float)) else None,
+        {str(k): v for k, v in files.items() if isinstance(v, str)} if isinstance(files, dict) else {},
+    )
+
+
+def _is_fine(result: dict[str, Any]) -> bool:
+    return result.get("status") == "Finished" and result.get("return_code") == 0
+
+
+def _missing_runtime(result: dict[str, Any]) -> str:
+    """A sentence when the server could not find the language's own command; that is never the program's fault."""
+    if result.get("return_code") != 127:
+        return ""
+    found = _NO_RUNTIME.match(_text(result.get("stderr")))
+    return f"the sandbox has no {found['what']!r}" if found else ""
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # A lone surrogate cannot be encoded again, by a tokenizer or a log; the sandbox meant one odd character.
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _brief(text: str, limit: int = 300) -> str:
+    # SandboxError quotes the whole program before the reason, so both ends are worth keeping.
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit // 3]} … {text[-(limit - limit // 3) :]}"
+
+
+def excerpt(body: bytes, limit: int = 200) -> str:
+    """The beginning of a body, as one line."""
+    text = " ".join(body[: 4 * limit].decode("utf-8", "replace").split())
+    return f"{text[:limit]}{'…' if len(text) > limit else ''}" if text else "(no body)"
+
+
+def _not_json(content_type: str, body: bytes) -> str:
+    if "html" in content_type.lower() or body.lstrip()[:1] == b"<":
+        return (
+            f"a web page came instead of a sandbox's answer; is the URL right, did a proxy answer? {excerpt(body, 80)}"
+        )
+    return f"the answer is not JSON ({content_type or 'no content type'}): {excerpt(body)}"
+
+
+def _refusal(status: int, content_type: str, body: bytes) -> str:
+    hints = {
+        404: "nothing is there; is the URL that of a Sandbox Fusion server?",
+        405: "the server does not take POST there; is the URL right?",
+        407: "a proxy wants authentication",
+        401: "the gateway wants credentials",
+        403: "the gateway refused the credentials",
+    }
+    if 300 <= status < 400:
+        return f"the server redirects ({status}); give the final URL"
+    hint = hints.get(status, "the server refused the request")
+    return f"{hint} (HTTP {status}, {content_type or 'no content type'}): {excerpt(body)}"

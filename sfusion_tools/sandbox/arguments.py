@@ -1,0 +1,88 @@
+"""Reading the arguments of a model's call: usable ones become a program, others a sentence for the model."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from sfusion_tools.errors import near
+from sfusion_tools.sandbox.client import Program
+from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.languages import LANGUAGES
+
+_EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
+
+
+class BadArguments(Exception):
+    """The arguments cannot be used; the text is for the model."""
+
+
+def read_arguments(parameters: Any, config: SandboxToolConfig) -> tuple[Program, str]:
+    """The program to run, and a remark for the model where its wish was not met to the letter."""
+    if not isinstance(parameters, dict):
+        raise BadArguments(f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}")
+    code = _code(parameters)
+    language = parameters.get("language")
+    if language is None:
+        language = config.default_language
+    elif language not in LANGUAGES:
+        raise BadArguments(f"`language` {_show(language)} is not known here; {near(str(language), LANGUAGES)}")
+    timeout, remark = _timeout(parameters.get("timeout"), config)
+    program = Program(
+        code,
+        language,
+        timeout,
+        compile_timeout=config.compile_timeout,
+        memory_limit_mb=config.memory_limit_mb,
+    )
+    return program, remark
+
+
+def _code(parameters: dict[str, Any]) -> str:
+    if "code" not in parameters:
+        given = f"found only {', '.join(map(repr, parameters))}" if parameters else "found no arguments"
+        raise BadArguments(f"`code` is missing, {given}; {_EXAMPLE}")
+    code = parameters["code"]
+    if not isinstance(code, str):
+        raise BadArguments(f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}")
+    if not code.strip():
+        raise BadArguments(f"`code` is empty; {_EXAMPLE}")
+    try:
+        code.encode()
+    except UnicodeEncodeError as error:
+        raise BadArguments(f"`code` has half a character (a lone surrogate) at position {error.start}") from None
+    return code
+
+
+def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:
+    if asked is None:
+        return config.default_timeout, ""
+    try:
+        seconds = math.nan if isinstance(asked, bool) else float(asked)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    longest = config.longest_timeout
+    if not seconds > 0:
+        raise BadArguments(f"`timeout` must be a number of seconds above 0, at most {longest:g}; found {_show(asked)}")
+    if seconds > longest:
+        return longest, f"\n[`timeout` {_show(asked)} was lowered to {longest:g} s, the most allowed here.]"
+    return seconds, ""
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        try:
+            inside = json.loads(value)
+        except (ValueError, RecursionError):
+            return f"a string: {_show(value)}"
+        if isinstance(inside, dict):
+            return "an object wrapped into a string; give the object itself"
+        return f"a string: {_show(value)}"
+    names = {list: "a list", dict: "an object", bool: "true or false", int: "a number", float: "a number"}
+    return names.get(type(value), "null" if value is None else type(value).__name__)
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"

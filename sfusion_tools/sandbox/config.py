@@ -1,0 +1,134 @@
+"""The configuration of SandboxFusionTool; the table in docs/tool.md is made from these fields."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from sfusion_tools.errors import ConfigError, near
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT
+from sfusion_tools.sandbox.client import Bounds
+from sfusion_tools.sandbox.endpoints import normalise_url
+from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.retry import RetryPolicy
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class SandboxToolConfig(BaseModel):
+    """The keys of the ``config`` section of a tool."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: str = Field("native", description="verl's kind of tool; always native")
+    sandbox_fusion_url: str | list[str] = Field(
+        description="address of the sandbox, with or without /run_code; a list spreads calls over several"
+    )
+    num_workers: Count = Field(
+        10, description="accepted for old configs, without effect: calls run in the caller's event loop"
+    )
+    rate_limit: Count = Field(DEFAULT_RATE_LIMIT, description="attempts in flight at once in the whole cluster")
+    enable_global_rate_limit: bool = Field(True, description="false means no limiter at all")
+    default_timeout: Seconds = Field(30.0, description="seconds a program may run when the model does not say")
+    max_timeout: Seconds = Field(
+        60.0, description="cap on the seconds a model may ask for (never below default_timeout)"
+    )
+    default_language: str = Field("python", description="language when the model does not say")
+    memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for none")
+    compile_timeout: Seconds = Field(10.0, description="seconds for compiling, in languages that are compiled")
+    limiter: Literal["auto", "ray", "local"] = Field(
+        "auto", description="where the limit is kept: auto takes Ray when Ray is running, else this process"
+    )
+    limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
+    rate_limit_mismatch: Literal["warn", "apply"] = Field(
+        "warn", description="when a limiter of that name runs with other limits: keep them and warn, or apply ours"
+    )
+    permit_lease: Seconds = Field(DEFAULT_LEASE, description="seconds until the permits of a dead process return")
+    requests_per_second: Seconds | None = Field(None, description="attempts started per second, beside rate_limit")
+    requests_burst: Count | None = Field(None, description="how many of them at once after a quiet time")
+    adaptive_rate_limit: bool = Field(False, description="narrow below rate_limit on 429 and widen again")
+    max_attempts: Count = Field(6, description="HTTP requests made for one call, at most")
+    backoff_base: Seconds = Field(0.5, description="first pause between attempts; doubles, with jitter")
+    backoff_cap: Seconds = Field(8.0, description="longest such pause, unless Retry-After asks for more")
+    retry_may_have_run: bool = Field(
+        True, description="repeat also after 502, 504, a lost connection or a timeout, when the code may have run"
+    )
+    transport_margin: Seconds = Field(10.0, description="seconds an attempt may take beyond the program's own time")
+    call_deadline: Seconds | None = Field(
+        None, description="seconds for all attempts and pauses of a call, time in line not counted; "
+        "null: twice an attempt and 10 s"
+    )  # fmt: skip
+    queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no bound")
+    max_response_mb: Seconds = Field(16.0, description="largest answer that is read")
+    max_output_chars: Count = Field(20_000, description="longest program output shown to the model, cut in the middle")
+    headers: dict[str, str] = Field(default_factory=dict, description="sent with each request, never logged")
+    trust_proxy_env: bool = Field(True, description="honour proxy variables (never for loopback), with a warning")
+
+    @field_validator("sandbox_fusion_url")
+    @classmethod
+    def _urls(cls, value: str | list[str]) -> str | list[str]:
+        if not value:
+            raise ConfigError("sandbox_fusion_url is empty; give the address of a Sandbox Fusion server")
+        for url in [value] if isinstance(value, str) else value:
+            normalise_url(url)
+        return value
+
+    @field_validator("default_language")
+    @classmethod
+    def _language(cls, value: str) -> str:
+        if value not in LANGUAGES:
+            raise ConfigError(f"{value!r} is not a language of Sandbox Fusion; {near(value, LANGUAGES)}")
+        return value
+
+    @property
+    def longest_timeout(self) -> float:
+        """The most seconds a model gets."""
+        return max(self.max_timeout, self.default_timeout)
+
+    @property
+    def limits(self) -> LimiterSettings:
+        """What the limiter is asked to hold to."""
+        return LimiterSettings(
+            self.rate_limit, self.permit_lease, self.requests_per_second, self.requests_burst, self.adaptive_rate_limit
+        )
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """When to try again."""
+        return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
+
+    @property
+    def bounds(self) -> Bounds:
+        """What a call may cost."""
+        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, int(self.max_response_mb * 2**20))
+
+    @classmethod
+    def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
+        """Check a config section; the error names the owner, each wrong key and the nearest right one."""
+        try:
+            checked = cls.model_validate(config)
+        except ValidationError as error:
+            raise ConfigError(explain(owner, error, cls.model_fields)) from None
+        _ = checked.limits  # combinations the limiter refuses are refused now, not at the first call
+        return checked
+
+
+def explain(owner: str, error: ValidationError, known: Any) -> str:
+    """One line for each thing wrong with a config."""
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("str", "list[")))
+        match problem["type"]:
+            case "extra_forbidden":
+                lines.append(f"unknown key {key!r}; {near(key, known)}")
+            case "missing":
+                lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
+            case "value_error":
+                lines.append(f"{key}: {problem['ctx']['error']}" if key not in str(problem["ctx"]["error"]) else
+                             str(problem["ctx"]["error"]))  # fmt: skip
+            case _:
+                lines.append(f"{key}: {problem['msg']}, found {problem['input']!r}")
+    return f"{owner}: " + "; ".join(dict.fromkeys(lines))

@@ -1,0 +1,18 @@
+"""The languages a Sandbox Fusion server knows by name."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Compiled = Literal[
+    "cpp", "go", "go_test", "java", "csharp", "rust", "cuda", "D_ut", "scala", "kotlin_script", "verilog",
+    "typescript", "swift", "junit",
+]  # fmt: skip
+Interpreted = Literal[
+    "python", "nodejs", "php", "bash", "sql", "lua", "R", "perl", "ruby", "julia", "pytest", "jest", "python_gpu",
+    "lean", "racket",
+]  # fmt: skip
+
+COMPILED: frozenset[str] = frozenset(get_args(Compiled))
+"""Languages with a compile step, whose time is allowed on top of the program's own."""
+LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))

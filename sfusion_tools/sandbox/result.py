@@ -1,0 +1,74 @@
+"""What is known about a call after it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion_tools.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One HTTP request made for a call."""
+
+    number: int
+    endpoint: str
+    outcome: Outcome
+    status: int | None
+    """The HTTP status, None when no answer came."""
+    detail: str
+    may_have_run: bool
+    """True when the program may have been executed by this attempt."""
+    waited: float
+    """Seconds in line for the permit."""
+    seconds: float
+    """Seconds from sending to the end of the answer."""
+
+
+@dataclass(slots=True)
+class CallResult:
+    """How a call ended, and all that led there."""
+
+    call_id: str
+    outcome: Outcome
+    message: str = ""
+    """For anything but a program's own ending: a sentence on what went wrong."""
+    stdout: str = ""
+    stderr: str = ""
+    return_code: int | None = None
+    execution_time: float | None = None
+    files: dict[str, str] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
+    waited: float = 0.0
+    """Seconds in line for permits."""
+    backed_off: float = 0.0
+    """Seconds spent waiting between attempts, without a permit."""
+    seconds: float = 0.0
+    """Seconds from the call to its end."""
+    proxy: str | None = None
+
+    @property
+    def possible_executions(self) -> int:
+        """How often the program may have been executed."""
+        return sum(attempt.may_have_run for attempt in self.attempts)
+
+    def metrics(self) -> dict[str, Any]:
+        """The figures a trainer wants, as plain values."""
+        last = self.attempts[-1] if self.attempts else None
+        return {
+            "call_id": self.call_id,
+            "outcome": self.outcome.value,
+            "infrastructure": self.outcome.is_infrastructure,
+            "message": self.message,
+            "attempts": len(self.attempts),
+            "possible_executions": self.possible_executions,
+            "permit_wait_s": self.waited,
+            "backoff_s": self.backed_off,
+            "request_s": sum(attempt.seconds for attempt in self.attempts),
+            "total_s": self.seconds,
+            "execution_s": self.execution_time,
+            "return_code": self.return_code,
+            "http_status": last.status if last else None,
+            "attempt_outcomes": [attempt.outcome.value for attempt in self.attempts],
+        }

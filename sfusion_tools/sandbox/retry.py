@@ -1,0 +1,62 @@
+"""When to try again: pure, so that the same call backs off the same way every time."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+MAY_HAVE_RUN_STATUSES = frozenset({502, 504})
+"""A gateway's answers that say nothing about whether the sandbox behind it had started the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long apart; jitter is a function of the call and the attempt, not of a shared stream."""
+
+    max_attempts: int = 6
+    base: float = 0.5
+    cap: float = 8.0
+    retry_may_have_run: bool = True
+    """Also repeat attempts that may have executed the program already."""
+
+    def pause(self, call_id: str, attempt: int, retry_after: float | None) -> float:
+        """Seconds between the end of that attempt and the next: never less than the server asked for."""
+        step = min(self.cap, self.base * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * _fraction(call_id, attempt))
+        return step if retry_after is None else retry_after + step * 0.25
+
+
+def _fraction(*keys: object) -> float:
+    digest = hashlib.blake2b("\x1f".join(map(str, keys)).encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
+
+
+def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
+    """The seconds a server asks to wait, from either form of Retry-After; None when it does not say.
+
+    A date is taken relative to the server's own Date where it sends one: its clock may not be ours.
+    """
+    value = headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        when = _date(value)
+        if when is None:
+            return None
+        now = _date(headers.get("Date", "")) or datetime.fromtimestamp(wall_clock, UTC)
+        seconds = (when - now).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError):
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

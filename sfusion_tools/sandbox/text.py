@@ -1,0 +1,92 @@
+"""What the model reads of a call: the program's own words, or a sentence that cannot be taken for them."""
+
+from __future__ import annotations
+
+import re
+
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import CallResult
+
+PIPE_BYTES = 219_264
+"""Where Sandbox Fusion cuts a single large write without saying so."""
+FULL_PIPE_BYTES = 131_072
+"""From about here on a program that prints may be blocked by the sandbox, not by its own slowness."""
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links and other strings
+    r"|\x1b\[[0-?]*[ -/]*$"  # a sequence cut off at the end
+    r"|\x1b[ -/]*[0-~]?"
+    r"|\x9b[0-?]*[ -/]*[@-~]?",
+    re.DOTALL,
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def plain(text: str) -> str:
+    """The text without terminal escapes and control characters, which only cost tokens."""
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPES.sub("", text)
+    return _CONTROLS.sub("", text)
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """At most ``limit`` characters: head and tail with a marker between that says how much is gone."""
+    if len(text) <= limit:
+        return text
+    gone = len(text) - limit
+    for _ in range(2):  # the marker takes room too, and its length depends on the number inside
+        marker = f"\n[… {gone:,} characters cut …]\n"
+        gone = len(text) - max(0, limit - len(marker))
+    keep = max(0, limit - len(marker))
+    head = (keep + 1) // 2
+    return (text[:head] + marker + text[len(text) - (keep - head) :])[: max(limit, len(marker))]
+
+
+def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, note: str = "") -> str:
+    """The whole text for one call, at most about ``limit`` characters of program output in it."""
+    if not result.outcome.is_programs:
+        return f"{_failure(result, tool)}{note}"
+    stdout, stderr = plain(result.stdout), plain(result.stderr)
+    separator = "\n" if stdout and stderr and not stdout.endswith("\n") else ""
+    output = cut_middle(stdout + separator + stderr, limit)
+    remark = _remark(result, timeout, printed=bool(output)) + note
+    if not remark:
+        return output
+    return f"{output}{'' if not output or output.endswith(chr(10)) else chr(10)}{remark.lstrip()}"
+
+
+def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
+    size = max(_size(result.stdout), _size(result.stderr))
+    if result.outcome is Outcome.PROGRAM_TIMEOUT:
+        if size >= FULL_PIPE_BYTES:
+            return (
+                f"[The program was stopped after {timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
+                "takes while a program runs: it was probably blocked by printing too much, not slow.]"
+            )
+        kept = "the output above is what it printed until then" if printed else "it had printed nothing"
+        return f"[The program timed out after {timeout:g} s; {kept}.]"
+    if result.outcome is Outcome.COMPILE_ERROR:
+        return f"[The program did not compile{': ' + result.message if result.message else ''}.]"
+    if result.outcome is Outcome.PROGRAM_ERROR and not result.stderr.strip():
+        code = result.return_code if result.return_code is not None else 1
+        return f"[The program was ended by signal {-code}.]" if code < 0 else f"[The program exited with code {code}.]"
+    if size == PIPE_BYTES:
+        return f"[The sandbox may have cut the output at {PIPE_BYTES:,} bytes.]"
+    return ""
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _failure(result: CallResult, tool: str) -> str:
+    reason = plain(" ".join(result.message.split()))
+    reason = reason if len(reason) <= 300 else f"{reason[:299]}…"
+    if result.outcome is Outcome.BAD_ARGUMENTS:
+        return f"[{tool}] The call was refused and nothing was run: {reason}"
+    ran = "it may have run, its output is lost" if result.possible_executions else "it did not run"
+    return (
+        f"[{tool}] The sandbox failed ({result.outcome.value}), not your code; {ran}. "
+        f"This message is not output of a program. Reason: {reason}"
+    )

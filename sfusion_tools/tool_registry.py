@@ -1,0 +1,140 @@
+"""Tools from a config file of verl's shape: every mistake in it is named with file, tool, key and nearest name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from sfusion_tools.errors import ConfigError, near
+from sfusion_tools.schemas import OpenAIFunctionToolSchema
+
+_ENTRY_KEYS = ("class_name", "config", "tool_schema")
+_KINDS = ("native",)
+_OWN_CLASSES = (
+    "sfusion_tools.gsm8k_tool.Gsm8kTool",
+    "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+)
+
+
+def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
+    """The tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema: {…}}]``."""
+    path = Path(tools_config_file)
+    tools: list[Any] = []
+    places: dict[str, str] = {}
+    for place, entry in _entries(path):
+        tool = _make_tool(f"{path}: {place}", entry)
+        if tool.name in places:
+            raise ConfigError(
+                f"{path}: {place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
+                f"{tool.name!r}; the model could not tell them apart, so rename one in its tool_schema"
+            )
+        places[tool.name] = f"{place} ({entry['class_name']})"
+        tools.append(tool)
+    return tools
+
+
+def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text: {error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    tools = document.get("tools") if isinstance(document, dict) else None
+    if not isinstance(tools, list):
+        keys = ", ".join(map(str, document)) if isinstance(document, dict) else type(document).__name__
+        raise ConfigError(f"{path}: expected a mapping with a list `tools:`, found {keys}")
+    return [(f"tools[{number}]", _entry(f"{path}: tools[{number}]", entry)) for number, entry in enumerate(tools)]
+
+
+def _entry(place: str, entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{place}: expected a mapping with class_name, config and tool_schema, found {entry!r}")
+    for key in entry:
+        if key not in _ENTRY_KEYS:
+            raise ConfigError(f"{place}: unknown key {key!r}; {near(str(key), _ENTRY_KEYS)}")
+    if not isinstance(entry.get("class_name"), str):
+        raise ConfigError(f"{place}: class_name is missing or not a string; give a dotted path to a tool class")
+    return entry
+
+
+def _make_tool(place: str, entry: dict[str, Any]) -> Any:
+    class_name = entry["class_name"]
+    place = f"{place} ({class_name})"
+    config = entry.get("config") or {}
+    if not isinstance(config, dict):
+        raise ConfigError(f"{place}: config must be a mapping, found {config!r}")
+    kind = config.get("type", "native")
+    if kind not in _KINDS:
+        raise ConfigError(f"{place}: config.type {kind!r} is not supported; {near(str(kind), _KINDS)}")
+    tool_class = _load_class(place, class_name)
+    schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
+    try:
+        return tool_class(config=config, tool_schema=schema)
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{place}: the tool refused its config: {error}") from error
+
+
+def _load_class(place: str, class_name: str) -> Any:
+    module_name, dot, name = class_name.rpartition(".")
+    if not dot:
+        raise ConfigError(f"{place}: class_name needs a module, as in {_OWN_CLASSES[1]!r}")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise ConfigError(f"{place}: {module_name} could not be imported: {error}") from error
+        raise ConfigError(
+            f"{place}: there is no module {error.name!r}; {_near_module(class_name, module_name)}"
+        ) from None
+    except ImportError as error:
+        raise ConfigError(f"{place}: {module_name} could not be imported: {error}") from error
+    found = getattr(module, name, None)
+    if found is None:
+        classes = [n for n, v in vars(module).items() if isinstance(v, type)]
+        raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
+    if not isinstance(found, type):
+        raise ConfigError(f"{place}: {class_name} is not a class but {type(found).__name__}")
+    return found
+
+
+def _near_module(class_name: str, module_name: str) -> str:
+    if class_name.startswith("verl.tools."):
+        ours = class_name.replace("verl.tools.", "sfusion_tools.", 1)
+        if ours in _OWN_CLASSES:
+            return f"did you mean {ours!r}?"
+    parent, _, _ = module_name.rpartition(".")
+    siblings = list(_OWN_CLASSES)
+    if parent and importlib.util.find_spec(parent.partition(".")[0]) is not None:
+        try:
+            package = importlib.import_module(parent)
+        except ImportError:
+            package = None
+        for path in getattr(package, "__path__", ()):
+            siblings += [f"{parent}.{module.name}" for module in pkgutil.iter_modules([path])]
+    hint = near(module_name, siblings)
+    return hint if hint.startswith("did you mean") else near(class_name, _OWN_CLASSES)
+
+
+def _schema(place: str, schema: Any) -> OpenAIFunctionToolSchema:
+    try:
+        return OpenAIFunctionToolSchema.model_validate(schema)
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            key = ".".join(map(str, ("tool_schema", *problem["loc"])))
+            found = "" if problem["type"] == "missing" else f", found {problem['input']!r}"
+            given = problem["input"] if problem["type"] == "missing" and isinstance(problem["input"], dict) else {}
+            hint = f"; found {', '.join(map(repr, given))}" if given else ""
+            lines.append(f"{key}: {problem['msg']}{found}{hint}")
+        raise ConfigError(f"{place}: {'; '.join(lines)}") from None
