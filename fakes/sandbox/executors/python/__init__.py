@@ -1,0 +1,9 @@
+"""The `python` executor: really runs programs in many languages, and notebooks, confined and bounded."""
+
+from __future__ import annotations
+
+from .command import Confinement
+from .executor import PythonExecutor
+from .guard.spec import Bounds
+
+__all__ = ["Bounds", "Confinement", "PythonExecutor"]

@@ -1,0 +1,175 @@
+"""Runs one command line and says how it ended, in the real server's words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import re
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fakes.sandbox.protocol import CommandResult
+
+from .guard.spec import Bounds, CommandSpec, Report
+from .output import Capture, decoded, output_socket
+from .spawner import Spawner
+
+logger = logging.getLogger("fakes.sandbox.executors.python")
+
+SPAWN_STALL = 0.02
+"""Seconds for which one spawn holds up the event loop of the real server; measured on it."""
+_DENIED = re.compile(r"(?:\[Errno 13\] |\b)Permission denied(?:: '(?P<path>[^']*)')?")
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """How programs are held: what the machine can do and the caller wants."""
+
+    namespaces: bool
+    """Own process ids per command: nothing survives, nothing outside can be seen or signalled."""
+    landlock: bool
+    """Writes outside the work directory are refused by the kernel."""
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a command runs: its work directory, what else it may write, its environment."""
+
+    cwd: str
+    writable: list[str]
+    env: dict[str, str]
+
+
+def error_result(command: str, exc: object) -> CommandResult:
+    """Word a failure of the sandbox itself as the real server does."""
+    return CommandResult("Error", stderr=f"exception on running command {command}: {exc} | None")
+
+
+class CommandRunner:
+    """Runs commands of one executor."""
+
+    def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
+        """Run through `spawner`; `stdin_race` is the published image's bug with standard input."""
+        self._spawner = spawner
+        self._confinement = confinement
+        self._stdin_race = stdin_race
+        self._running: set[socket.socket] = set()
+
+    async def run(
+        self, command: str, place: Place, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
+    ) -> CommandResult:
+        """Run a command; a failure to run it is a result too."""
+        if math.isnan(timeout):
+            return error_result(command, "cannot convert float NaN to integer")
+        try:
+            given = stdin.encode() if stdin is not None else b""
+        except UnicodeEncodeError as exc:
+            return error_result(command, exc)
+        if timeout <= 0:
+            # The real server starts the program and kills it before it gets anywhere.
+            return CommandResult("TimeLimitExceeded", 0.0, None, "", "")
+        spec = CommandSpec(
+            command,
+            place.cwd,
+            place.env,
+            timeout,
+            place.writable,
+            max(memory_limit_mb, 0) * 2**20,
+            self._confinement.namespaces,
+            self._confinement.landlock,
+            self._confinement.bounds,
+        )
+        return await self._run(spec, given, race=self._stdin_race and stdin is not None)
+
+    def stop(self) -> None:
+        """End every running command."""
+        for control in self._running:
+            _hang_up(control)
+
+    async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
+        loop = asyncio.get_running_loop()
+        (feed, stdin_end), (out, out_end), (err, err_end) = output_socket(), output_socket(), output_socket()
+        theirs = (stdin_end, out_end, err_end)
+        try:
+            control = self._spawner.start(spec, (stdin_end.fileno(), out_end.fileno(), err_end.fileno()))
+        except (OSError, RuntimeError) as exc:
+            for end in (feed, out, err):
+                end.close()
+            return error_result(spec.command, exc)
+        finally:
+            for end in theirs:
+                end.close()
+        captures = Capture(out, loop), Capture(err, loop)
+        self._running.add(control)
+        ending = asyncio.ensure_future(_ending(control, captures))
+        feeding: asyncio.Future[None] | None = None
+        try:
+            if race and await self._ended_before_stdin(ending):
+                transport = f"<WriteUnixTransport closed=True reading=False 0x{id(feed):x}>"
+                return error_result(spec.command, f"unable to perform operation on {transport}; the handler is closed")
+            feeding = asyncio.ensure_future(_feed(feed, stdin))
+            return self._result(spec, *await asyncio.shield(ending))
+        except asyncio.CancelledError:
+            # Whoever cancels gets back a machine on which nothing of this command runs any more.
+            _hang_up(control)
+            await ending
+            raise
+        finally:
+            self._running.discard(control)
+            for task in (feeding, ending):
+                if task is not None:
+                    task.cancel()
+            for capture in captures:
+                capture.finish()
+            control.close()
+            feed.close()
+
+    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[Report, str, str]]) -> bool:
+        """Hold standard input back as long as spawning the other programs would hold up the real server's loop."""
+        await asyncio.sleep(0)
+        stall = SPAWN_STALL * (len(self._running) - 1)
+        await asyncio.wait([ending], timeout=stall)
+        return ending.done() and ending.result()[0].event == "exited"
+
+    def _result(self, spec: CommandSpec, report: Report, stdout: str, stderr: str) -> CommandResult:
+        if report.leftovers:
+            logger.warning("killed %d processes that a program left behind: %s", report.leftovers, spec.command)
+        if report.bound:
+            logger.warning("killed a program with %s: %s", report.bound, spec.command)
+        denied = _DENIED.search(stderr) if spec.landlock else None
+        if denied:
+            what = denied["path"] or "see its standard error"
+            logger.warning("refused a program to write outside its work directory (%s): %s", what, spec.command)
+        if report.event == "exited":
+            return CommandResult("Finished", report.seconds, report.code, stdout, stderr)
+        if report.event == "timeout":
+            return CommandResult("TimeLimitExceeded", report.seconds, None, stdout, stderr)
+        return error_result(spec.command, report.message or "the executor was closed while the program ran")
+
+
+async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[Report, str, str]:
+    """Wait for the report, take the output as it is at that moment, then wait until nothing is left running."""
+    loop = asyncio.get_running_loop()
+    said = await loop.sock_recv(control, 65536)
+    report = Report(**json.loads(said)) if said else Report("stopped")
+    stdout, stderr = (decoded(capture.finish()) for capture in captures)
+    while said:
+        said = await loop.sock_recv(control, 65536)
+    return report, stdout, stderr
+
+
+async def _feed(stream: socket.socket, data: bytes) -> None:
+    """Write standard input as far as the program reads it, then end it."""
+    with suppress(OSError):
+        if data:
+            await asyncio.get_running_loop().sock_sendall(stream, data)
+        stream.shutdown(socket.SHUT_WR)
+
+
+def _hang_up(control: socket.socket) -> None:
+    with suppress(OSError):  # it has ended meanwhile
+        control.shutdown(socket.SHUT_WR)

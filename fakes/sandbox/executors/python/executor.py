@@ -1,0 +1,197 @@
+"""The executor that really runs programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from fakes.sandbox.protocol import AnswerStatus, CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+
+from .command import CommandRunner, Confinement, Place, logger
+from .files import WorkDirectory, refuse_escapes, remove_tree
+from .guard.spec import Bounds
+from .languages import LANGUAGES, Language, refused_by_language, words, written_code
+from .notebook import NotebookKind, run_notebook
+from .spawner import Spawner
+
+Profile = Literal["2026-07", "2025-06"]
+
+FETCH_LIMIT = 64 * 2**20
+"""Bytes of fetched files in one answer; the real server has no limit and no memory left either."""
+_CPP_LIBRARIES = (
+    "for name in crypto ssl; do "
+    '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; echo -lpthread'
+)
+
+
+class PythonExecutor:
+    """Runs what it is asked to run, on this machine, held as tightly as the machine allows."""
+
+    runs_code = True
+
+    def __init__(
+        self,
+        *,
+        profile: Profile = "2026-07",
+        path: str | None = None,
+        env: Mapping[str, str] | None = None,
+        bounds: Bounds | None = None,
+        jupyter: NotebookKind = "auto",
+        namespaces: bool | None = None,
+        landlock: bool | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        `path` is where programs and compilers are looked for, by default where this Python is and then the server's
+        own; `env` is added to the otherwise bare environment of programs. `namespaces` and `landlock` are used
+        where the machine has them: True insists on them, False does without.
+        """
+        self._profile = profile
+        own = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
+        self._path = own if path is None else path
+        self._env = dict(env or {})
+        self._bounds = bounds or Bounds()
+        self._jupyter: NotebookKind = jupyter
+        self._wanted = namespaces, landlock
+        self._spawner = Spawner()
+        self._runner: CommandRunner | None = None
+        self._confinement: Confinement | None = None
+        self._base: str | None = None
+        self._cpp_flags: str | None = None
+
+    async def confinement(self) -> Confinement:
+        """Say how programs are held on this machine."""
+        able = await self._spawner.abilities()
+        if self._confinement is None:
+            namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
+            landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
+            if not landlock:
+                logger.warning("programs can write wherever this user can: this machine offers no Landlock")
+            self._confinement = Confinement(namespaces, landlock, self._bounds)
+        return self._confinement
+
+    async def run_code(self, request: RunCode) -> RunCodeAnswer:
+        """Run one program."""
+        try:
+            return await self._run_code(request)
+        except Exception as exc:
+            message = f"exception on running code {request.code}: {exc} None"
+            return RunCodeAnswer("SandboxError", message)
+
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+        """Run the cells of one notebook."""
+        try:
+            refuse_escapes(request.fetch_files)
+            runner = await self._ready()
+            with WorkDirectory(self._room()) as work:
+                place = self._place(work)
+                return await run_notebook(request, runner, work, place, self._jupyter, FETCH_LIMIT)
+        except Exception as exc:
+            shown = "\n".join(request.cells)[:100]
+            return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {exc} None")
+
+    async def aclose(self) -> None:
+        """Stop whatever is still running and forget it."""
+        if self._runner is not None:
+            self._runner.stop()
+        await self._spawner.aclose()
+        self._runner = self._confinement = None
+        if self._base is not None:
+            remove_tree(self._base)
+            self._base = None
+
+    async def _run_code(self, request: RunCode) -> RunCodeAnswer:
+        language = LANGUAGES[request.language]
+        if refused := refused_by_language(request):
+            return _answer(refused, None, {})
+        if language.gives_files:
+            refuse_escapes(request.fetch_files)
+        runner = await self._ready()
+        with WorkDirectory(self._room()) as work:
+            place = self._place(work)
+            names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
+            if language.prepare is not None:
+                await runner.run(language.prepare.format(**names), place, request.compile_timeout)
+            names["source"] = _lay(request, language, work, names)
+            memory = request.memory_limit_MB if self._profile != "2025-06" else -1
+            compiled: CommandResult | None = None
+            ran: CommandResult | None = None
+            if language.compile is not None:
+                command = language.compile.format(**names)
+                compiled = await runner.run(command, place, request.compile_timeout, memory_limit_mb=memory)
+            if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
+                command = language.run.format(**names)
+                ran = await runner.run(
+                    command, place, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory
+                )
+            fetched: dict[str, str] = {}
+            if language.gives_files and request.fetch_files:
+                fetched = await asyncio.to_thread(work.fetch, request.fetch_files, FETCH_LIMIT)
+            return _answer(compiled, ran, fetched)
+
+    async def _ready(self) -> CommandRunner:
+        confinement = await self.confinement()
+        if self._runner is None:
+            self._runner = CommandRunner(self._spawner, confinement, stdin_race=self._profile == "2025-06")
+        return self._runner
+
+    def _room(self) -> str:
+        if self._base is None:
+            self._base = os.path.realpath(tempfile.mkdtemp(prefix="sfusion-"))
+        return self._base
+
+    def _place(self, work: WorkDirectory) -> Place:
+        """Give a program a bare environment: what the server knows (tokens, keys, proxies) is not its business."""
+        env = {
+            "PATH": self._path,
+            "HOME": work.scratch,
+            "TMPDIR": work.scratch,
+            "LANG": "C.UTF-8",
+            "SHLVL": "1",
+            **self._env,
+        }
+        return Place(work.cwd, [work.outer], env)
+
+    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Place) -> str:
+        """Find out once which of the libraries that the real server links C++ programs with are here."""
+        if request.language != "cpp":
+            return ""
+        if self._cpp_flags is None:
+            found = await runner.run(_CPP_LIBRARIES, place, 10.0)
+            self._cpp_flags = " ".join((found.stdout or "").split())
+        return self._cpp_flags
+
+
+def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
+    if wanted and not able:
+        raise RuntimeError(f"{what} cannot be used on this machine, and this executor was told to insist on it")
+    return able if wanted is None else wanted
+
+
+def _lay(request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]) -> str:
+    """Put everything that the language and the request need into the work directory; give the program's path."""
+    for name, text in language.extras.items():
+        Path(work.cwd, name).write_text(text, encoding="utf-8")
+    if language.takes_files:
+        work.restore(request.files)
+    if language.node_modules:
+        os.symlink(os.path.join(work.scratch, "node_modules"), os.path.join(work.cwd, "node_modules"))
+    if language.suffix is None and language.source is None:
+        return ""
+    name = language.source.format(**names) if language.source is not None else None
+    return work.write_source(written_code(request), suffix=language.suffix, name=name)
+
+
+def _answer(compiled: CommandResult | None, ran: CommandResult | None, files: dict[str, str]) -> RunCodeAnswer:
+    results = [result for result in (compiled, ran) if result is not None]
+    for result in results:
+        if result.status == "Error":
+            return RunCodeAnswer("SandboxError", result.stderr or "", compiled, ran, None, files)
+    fine = all(result.status == "Finished" and result.return_code == 0 for result in results)
+    status: AnswerStatus = "Success" if fine else "Failed"
+    return RunCodeAnswer(status, "", compiled, ran, None, files)

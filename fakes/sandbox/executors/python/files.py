@@ -1,0 +1,110 @@
+"""Lays a request's files in its work directory and fetches the ones asked for, never outside of it."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+logger = logging.getLogger("fakes.sandbox.executors.python")
+
+SKIPPED = "IGNORE_THIS_FILE"
+"""The real server leaves out files with this in their name."""
+
+
+class EscapeRefusedError(Exception):
+    """A file name of a request leads out of the work directory."""
+
+
+class TooMuchToFetchError(Exception):
+    """The files asked for are larger than the executor gives out."""
+
+
+class WorkDirectory:
+    """The directories of one request: where the program runs, and where it may put what is only temporary."""
+
+    def __init__(self, base: str) -> None:
+        """Make them below `base`."""
+        # The outer one is the program's to change, so that it may remove its own work directory.
+        self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
+        self.cwd = tempfile.mkdtemp(prefix="tmp", dir=self.outer)
+        self.scratch = os.path.join(self.outer, "scratch")
+        os.mkdir(self.scratch)
+
+    def __enter__(self) -> WorkDirectory:
+        """Give itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+        """Remove everything."""
+        remove_tree(self.outer)
+
+    def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
+        """Write the program down and give its path."""
+        if name is not None:
+            path = os.path.join(self.cwd, name)
+            Path(path).write_text(code, encoding="utf-8", newline="")
+            return path
+        with tempfile.NamedTemporaryFile(
+            "w", dir=self.cwd, suffix=suffix, delete=False, encoding="utf-8", newline=""
+        ) as file:
+            file.write(code)
+        return file.name
+
+    def restore(self, files: Mapping[str, str | None]) -> None:
+        """Write the request's files, from base64 that may hold foreign characters but not a wrong length."""
+        for name, content in files.items():
+            if content is None or SKIPPED in name:
+                continue
+            refuse_escapes([name])
+            path = os.path.join(self.cwd, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(base64.b64decode(content))
+
+    def fetch(self, names: Iterable[str], limit: int) -> dict[str, str]:
+        """Read the files asked for that are there; a link that leads outside counts as not there."""
+        inside = os.path.realpath(self.outer) + os.sep
+        found: dict[str, str] = {}
+        total = 0
+        for name in names:
+            path = os.path.abspath(os.path.join(self.cwd, name))
+            if name in found or not os.path.isfile(path):
+                continue
+            if not os.path.realpath(path).startswith(inside):
+                logger.warning("refused to fetch %r: it is a link out of the work directory", name)
+                continue
+            total += os.path.getsize(path)
+            if total > limit:
+                raise TooMuchToFetchError(f"the files to fetch are larger than {limit} bytes")
+            found[name] = base64.b64encode(Path(path).read_bytes()).decode("ascii")
+        return found
+
+
+def refuse_escapes(names: Iterable[str]) -> None:
+    """Raise when a name leads out of the work directory. The real server would follow it."""
+    for name in names:
+        if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
+            logger.warning("refused the file name %r: it leaves the work directory", name)
+            raise EscapeRefusedError(f"refused: the file name {name!r} leaves the work directory")
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory, also one whose permissions a program took away."""
+    try:
+        shutil.rmtree(path)
+    except OSError:
+        for folder, below, _ in os.walk(path):
+            for name in below:
+                where = os.path.join(folder, name)
+                if not os.path.islink(where):
+                    with suppress(OSError):
+                        os.chmod(where, stat.S_IRWXU)
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,146 @@
+"""What Linux offers to hold a program: namespaces, Landlock, capabilities, parent-death signals.
+
+Everything goes through libc by ctypes, so that no package needs to be installed. On another system every question
+here is answered with "not available" and nothing is called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+
+LINUX = sys.platform.startswith("linux")
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
+
+PR_SET_PDEATHSIG = 1
+PR_CAPBSET_DROP = 24
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+LAST_CAPABILITY = 63
+
+# Landlock's syscalls have the same numbers on every architecture.
+SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
+LANDLOCK_CREATE_RULESET_VERSION = 1
+LANDLOCK_RULE_PATH_BENEATH = 1
+
+WRITE_FILE = 1 << 1
+MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
+# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: what the first version can forbid
+WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
+SHARED_MEMORY = "/dev/shm"
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, value: int = 0) -> None:
+    """Call ``prctl``, the per-process switchboard of Linux."""
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """Mount a file system; only ever called inside a mount namespace of our own."""
+    encoded = kind.encode() if kind else None
+    result = _libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
+    _check(result, f"mount {target}")
+
+
+def enter_namespaces() -> None:
+    """Give this process's next child its own process ids, mounts and shared memory.
+
+    Somebody who is not root needs a user namespace for that; the ids stay the same inside it.
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC
+    _check(_libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
+    if uid:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+
+
+def furnish_namespace(shared_memory: int) -> None:
+    """Show the first process of a new namespace only its own processes and its own shared memory."""
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    if os.path.isdir(SHARED_MEMORY):
+        mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
+
+
+def landlock_version() -> int:
+    """Say which version of Landlock the kernel speaks; 0 when none."""
+    if not LINUX:
+        return 0
+    version = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
+    return max(int(version), 0)
+
+
+def allow_writes_only_beneath(directories: list[str]) -> None:
+    """Forbid this process and all its children, for ever, to change a file outside these directories.
+
+    Harmless devices stay writable. Reading is not restricted. Signals and abstract sockets of processes outside
+    are out of reach where the kernel knows how (Linux 6.12).
+    """
+    version = landlock_version()
+    if not version:
+        raise OSError("Landlock is not available")
+    handled = WRITES
+    handled |= REFER if version >= 2 else 0
+    handled |= TRUNCATE if version >= 3 else 0
+    handled |= IOCTL_DEV if version >= 5 else 0
+    scoped = SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL if version >= 6 else 0
+    # Older kernels refuse a structure with fields they do not know: file rights, network rights, scopes.
+    fields = 3 if version >= 6 else 2 if version >= 4 else 1
+    attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 * fields]
+    created = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    ruleset = _check(created, "landlock_create_ruleset")
+    file_rights = handled & (WRITE_FILE | TRUNCATE | IOCTL_DEV)
+    try:
+        for directory in directories:
+            _allow(ruleset, directory, handled & ~(MAKE_CHAR | MAKE_BLOCK))
+        for device in DEVICES:
+            if os.path.exists(device):
+                _allow(ruleset, device, file_rights)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        _check(_libc.syscall(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        rule = struct.pack("=Qi", rights, parent)
+        added = _libc.syscall(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        _check(added, f"landlock_add_rule {path}")
+    finally:
+        os.close(parent)
+
+
+def drop_capabilities() -> None:
+    """Leave a program started by root with root's files but none of root's powers."""
+    for capability in range(LAST_CAPABILITY + 1):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:  # not a capability of this kernel, or not ours to drop
+            return

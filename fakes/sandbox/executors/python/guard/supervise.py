@@ -1,0 +1,133 @@
+"""Watches one program until it ends, is over time or over a bound, then says so and ends all it has started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+
+from . import census
+from .spec import Bounds, Report
+
+TICK = 0.02
+"""Seconds between two looks at the number of processes: a fork bomb gets no further than this takes it."""
+MEMORY_EVERY = 4
+"""Ticks between two looks at the memory, which cost more."""
+
+
+class Supervisor:
+    """The parent of one program."""
+
+    def __init__(self, program: int, control: int, bounds: Bounds, members: Callable[[], list[int]] | None) -> None:
+        """Watch `program`; end it when `control` is closed at the other end.
+
+        `members` lists what belongs to the program; None where the system cannot tell.
+        """
+        self._program = program
+        self._control = control
+        self._bounds = bounds
+        self._members = members
+        self._status: int | None = None
+        self._seen_pid = -1
+
+    def watch(self, timeout: float) -> Report:
+        """Wait for the end and report it; whatever the program has started is still alive then."""
+        started = time.monotonic()
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        ended = _end_of(self._program)
+        if ended is not None:
+            poller.register(ended, select.POLLIN)
+        ticks = 0
+        while True:
+            left = timeout - (time.monotonic() - started)
+            ready = poller.poll(max(min(left, TICK if ended is not None else TICK / 4), 0) * 1000)
+            ticks += 1
+            self._reap()
+            elapsed = time.monotonic() - started
+            if self._status is not None:
+                code = os.waitstatus_to_exitcode(self._status)
+                return Report("exited", elapsed, code, leftovers=len(self.others()))
+            if any(fd == self._control for fd, _ in ready):
+                return Report("stopped", elapsed)
+            if elapsed >= timeout:
+                return Report("timeout", elapsed, leftovers=0)
+            broken = self._broken_bound(ticks)
+            if broken:
+                return Report("exited", elapsed, -int(signal.SIGKILL), bound=broken)
+
+    def others(self) -> list[int]:
+        """List what the program has started and left behind."""
+        if self._members is None:
+            return []
+        return [pid for pid in self._members() if pid != self._program]
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._program:
+                self._status = status
+
+    def _broken_bound(self, ticks: int) -> str:
+        if self._members is None:
+            return ""
+        newest = census.last_pid()
+        started_something = newest != self._seen_pid
+        self._seen_pid = newest
+        look_at_memory = ticks % MEMORY_EVERY == 0
+        # Process ids of a namespace start at 1: while the last one is small there cannot be many processes.
+        look_at_processes = started_something and newest > min(self._bounds.processes, self._bounds.tasks)
+        if not (look_at_memory or look_at_processes):
+            return ""
+        pids = self._members()
+        if len(pids) > self._bounds.processes:
+            return f"more than {self._bounds.processes} processes"
+        if census.tasks(pids) > self._bounds.tasks:
+            return f"more than {self._bounds.tasks} threads"
+        if look_at_memory and census.memory(pids, self._bounds.memory) > self._bounds.memory:
+            return f"more than {self._bounds.memory // 2**20} MiB of memory"
+        return ""
+
+
+def _end_of(pid: int) -> int | None:
+    """Give a descriptor that becomes readable when the process ends, where the system has such a thing."""
+    opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
+    if opener is None:
+        return None
+    try:
+        return opener(pid)
+    except OSError:
+        return None
+
+
+def end_everything(members: Callable[[], list[int]] | None, group: int) -> None:
+    """Kill the program's process group and everything below this process, until nothing is left to wait for."""
+    while True:
+        _kill(-group)
+        for pid in members() if members else ():
+            # Stopped first: what is stopped starts nothing new while the others are being killed.
+            _kill(pid, signal.SIGSTOP)
+        for pid in members() if members else ():
+            _kill(pid)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.001)
+
+
+def _kill(pid: int, number: int = signal.SIGKILL) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError as exc:
+        if exc.errno not in (errno.ESRCH, errno.EPERM):
+            raise

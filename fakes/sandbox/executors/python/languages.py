@@ -1,0 +1,133 @@
+"""Which command lines the real server runs for each language, and what it lays in the work directory for them.
+
+Pure: no file is touched and nothing is started here. A host without a runtime needs no special case: bash itself
+then says `command not found`, in the compile step or the run step as on the real server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fakes.sandbox.protocol import CommandResult, RunCode
+
+_PACKAGE_JSON = '{"name": "coderunner", "version": "1.0.0", "scripts": {"test": "FORCE_COLOR=0 jest"}}\n'
+_GO_MOD = "module sandbox\n\ngo 1.22\n"
+_JUNIT = "junit-platform-console-standalone-1.8.2.jar"
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """How one language is run. In command lines `{source}` is the program's path and `{cwd}` the work directory."""
+
+    run: str
+    compile: str | None = None
+    suffix: str | None = None
+    """The program goes into a file with a random name and this ending."""
+    source: str | None = None
+    """The program goes into a file of this name."""
+    prepare: str | None = None
+    """A command run before everything else, whatever comes of it."""
+    extras: Mapping[str, str] = field(default_factory=dict)
+    """Files laid in the work directory before those of the request."""
+    node_modules: bool = False
+    takes_files: bool = True
+    gives_files: bool = True
+
+
+def _script(command: str, suffix: str) -> Language:
+    return Language(run=f"{command} {{source}}", suffix=suffix)
+
+
+LANGUAGES: Mapping[str, Language] = {
+    "python": _script("python", ".py"),
+    "pytest": _script("pytest", ".py"),
+    "bash": _script("/bin/bash", ".sh"),
+    "lua": _script("lua", ".lua"),
+    "R": _script("Rscript", ".R"),
+    "perl": _script("perl", ".pl"),
+    "ruby": _script("ruby", ".rb"),
+    "julia": _script("julia", ".jl"),
+    "racket": _script("racket", ".rkt"),
+    "kotlin_script": _script("kotlin", ".kts"),
+    "php": _script("php -f", ".php"),
+    "nodejs": Language(run="node {source}", suffix=".js", node_modules=True),
+    "typescript": Language(run="tsx {source}", suffix=".ts", node_modules=True),
+    "jest": Language(
+        run="npm run test", suffix=".test.ts", extras={"package.json": _PACKAGE_JSON}, node_modules=True
+    ),
+    "cpp": Language(compile="g++ -std=c++17 {source} -o test {cpp_flags}", run="./test", suffix=".cpp"),
+    "rust": Language(compile="rustc {source} -o test", run="./test", suffix=".rs"),
+    "D_ut": Language(compile="dmd {source} -unittest -of=test", run="./test", suffix=".d"),
+    "swift": Language(compile="swiftc {source} -o test.out", run="./test.out", suffix=".swift"),
+    "go": Language(compile="go build -o out {source}", run="./out", suffix=".go", extras={"go.mod": _GO_MOD}),
+    "go_test": Language(run="go test {source}", suffix="_test.go", extras={"go.mod": _GO_MOD}),
+    "csharp": Language(
+        run="dotnet run --project {cwd}", source="Program.cs", prepare="dotnet new console -o {cwd}"
+    ),
+    "java": Language(
+        compile="javac -cp {class_path} Main.java", run="java -cp {class_path} -ea Main", source="Main.java"
+    ),
+    "junit": Language(
+        compile="javac -cp {class_path} *.java",
+        run=f"java -jar ./{_JUNIT} --class-path {{class_path}} --scan-class-path",
+        source="{java_class}.java",
+    ),
+    "scala": Language(compile="scalac {source}", run="scala {scala_object}", suffix=".scala"),
+    "verilog": Language(
+        compile="iverilog -Wall -Winfloop -Wno-timescale -g2012 -s tb -o test.vvp {source};",
+        run="vvp -n test.vvp",
+        suffix=".sv",
+        takes_files=False,
+    ),
+    "lean": Language(run="lake build", source="Main.lean"),
+    # These two are whole projects sent as files; the code of the request is not used.
+    "cuda": Language(
+        compile="mkdir build && cd build && cmake .. && make -j 4", run="./build/main", gives_files=False
+    ),
+    "python_gpu": Language(compile="python compile.py", run="python run.py", gives_files=False),
+}
+"""Every language that has a runner. `sql` passes the real server's validation and has none."""
+
+
+def _class_path(request: RunCode) -> str:
+    own = [_JUNIT, "junit-jupiter-api-5.11.0-javadoc.jar"] if request.language == "junit" else ["javatuples-1.2.jar"]
+    return ":".join([".", *own, *(name for name in request.files if name.endswith(".jar"))])
+
+
+def _java_class(request: RunCode) -> str:
+    found = re.search(r"\bpublic\s+(?:\w+\s+)*class\s+(\w+)", request.code)
+    return found[1] if found else "Main"
+
+
+def _scala_object(request: RunCode) -> str:
+    found = re.search(r"\bobject\s+(\w+)", request.code)
+    return found[1] if found else ""
+
+
+_WORDS: Mapping[str, Callable[[RunCode], str]] = {
+    "class_path": _class_path,
+    "java_class": _java_class,
+    "scala_object": _scala_object,
+}
+
+
+def words(request: RunCode) -> dict[str, str]:
+    """Give what a command line of this request's language may name besides its files."""
+    return {name: make(request) for name, make in _WORDS.items()}
+
+
+def written_code(request: RunCode) -> str:
+    """Give the program as the real server writes it down."""
+    if request.language != "php":
+        return request.code
+    code = request.code.lstrip()
+    return code if code.startswith("<?php") else f"<?php\n{code}"
+
+
+def refused_by_language(request: RunCode) -> CommandResult | None:
+    """Give the answer of the compile step for a program that is not even written down."""
+    if request.language == "scala" and not _scala_object(request):
+        return CommandResult("Error", return_code=1, stderr="Object name not found.")
+    return None

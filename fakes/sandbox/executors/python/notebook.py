@@ -1,0 +1,56 @@
+"""Runs a notebook: lays out what the driver needs, runs it as a command, reads what it wrote down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import fakes.sandbox.jupyter
+from fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
+
+from .command import CommandRunner, Place
+from .files import WorkDirectory
+
+NotebookKind = Literal["auto", "kernel", "builtin"]
+"""A real ipykernel, the built-in cell runner, or the first where it is installed."""
+
+SLACK = 10.0
+"""Seconds that the real server adds to the time a notebook asks for."""
+_DRIVER = Path(fakes.sandbox.jupyter.__file__).with_name("driver.py")
+_CONFIGS = "tmp/sandbox/configs"
+_FIND_KERNEL = "python -c 'import ipykernel, jupyter_client'"
+
+
+async def run_notebook(
+    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Place, kind: NotebookKind, limit: int
+) -> RunJupyterAnswer:
+    """Run the cells; cells that raise are a success, a driver that does not come to its end is not."""
+    work.restore(request.files)
+    shutil.copyfile(_DRIVER, os.path.join(work.cwd, "main.py"))
+    os.makedirs(os.path.join(work.cwd, _CONFIGS))
+    _write_config(request, os.path.join(work.cwd, _CONFIGS, "input.json"))
+    if kind == "auto":
+        found = await runner.run(_FIND_KERNEL, place, 60.0)
+        kind = "kernel" if found.return_code == 0 else "builtin"
+    command = f"python main.py {kind} {_DRIVER.parent}"
+    driver = await runner.run(command, place, request.total_timeout + SLACK)
+    output = os.path.join(work.cwd, _CONFIGS, "output.json")
+    if driver.status != "Finished" or not os.path.isfile(output):
+        return RunJupyterAnswer("Failed", "", driver)
+    cells = [CellResult(**cell) for cell in json.loads(Path(output).read_text(encoding="utf-8"))]
+    fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
+    return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
+
+
+def _write_config(request: RunJupyter, path: str) -> None:
+    config = {
+        "kernel": request.kernel,
+        "cells": request.cells,
+        "cell_timeout": request.cell_timeout,
+        "total_timeout": request.total_timeout,
+    }
+    Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""A cell runner for machines without IPython: one process, one namespace, the messages that a kernel would send."""

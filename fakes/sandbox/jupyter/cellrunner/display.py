@@ -1,0 +1,132 @@
+"""How a value is shown, and a stand-in for `IPython.display` with what notebooks use of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import pprint
+import sys
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+WIDTH = 79
+_METHODS = (
+    ("text/html", "_repr_html_"),
+    ("text/markdown", "_repr_markdown_"),
+    ("image/svg+xml", "_repr_svg_"),
+    ("image/png", "_repr_png_"),
+    ("application/pdf", "_repr_pdf_"),
+    ("image/jpeg", "_repr_jpeg_"),
+    ("text/latex", "_repr_latex_"),
+    ("application/json", "_repr_json_"),
+    ("application/javascript", "_repr_javascript_"),
+)
+
+
+def plain(value: object) -> str:
+    """Show a value as text: containers over several lines when they are long."""
+    text = repr(value)
+    if len(text) > WIDTH and type(value) in (list, tuple, dict, set, frozenset):
+        return pprint.pformat(value, width=WIDTH, sort_dicts=False)
+    return text
+
+
+def bundle(value: object) -> dict[str, Any]:
+    """Give every form in which a value can be shown, by media type."""
+    data: dict[str, Any] = {}
+    several = _call(value, "_repr_mimebundle_", include=None, exclude=None)
+    if isinstance(several, tuple):
+        several = several[0]
+    if isinstance(several, Mapping):
+        data.update({kind: _portable(form) for kind, form in several.items()})
+    data.setdefault("text/plain", plain(value))
+    for kind, method in _METHODS:
+        form = _call(value, method)
+        if form is not None and kind not in data:
+            data[kind] = _portable(form[0] if isinstance(form, tuple) else form)
+    return data
+
+
+def _portable(form: object) -> object:
+    return base64.b64encode(form).decode() if isinstance(form, bytes) else form
+
+
+def _call(value: object, method: str, **arguments: object) -> Any:
+    if isinstance(value, type):
+        return None
+    found = getattr(value, method, None)
+    if not callable(found):
+        return None
+    try:
+        return found(**arguments)
+    except NotImplementedError:
+        return None
+
+
+class _Shown:
+    """Something with a form of its own; data comes as an argument or from a file."""
+
+    def __init__(self, data: Any = None, url: str | None = None, filename: str | None = None, **_more: object) -> None:
+        if data is None and filename is not None:
+            with open(filename, "rb") as file:
+                data = file.read()
+        self.data = data if data is not None else url
+
+    def __repr__(self) -> str:
+        return f"<IPython.core.display.{type(self).__name__} object>"
+
+
+def _kind(name: str, method: str, mime: str | None = None) -> type[_Shown]:
+    def form(self: _Shown) -> object:
+        return self.data.decode() if isinstance(self.data, bytes) and mime is None else self.data
+
+    return type(name, (_Shown,), {method: form, "__module__": "IPython.core.display"})
+
+
+def _image_bundle(self: _Shown, include: object = None, exclude: object = None) -> dict[str, object]:
+    jpeg = isinstance(self.data, bytes) and self.data[:2] == b"\xff\xd8"
+    return {"image/jpeg" if jpeg else "image/png": self.data, "text/plain": repr(self)}
+
+
+def _json_form(self: _Shown) -> object:
+    return json.loads(self.data) if isinstance(self.data, str) else self.data
+
+
+def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
+    """Make the stand-in for `IPython.display`; `show` sends one bundle."""
+    module = types.ModuleType("IPython.display", "A stand-in: IPython is not installed here.")
+
+    def display(*values: object, raw: bool = False, **_more: object) -> None:
+        for value in values:
+            show(dict(value) if raw and isinstance(value, Mapping) else bundle(value))
+
+    def clear_output(wait: bool = False) -> None:
+        """Do nothing that the answer shows: earlier output stays in it, as on the real server."""
+
+    names: dict[str, object] = {
+        "display": display,
+        "clear_output": clear_output,
+        "HTML": _kind("HTML", "_repr_html_"),
+        "Markdown": _kind("Markdown", "_repr_markdown_"),
+        "Latex": _kind("Latex", "_repr_latex_"),
+        "SVG": _kind("SVG", "_repr_svg_"),
+        "Javascript": _kind("Javascript", "_repr_javascript_"),
+        "JSON": type("JSON", (_Shown,), {"_repr_json_": _json_form}),
+        "Image": type("Image", (_Shown,), {"_repr_mimebundle_": _image_bundle}),
+    }
+    for name, thing in names.items():
+        setattr(module, name, thing)
+    return module
+
+
+def install(show: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
+    """Make `import IPython.display` work where IPython is not installed; give its `display`."""
+    module = display_module(show)
+    parent = types.ModuleType("IPython", "A stand-in: IPython is not installed here.")
+    parent.__path__ = []
+    setattr(parent, "display", module)  # noqa: B010  # a module has no such attribute for the type checker
+    sys.modules["IPython"] = parent
+    sys.modules["IPython.display"] = module
+    shown: Callable[..., None] = module.__dict__["display"]
+    return shown

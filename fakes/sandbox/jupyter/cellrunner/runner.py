@@ -1,0 +1,127 @@
+"""Runs cells one after another in one namespace and sends what they show."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import getpass
+import importlib.util
+import inspect
+import json
+import linecache
+import os
+import subprocess
+import sys
+import types
+import zlib
+from typing import Any, NoReturn
+
+from . import display, source, tracebacks
+from .streams import OutStream, Send
+
+EXIT_NOTE = "To exit: use 'exit', 'quit', or Ctrl-D."
+OWN_FRAMES = 2
+"""Frames of this module below a cell's own."""
+
+
+class CellRunner:
+    """One notebook's state."""
+
+    def __init__(self, send: Send) -> None:
+        """Send messages with `send`."""
+        self._send = send
+        self._count = 0
+        self._numbers: dict[str, int] = {}
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)
+        module = types.ModuleType("__main__", "")
+        sys.modules["__main__"] = module
+        self._names = module.__dict__
+        self._out: dict[int, object] = {}
+        show = display.install if importlib.util.find_spec("IPython") is None else display.display_module
+        made = show(lambda data: send("display_data", {"data": data}))
+        self._names["display"] = made if callable(made) else made.__dict__["display"]
+        self._names.update({"In": [""], "Out": self._out, "_": "", source.SHELL: _shell, source.MAGIC: _magic})
+        builtins.input = self._input  # type: ignore[assignment]  # a frontend asks, not the terminal
+        getpass.getpass = self._input  # type: ignore[assignment]  # the same
+
+    def run(self, text: str) -> None:
+        """Run one cell; whatever it raises is shown, not raised."""
+        self._count += 1
+        filename = f"/tmp/ipykernel_{os.getpid()}/{zlib.crc32(text.encode('utf-8', 'replace')) + 10**9}.py"
+        self._numbers[filename] = self._count
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        self._names["In"].append(text)
+        try:
+            self._run(source.compiled(text, filename))
+        except BaseException as exc:
+            self._show_error(exc)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._send("done", None)
+
+    def _run(self, cell: source.Cell) -> None:
+        self._evaluate(cell.statements)
+        if cell.expression is None:
+            return
+        value = self._evaluate(cell.expression)
+        if value is None or cell.silent:
+            return
+        self._send("execute_result", {"data": display.bundle(value)})
+        self._out[self._count] = value
+        self._names.update({"_": value, f"_{self._count}": value})
+
+    def _evaluate(self, code: types.CodeType) -> object:
+        value = eval(code, self._names)  # running what it is given is this module's purpose
+        if code.co_flags & inspect.CO_COROUTINE:
+            return self._loop.run_until_complete(value)
+        return value
+
+    def _show_error(self, exc: BaseException) -> None:
+        trace = tracebacks.drawn(exc, self._numbers.get, OWN_FRAMES)
+        if isinstance(exc, SystemExit):
+            print(f"{tracebacks.__name__.partition('.')[0]}: UserWarning: {EXIT_NOTE}", file=sys.stderr)
+        self._send("error", {"traceback": trace, "ename": type(exc).__name__, "evalue": _text(exc)})
+
+    def _input(self, prompt: object = "") -> NoReturn:
+        """Ask the driver's terminal, which has nothing to say."""
+        self._send("prompt", str(prompt))
+        raise EOFError
+
+
+def _text(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except Exception:
+        return "<exception str() failed>"
+
+
+def _shell(command: str) -> None:
+    done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    sys.stdout.write(done.stdout.decode("utf-8", "replace"))
+
+
+def _magic(name: str, *, cell: bool = False) -> None:
+    kind = "Cell magic `%%" if cell else "Line magic function `%"
+    print(f"UsageError: {kind}{name}` not found.", file=sys.stderr)
+
+
+def main() -> None:
+    """Run cells that arrive as JSON lines on one descriptor, send messages as JSON lines on another."""
+    commands, events = (int(argument) for argument in sys.argv[2:4])
+    sys.argv = [""]
+    os.set_inheritable(commands, False)
+    os.set_inheritable(events, False)
+    out = os.fdopen(events, "w", encoding="utf-8")
+
+    def send(kind: str, content: Any) -> None:
+        # One write per message: threads of a cell may print at the same time.
+        out.write(json.dumps([kind, content], default=str) + "\n")
+        out.flush()
+
+    sys.stdout = OutStream("stdout", 1, send)
+    sys.stderr = OutStream("stderr", 2, send)
+    runner = CellRunner(send)
+    with os.fdopen(commands, encoding="utf-8") as lines:
+        for line in lines:
+            runner.run(json.loads(line))

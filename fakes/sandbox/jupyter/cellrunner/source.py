@@ -1,0 +1,81 @@
+"""Turns the text of a cell into something that can be run: shell lines, magics, the value of the last line. Pure."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+from types import CodeType
+
+_SHELL = re.compile(r"^(?P<indent>[ \t]*)!(?P<command>.*)$")
+_MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>%%?)(?P<name>[A-Za-z_]\w*)(?P<rest>.*)$")
+SHELL, MAGIC = "__sfusion_shell__", "__sfusion_magic__"
+"""Names under which the runner offers what such lines call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A compiled cell: statements to run, then an expression whose value is shown unless it is silenced."""
+
+    statements: CodeType
+    expression: CodeType | None
+    silent: bool
+
+
+def rewritten(text: str) -> str:
+    """Replace lines that only a notebook understands by calls; the number of lines stays the same."""
+    lines = text.split("\n")
+    if lines and (first := _MAGIC.match(lines[0])) and first["mark"] == "%%":
+        return f"{MAGIC}({first['name']!r}, cell=True)" + "\n" * (len(lines) - 1)
+    inside = _lines_inside_strings(text)
+    for number, line in enumerate(lines):
+        if number + 1 in inside:
+            continue
+        if shell := _SHELL.match(line):
+            lines[number] = f"{shell['indent']}{SHELL}({shell['command']!r})"
+        elif (magic := _MAGIC.match(line)) and magic["mark"] == "%":
+            lines[number] = f"{magic['indent']}{MAGIC}({magic['name']!r})"
+    return "\n".join(lines)
+
+
+def _lines_inside_strings(text: str) -> set[int]:
+    """Find the lines that begin inside a string or a bracket: nothing there is a shell line."""
+    inside: set[int] = set()
+    masked = re.sub(r"(?m)^([ \t]*)[!%].*$", r"\1pass", text)
+    depth = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(masked).readline):
+            if token.type == tokenize.STRING:
+                inside.update(range(token.start[0] + 1, token.end[0] + 1))
+            elif token.type == tokenize.OP:
+                depth += (token.string in "([{") - (token.string in ")]}")
+            elif token.type == tokenize.NL and depth:
+                inside.add(token.start[0] + 1)
+    except (tokenize.TokenError, SyntaxError):
+        return inside
+    return inside
+
+
+def ends_with_semicolon(text: str) -> bool:
+    """Say whether the last thing in a cell is a semicolon, comments aside."""
+    last = ""
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER):
+                last = token.string or last
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return last == ";"
+
+
+def compiled(text: str, filename: str) -> Cell:
+    """Compile a cell; raises SyntaxError as Python does."""
+    tree = ast.parse(rewritten(text), filename)
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    last: CodeType | None = None
+    if tree.body and isinstance(tree.body[-1], ast.Expr):
+        expression = ast.Expression(tree.body.pop().value)  # type: ignore[attr-defined]  # seen to be an Expr
+        last = compile(expression, filename, "eval", flags)
+    return Cell(compile(tree, filename, "exec", flags), last, ends_with_semicolon(text))

@@ -1,0 +1,42 @@
+"""Standard output and error of a cell, sent on as messages."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+Send = Callable[[str, Any], None]
+
+
+class OutStream(io.TextIOBase):
+    """A text stream without bytes below it, like a kernel's."""
+
+    encoding = "UTF-8"  # type: ignore[assignment]  # a property in the base class, a plain fact here
+    errors = None  # type: ignore[assignment]  # the same
+
+    def __init__(self, name: str, fd: int, send: Send) -> None:
+        """Send what is written as a message of the stream `name`."""
+        self.name = name
+        self._fd = fd
+        self._send = send
+
+    def writable(self) -> bool:
+        """Say yes."""
+        return True
+
+    def isatty(self) -> bool:
+        """Say no."""
+        return False
+
+    def fileno(self) -> int:
+        """Give the descriptor that children of the cell write to."""
+        return self._fd
+
+    def write(self, text: str) -> int:
+        """Send text."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text)}")
+        if text:
+            self._send("stream", {"name": self.name, "text": text})
+        return len(text)

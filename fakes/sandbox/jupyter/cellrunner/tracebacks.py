@@ -1,0 +1,96 @@
+"""Draws an error the way IPython draws it, colours included."""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+
+RED, GREEN, CYAN, BOLD_GREEN, OFF = "\x1b[0;31m", "\x1b[0;32m", "\x1b[0;36m", "\x1b[1;32m", "\x1b[0m"
+WIDTH = 75
+CONTEXT = 5
+"""Lines of source around the one that raised."""
+CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
+CONTEXT_NOTE = "\nDuring handling of the above exception, another exception occurred:\n"
+
+Number = Callable[[str], int | None]
+"""Says which cell a file name stands for."""
+
+
+def drawn(exc: BaseException, number: Number, skip: int) -> list[str]:
+    """Draw an exception with its causes; the outermost `skip` frames are the runner's own."""
+    if isinstance(exc, SyntaxError) and (exc.__traceback__ is None or _depth(exc.__traceback__) <= skip):
+        return [_syntax_error(exc, number)]
+    if isinstance(exc, SystemExit):
+        only = f"{RED}SystemExit{OFF}{RED}:{OFF} {exc}\n"
+        return ["An exception has occurred, use %tb to see the full traceback.\n", only]
+    parts = [f"{RED}{'-' * WIDTH}{OFF}"]
+    chain: list[tuple[BaseException, str]] = []
+    current: BaseException | None = exc
+    note = ""
+    while current is not None and all(current is not seen for seen, _ in chain):
+        chain.append((current, note))
+        if current.__cause__ is not None:
+            current, note = current.__cause__, CAUSE
+        elif current.__suppress_context__:
+            current = None
+        else:
+            current, note = current.__context__, CONTEXT_NOTE
+    notes = ["", *(note for _, note in chain[:0:-1])]
+    for (each, _), before in zip(reversed(chain), notes, strict=True):
+        if before:
+            parts.append(before)
+        parts += _one(each, number, skip)
+    return parts
+
+
+def _depth(tb: TracebackType) -> int:
+    return sum(1 for _ in traceback.walk_tb(tb))
+
+
+def _one(exc: BaseException, number: Number, skip: int) -> list[str]:
+    name = type(exc).__name__
+    label = "Traceback (most recent call last)"
+    parts = [f"{RED}{name}{OFF}{label:>{WIDTH - len(name)}}"]
+    frames = list(traceback.walk_tb(exc.__traceback__))
+    own = [(frame, line) for frame, line in frames if not _is_runner(frame.f_code.co_filename)]
+    for frame, line in own if len(own) < len(frames) else frames[skip:]:
+        code = frame.f_code
+        cell = number(code.co_filename)
+        if cell is None:
+            where = f"File {GREEN}{code.co_filename}:{line}{OFF}, in {CYAN}{code.co_qualname}{OFF}"
+        else:
+            inner = "" if code.co_name == "<module>" else f", in {CYAN}{code.co_name}{OFF}"
+            where = f"Cell {GREEN}In[{cell}], line {line}{OFF}{inner}"
+        parts.append(f"{where}\n{_source(code.co_filename, line)}")
+    parts.append(f"{RED}{name}{OFF}: {exc}")
+    return parts
+
+
+def _is_runner(filename: str) -> bool:
+    return filename.startswith(__file__.rpartition("/")[0])
+
+
+def _source(filename: str, line: int) -> str:
+    lines = linecache.getlines(filename)
+    drawn_lines = []
+    for at in range(max(line - CONTEXT // 2, 1), min(line + CONTEXT // 2, len(lines)) + 1):
+        text = lines[at - 1].rstrip("\n")
+        mark = f"{GREEN}----> {at}{OFF}" if at == line else f"{BOLD_GREEN}{at:>7}{OFF}"
+        drawn_lines.append(f"{mark} {text}\n")
+    return "".join(drawn_lines)
+
+
+def _syntax_error(exc: SyntaxError, number: Number) -> str:
+    cell = number(exc.filename or "")
+    where = f"Cell {GREEN}In[{cell}], line {exc.lineno}" if cell else f"File {GREEN}{exc.filename}:{exc.lineno}"
+    text = f"{CYAN}  {where}{CYAN}{OFF}\n"
+    if exc.text is not None:
+        source = exc.text.rstrip("\n")
+        shown = source.lstrip()
+        text += f"{RED}    {shown}{OFF}\n"
+        if exc.offset is not None:
+            column = max(exc.offset - 1 - (len(source) - len(shown)), 0)
+            text += f"{OFF}    {' ' * column}^{OFF}\n"
+    return f"{text}{RED}{type(exc).__name__}{OFF}{RED}:{OFF} {exc.msg}\n"

@@ -1,0 +1,138 @@
+"""Runs the cells of one notebook and writes down what each of them showed.
+
+This file is copied into the work directory and run there as `main.py KIND FOLDER`, as the real server does with a
+driver of its own: what it prints, the files it reads and writes and the number of the first cell are part of the
+answer's shape. Standard library only, apart from the real kernel's client where that is used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+FOLDER = "tmp/sandbox/configs"
+CHECK = "print(123)"
+"""Run before the first cell, to see that the kernel is well; so the first cell is number 2."""
+BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner import main; del sys.path[0]; main()"
+
+Result = dict[str, Any]
+Run = Callable[[str], Result]
+
+
+def blank() -> Result:
+    """Make the result of a cell that showed nothing."""
+    return {"stdout": "", "stderr": "", "display": [], "error": []}
+
+
+def add(result: Result, kind: str, content: dict[str, Any]) -> None:
+    """Add one message of a kernel to a cell's result."""
+    if kind == "stream":
+        result[content["name"]] += content["text"]
+    elif kind in ("display_data", "execute_result"):
+        result["display"].append(content["data"])
+    elif kind == "error":
+        result["error"].append({name: content[name] for name in ("traceback", "ename", "evalue")})
+
+
+def real_kernel(name: str) -> Run:
+    """Start an ipykernel; give what runs a cell in it."""
+    from jupyter_client.manager import KernelManager  # an extra: absent where the built-in runner is used
+
+    manager = KernelManager(kernel_name=name)
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
+    client.wait_for_ready()
+
+    def run(cell: str) -> Result:
+        result = blank()
+        client.execute_interactive(
+            cell, output_hook=lambda message: add(result, message["msg_type"], message["content"])
+        )
+        return result
+
+    return run
+
+
+def builtin_runner(folder: str) -> Run:
+    """Start the built-in cell runner; give what runs a cell in it."""
+    commands_out, commands_in = os.pipe()
+    events_out, events_in = os.pipe()
+    for fd in (commands_out, events_in):
+        os.set_inheritable(fd, True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", BOOT, folder, str(commands_out), str(events_in)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(commands_out, events_in),
+    )
+    os.close(commands_out)
+    os.close(events_in)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    streams = {process.stdout.fileno(): "stdout", process.stderr.fileno(): "stderr"}
+    selector = selectors.DefaultSelector()
+    for fd in (events_out, *streams):
+        selector.register(fd, selectors.EVENT_READ)
+    pending = bytearray()
+
+    def run(cell: str) -> Result:
+        result = blank()
+        os.write(commands_in, json.dumps(cell).encode() + b"\n")
+        done = False
+        while not done:
+            for key, _ in selector.select():
+                data = os.read(key.fd, 65536)
+                if not data:
+                    if key.fd == events_out:
+                        # A kernel that died answers no more, and the real driver waits for it until its time is over.
+                        time.sleep(10**8)
+                    selector.unregister(key.fd)
+                elif key.fd in streams:
+                    result[streams[key.fd]] += data.decode("utf-8", "replace")
+                else:
+                    pending.extend(data)
+                    *lines, rest = bytes(pending).split(b"\n")
+                    pending[:] = rest
+                    for line in lines:
+                        kind, content = json.loads(line)
+                        done = done or kind == "done"
+                        if kind == "prompt":
+                            print(content, end="", flush=True)
+                        elif kind != "done":
+                            add(result, kind, content)
+        for key, _ in selector.select(0):  # what children of the cell wrote just before its end
+            if key.fd in streams:
+                result[streams[key.fd]] += os.read(key.fd, 65536).decode("utf-8", "replace")
+        return result
+
+    return run
+
+
+def main() -> None:
+    """Run the notebook described in the work directory."""
+    kind, folder = sys.argv[1:3]
+    with open(os.path.join(FOLDER, "input.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    for name in ("cell_timeout", "total_timeout"):
+        config[name] = float(config[name])
+    print(f"config: \n{json.dumps(config, indent=2, ensure_ascii=False)}", flush=True)
+    run = real_kernel(config["kernel"]) if kind == "kernel" else builtin_runner(folder)
+    run(CHECK)
+    cells = [run(cell) for cell in config["cells"]]
+    with open(os.path.join(FOLDER, "output.json"), "w", encoding="utf-8") as file:
+        json.dump(cells, file)
+    sys.stdout.flush()
+    # Nothing is shut down in good order: the guard ends all that is left as soon as this process is gone.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
