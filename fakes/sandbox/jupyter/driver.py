@@ -7,6 +7,7 @@ answer's shape. Standard library only, apart from the real kernel's client where
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import selectors
@@ -23,6 +24,7 @@ BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner impo
 
 Result = dict[str, Any]
 Run = Callable[[str], Result]
+End = Callable[[], object]
 
 
 def blank() -> Result:
@@ -40,28 +42,32 @@ def add(result: Result, kind: str, content: dict[str, Any]) -> None:
         result["error"].append({name: content[name] for name in ("traceback", "ename", "evalue")})
 
 
-def real_kernel(name: str) -> Run:
-    """Start an ipykernel; give what runs a cell in it."""
-    from jupyter_client.manager import KernelManager  # an extra: absent where the built-in runner is used
+def real_kernel(name: str) -> tuple[Run, End]:
+    """Start an ipykernel; give what runs a cell in it and what ends it."""
+    from jupyter_client.manager import AsyncKernelManager  # an extra: absent where the built-in runner is used
 
-    manager = KernelManager(kernel_name=name)
-    manager.start_kernel()
-    client = manager.blocking_client()
+    manager = AsyncKernelManager(kernel_name=name)
+    wait = asyncio.new_event_loop().run_until_complete
+    # Newer kernels warn on every start that they talk over TCP; the recorded ones do not.
+    wait(manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=ERROR"]))
+    client = manager.client()
     client.start_channels()
-    client.wait_for_ready()
+    wait(client.wait_for_ready())
 
     def run(cell: str) -> Result:
         result = blank()
-        client.execute_interactive(
-            cell, output_hook=lambda message: add(result, message["msg_type"], message["content"])
-        )
+
+        def hook(message: dict[str, Any]) -> None:
+            add(result, message["msg_type"], message["content"])
+
+        wait(client.execute_interactive(cell, output_hook=hook))
         return result
 
-    return run
+    return run, lambda: wait(manager.shutdown_kernel(now=True))
 
 
-def builtin_runner(folder: str) -> Run:
-    """Start the built-in cell runner; give what runs a cell in it."""
+def builtin_runner(folder: str) -> tuple[Run, End]:
+    """Start the built-in cell runner; give what runs a cell in it and what ends it."""
     commands_out, commands_in = os.pipe()
     events_out, events_in = os.pipe()
     for fd in (commands_out, events_in):
@@ -113,7 +119,7 @@ def builtin_runner(folder: str) -> Run:
                 result[streams[key.fd]] += os.read(key.fd, 65536).decode("utf-8", "replace")
         return result
 
-    return run
+    return run, lambda: (process.kill(), process.wait())
 
 
 def main() -> None:
@@ -124,14 +130,14 @@ def main() -> None:
     for name in ("cell_timeout", "total_timeout"):
         config[name] = float(config[name])
     print(f"config: \n{json.dumps(config, indent=2, ensure_ascii=False)}", flush=True)
-    run = real_kernel(config["kernel"]) if kind == "kernel" else builtin_runner(folder)
+    run, end = real_kernel(config["kernel"]) if kind == "kernel" else builtin_runner(folder)
     run(CHECK)
     cells = [run(cell) for cell in config["cells"]]
+    end()
     with open(os.path.join(FOLDER, "output.json"), "w", encoding="utf-8") as file:
         json.dump(cells, file)
     sys.stdout.flush()
-    # Nothing is shut down in good order: the guard ends all that is left as soon as this process is gone.
-    os._exit(0)
+    os._exit(0)  # the client's threads are not worth waiting for
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from .command import CommandRunner, Confinement, Place, logger
 from .files import WorkDirectory, refuse_escapes, remove_tree
 from .guard.spec import Bounds
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
-from .notebook import NotebookKind, run_notebook
+from .notebook import NotebookKind, installed_kind, run_notebook
 from .spawner import Spawner
 
 Profile = Literal["2026-07", "2025-06"]
@@ -27,6 +27,18 @@ _CPP_LIBRARIES = (
     "for name in crypto ssl; do "
     '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; echo -lpthread'
 )
+
+
+_SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/opt/homebrew/bin")
+
+
+def default_path() -> str:
+    """Say where programs are looked for: beside this Python, then where the system keeps them.
+
+    Not in the server's own PATH: what a developer has in the home directory would make two machines answer
+    differently.
+    """
+    return os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH))
 
 
 class PythonExecutor:
@@ -47,13 +59,12 @@ class PythonExecutor:
     ) -> None:
         """Start nothing yet.
 
-        `path` is where programs and compilers are looked for, by default where this Python is and then the server's
-        own; `env` is added to the otherwise bare environment of programs. `namespaces` and `landlock` are used
-        where the machine has them: True insists on them, False does without.
+        `path` is where programs and compilers are looked for, by default `default_path()`; `env` is added to the
+        otherwise bare environment of programs. `namespaces` and `landlock` are used where the machine has them:
+        True insists on them, False does without.
         """
         self._profile = profile
-        own = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", os.defpath)
-        self._path = own if path is None else path
+        self._path = default_path() if path is None else path
         self._env = dict(env or {})
         self._bounds = bounds or Bounds()
         self._jupyter: NotebookKind = jupyter
@@ -90,6 +101,8 @@ class PythonExecutor:
             runner = await self._ready()
             with WorkDirectory(self._room()) as work:
                 place = self._place(work)
+                if self._jupyter == "auto":
+                    self._jupyter = await installed_kind(runner, place)
                 return await run_notebook(request, runner, work, place, self._jupyter, FETCH_LIMIT)
         except Exception as exc:
             shown = "\n".join(request.cells)[:100]
@@ -113,7 +126,7 @@ class PythonExecutor:
             refuse_escapes(request.fetch_files)
         runner = await self._ready()
         with WorkDirectory(self._room()) as work:
-            place = self._place(work)
+            place = self._place(work, language)
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), place, request.compile_timeout)
@@ -145,14 +158,15 @@ class PythonExecutor:
             self._base = os.path.realpath(tempfile.mkdtemp(prefix="sfusion-"))
         return self._base
 
-    def _place(self, work: WorkDirectory) -> Place:
+    def _place(self, work: WorkDirectory, language: Language | None = None) -> Place:
         """Give a program a bare environment: what the server knows (tokens, keys, proxies) is not its business."""
         env = {
             "PATH": self._path,
             "HOME": work.scratch,
             "TMPDIR": work.scratch,
             "LANG": "C.UTF-8",
-            "SHLVL": "1",
+            "SHLVL": "2",  # as recorded: the real server runs in a shell's shell
+            **(language.env if language else {}),
             **self._env,
         }
         return Place(work.cwd, [work.outer], env)

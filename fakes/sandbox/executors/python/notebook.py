@@ -22,7 +22,14 @@ SLACK = 10.0
 """Seconds that the real server adds to the time a notebook asks for."""
 _DRIVER = Path(fakes.sandbox.jupyter.__file__).with_name("driver.py")
 _CONFIGS = "tmp/sandbox/configs"
-_FIND_KERNEL = "python -c 'import ipykernel, jupyter_client'"
+_FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
+exit(not (find("ipykernel") and find("jupyter_client")))'"""
+
+
+async def installed_kind(runner: CommandRunner, place: Place) -> NotebookKind:
+    """Say which kind the Python that programs get can run."""
+    found = await runner.run(_FIND_KERNEL, place, 60.0)
+    return "kernel" if found.return_code == 0 else "builtin"
 
 
 async def run_notebook(
@@ -33,9 +40,6 @@ async def run_notebook(
     shutil.copyfile(_DRIVER, os.path.join(work.cwd, "main.py"))
     os.makedirs(os.path.join(work.cwd, _CONFIGS))
     _write_config(request, os.path.join(work.cwd, _CONFIGS, "input.json"))
-    if kind == "auto":
-        found = await runner.run(_FIND_KERNEL, place, 60.0)
-        kind = "kernel" if found.return_code == 0 else "builtin"
     command = f"python main.py {kind} {_DRIVER.parent}"
     driver = await runner.run(command, place, request.total_timeout + SLACK)
     output = os.path.join(work.cwd, _CONFIGS, "output.json")

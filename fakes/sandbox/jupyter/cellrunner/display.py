@@ -95,7 +95,7 @@ def _json_form(self: _Shown) -> object:
 
 def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
     """Make the stand-in for `IPython.display`; `show` sends one bundle."""
-    module = types.ModuleType("IPython.display", "A stand-in: IPython is not installed here.")
+    module = types.ModuleType("IPython.display", "A stand-in: no IPython runs these cells.")
 
     def display(*values: object, raw: bool = False, **_more: object) -> None:
         for value in values:
@@ -121,9 +121,9 @@ def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
 
 
 def install(show: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
-    """Make `import IPython.display` work where IPython is not installed; give its `display`."""
+    """Make `import IPython.display` work without IPython; give its `display`."""
     module = display_module(show)
-    parent = types.ModuleType("IPython", "A stand-in: IPython is not installed here.")
+    parent = types.ModuleType("IPython", "A stand-in: no IPython runs these cells.")
     parent.__path__ = []
     setattr(parent, "display", module)  # noqa: B010  # a module has no such attribute for the type checker
     sys.modules["IPython"] = parent

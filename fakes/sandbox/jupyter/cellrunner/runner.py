@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 import getpass
-import importlib.util
 import inspect
 import json
 import linecache
@@ -38,9 +37,7 @@ class CellRunner:
         sys.modules["__main__"] = module
         self._names = module.__dict__
         self._out: dict[int, object] = {}
-        show = display.install if importlib.util.find_spec("IPython") is None else display.display_module
-        made = show(lambda data: send("display_data", {"data": data}))
-        self._names["display"] = made if callable(made) else made.__dict__["display"]
+        self._names["display"] = display.install(lambda data: send("display_data", {"data": data}))
         self._names.update({"In": [""], "Out": self._out, "_": "", source.SHELL: _shell, source.MAGIC: _magic})
         builtins.input = self._input  # type: ignore[assignment]  # a frontend asks, not the terminal
         getpass.getpass = self._input  # type: ignore[assignment]  # the same
