@@ -13,6 +13,7 @@ from fakes.sglang.latency import Latency
 from fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
 from fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
 from fakes.sglang.script import Script, Turn
+from fakes.sglang.server import FakeSGLangServer
 from fakes.sglang.state import Snapshot
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "EngineDown",
     "FakeSGLang",
     "FakeSGLangError",
+    "FakeSGLangServer",
     "Finish",
     "Gsm8kSolver",
     "Latency",

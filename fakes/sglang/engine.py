@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultPlan, Hang, Rule, Status
 from fakes.sglang.chance import hex_id
 from fakes.sglang.conversation import read_ids, read_tools
 from fakes.sglang.errors import BadValue, EngineDown, Refused
+from fakes.sglang.faults import Abort, checked
 from fakes.sglang.generation import Generation, Request, output, steps_of
 from fakes.sglang.latency import Latency
 from fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
@@ -41,6 +43,7 @@ class FakeSGLang:
         stream_interval: int = 4,
         incremental_streaming: bool = False,
         weight_version: str = "default",
+        faults: Iterable[Rule] = (),
         seed: int = 0,
         step: int = 0,
     ) -> None:
@@ -61,6 +64,9 @@ class FakeSGLang:
         self.format = get_format(format)
         self._max_running = max_running
         self._state = State()
+        self._plan = FaultPlan(checked(faults), seed=seed)
+        self._asked: dict[str, int] = {}
+        self._idle = asyncio.Event()
 
     async def async_generate(
         self,
@@ -150,6 +156,17 @@ class FakeSGLang:
             self._state.cache.clear()
         return self._state.idle
 
+    async def flush_when_idle(self, timeout: float) -> bool:
+        """Forget the prefix cache as soon as nothing runs; False when that did not happen in time."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.flush_cache():
+                    self._idle.clear()
+                    await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
     def pause_generation(self, mode: str = "abort") -> None:
         """Hold everything; in mode ``abort`` what runs is ended first."""
         if mode == "abort":
@@ -169,6 +186,10 @@ class FakeSGLang:
     def restart(self) -> None:
         """Come back after a crash, with an empty cache."""
         self._state.restart()
+
+    def set_faults(self, rules: Iterable[Rule]) -> None:
+        """Replace the faults; their counters begin anew, their clocks with the next request."""
+        self._plan = FaultPlan(checked(rules), seed=self.seed)
 
     def snapshot(self) -> Snapshot:
         """How the engine stands."""
@@ -215,7 +236,9 @@ class FakeSGLang:
         started = asyncio.get_running_loop().time()
         try:
             await self._enter(run)
-            generation = self._generation(request)
+            fate = self._fate(request)
+            await self._strike(fate, run)
+            generation = self._shortened(self._generation(request), fate)
             factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
             fresh = generation.prompt_tokens - generation.cached_tokens
             await self._pass(run, self.latency.to_first_token(fresh, factor))
@@ -233,6 +256,51 @@ class FakeSGLang:
         finally:
             state.runs.pop(run, None)
             self._let_next_in()
+            if state.idle:
+                self._idle.set()
+
+    def _fate(self, request: Request) -> Fate | None:
+        if not self._plan.rules:
+            return None
+        if not self._plan.started:
+            self._plan.started = asyncio.get_running_loop().time()
+        call = hex_id(16, *request.keys)
+        self._asked[call] = self._asked.get(call, 0) + 1
+        attempt = Attempt(
+            call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, self._state.running)
+        )
+        return self._plan.fate(attempt)
+
+    async def _strike(self, fate: Fate | None, run: Run) -> None:
+        """What goes wrong before anything is said."""
+        loop = asyncio.get_running_loop()
+        for strike in fate.at("before", loop.time()) if fate is not None else ():
+            match strike.action:
+                case Delay(delay=delay):
+                    await self._pass(run, delay.sample(strike.draw))
+                case Degrade() as slower:
+                    await self._pass(run, slower.at(loop.time() - self._plan.started))
+                case Hang(seconds=seconds):
+                    await self._pass(run, float("inf") if seconds is None else seconds)
+                    raise EngineDown("The engine did not answer.")
+                case Status(status=status):
+                    raise Refused(f"The engine refused the request with status {status}.", status)
+                case Crash(restart_after=restart_after):
+                    self.crash()
+                    if restart_after is not None:
+                        loop.call_later(restart_after, self.restart)
+                    raise EngineDown("The engine died.")
+                case _:
+                    raise EngineDown("The connection to the engine was lost.")
+
+    @staticmethod
+    def _shortened(generation: Generation, fate: Fate | None) -> Generation:
+        loop = asyncio.get_running_loop()
+        for strike in fate.at("during", loop.time()) if fate is not None else ():
+            if isinstance(strike.action, Abort):
+                tokens = strike.action.tokens(generation.tokens)
+                generation = generation.until(tokens, strike.action.finish())
+        return generation
 
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running
@@ -346,7 +414,8 @@ class FakeSGLang:
             since = loop.time()
             paused = self._state.paused
             try:
-                async with asyncio.timeout(None if paused else seconds - worked):
+                endless = paused or seconds == float("inf")
+                async with asyncio.timeout(None if endless else seconds - worked):
                     await run.nudge.wait()
             except TimeoutError:
                 worked = seconds

@@ -1,0 +1,58 @@
+"""The fake as an app of the shared wire: who is asked what, and what faults concern."""
+
+from __future__ import annotations
+
+import re
+
+from fakes.sglang.engine import FakeSGLang
+from fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
+from fakes.wire import MARK, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
+
+_WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
+_RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
+
+
+class SGLangApp(WireApp):
+    """Serves an engine. Only generating is work; a call is known by its mark, its rid, or its body."""
+
+    def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
+        super().__init__()
+        self.handlers = Handlers(engine, model)
+        self._routes: Routes[Handler] = Routes(self.handlers.table)
+
+    def describe(self, request: Request) -> Subject | None:
+        """What the request is about."""
+        if request.path not in _WORK or request.method not in ("POST", "PUT"):
+            return Subject(f"{request.method} {request.path}", work=False)
+        text = request.body.decode("utf-8", "replace")
+        mark, rid = MARK.search(text), _RID.search(request.body)
+        call = mark[1] if mark else rid[1].decode() if rid else digest_of(request.body)
+        return Subject(call, code=text)
+
+    def is_ping(self, request: Request) -> bool:
+        """The health check."""
+        return request.path in ("/health", "/health_generate")
+
+    async def answer(self, request: Request, execution: Execution) -> Answer:
+        """Find the handler and let it answer."""
+        handler = self._found(request)
+        if isinstance(handler, Answer):
+            return handler
+        execution.started()
+        try:
+            return await handler(request)
+        except Exception as error:
+            meant = refused(error)
+            if meant is None:
+                raise
+            return meant
+        finally:
+            # A stream has only begun, but its request is accepted, which is what can be counted here.
+            execution.finished()
+
+    def _found(self, request: Request) -> Handler | Answer:
+        if request.path.startswith("/v1/models/") and request.path != "/v1/models/":
+            if request.method == "GET":
+                return self.handlers.model
+            return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
+        return self._routes.find(request.method, request.path, host=request.host, query=request.query)

@@ -1,0 +1,215 @@
+"""What the chat route refuses after its body was well-formed, and what it asks the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator, SchemaError
+
+from fakes.sglang.errors import BadValue
+from fakes.sglang.requests import GenerateCall
+from fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
+from fakes.sglang.spelling import Constraint
+from sfusion_tools.tokenizers import Tokenizer
+
+_TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}
+
+
+def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
+    """Why the request is refused, in sglang's words; None when it is not."""
+    if not request.messages:
+        return "Messages cannot be empty."
+    if request.tool_choice == "required" and not request.tools:
+        return "Tools cannot be empty if tool choice is set to required."
+    if isinstance(request.tool_choice, ToolChoice):
+        if not request.tools:
+            return "Tools cannot be empty if tool choice is set to a specific tool."
+        name = request.tool_choice.function.name
+        if name not in [tool.function.name for tool in request.tools]:
+            return f"Tool '{name}' not found in tools list."
+    for number, tool in enumerate(request.tools or ()):
+        if tool.function.parameters is None:
+            continue
+        try:
+            _respell_types(tool.function.parameters)
+            Draft202012Validator.check_schema(cast(Any, tool.function.parameters))
+        except SchemaError as error:
+            return f"Tool {number} function has invalid 'parameters' schema: {error}"
+        except RecursionError:
+            return f"Tool {number} function 'parameters' schema is too deeply nested or contains a cycle."
+    wanted = request.max_completion_tokens or request.max_tokens
+    if wanted and wanted > context_length:
+        return (
+            f"max_completion_tokens is too large: {wanted}.This model supports at most {context_length} completion "
+            "tokens."
+        )
+    shape = request.response_format
+    if shape is not None and shape.type == "json_schema":
+        schema = getattr(shape.json_schema, "schema_", None)
+        if schema is None:
+            return "schema_ is required for json_schema response format request."
+    for message in request.messages:
+        for part in message.content if isinstance(message.content, list) else ():
+            if part.type in ("image_url", "video_url", "audio_url"):
+                return f"Model only supports text input; received unsupported content type '{part.type}'."
+    return None
+
+
+def _respell_types(schema: Any) -> None:
+    if isinstance(schema, dict):
+        if isinstance(kind := schema.get("type"), str):
+            schema["type"] = _TYPE_ALIASES.get(kind, kind)
+        for value in schema.values():
+            _respell_types(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _respell_types(value)
+
+
+def must_call(request: ChatCompletionRequest) -> bool:
+    """True when the model may not just talk."""
+    return request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
+
+
+def chat_call(request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bool) -> GenerateCall:
+    """What the engine is asked for a chat request."""
+    if request.stream:
+        for name in ("return_prompt_token_ids", "return_meta_info"):
+            if getattr(request, name):
+                raise BadValue(
+                    f"{name} is not supported with streaming. Please set stream=false when using {name}=true."
+                )
+    messages = [message.model_dump(exclude_none=True) for message in request.messages]
+    for message in messages:
+        _check_arguments(message)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    if request.tools and request.tool_choice != "none":
+        tools = tuple(tool.model_dump() for tool in request.tools)
+    prefix = ""
+    if messages[-1]["role"] == "assistant" and isinstance(messages[-1].get("content"), str):
+        if request.continue_final_message:
+            prefix = messages.pop()["content"]
+        else:
+            messages[-1] = {"role": "user", "content": messages[-1]["content"]}
+    ids = request.input_ids
+    if ids is None:
+        ids = tokenizer.apply_chat_template(messages, _offered(request, tools), add_generation_prompt=True)
+        ids += tokenizer.encode(prefix, allow_special=False)
+    return GenerateCall(
+        input_ids=ids,
+        sampling_params=_sampling(request, bool(tools)),
+        return_logprob=request.logprobs,
+        top_logprobs_num=request.top_logprobs or 0,
+        return_text_in_logprobs=True,
+        stream=request.stream,
+        rid=request.rid,
+        return_prompt_token_ids=request.return_prompt_token_ids,
+        messages=tuple(messages),
+        tools=tools,
+        constraint=Constraint(
+            must_call=bool(tools) and must_call(request),
+            tool=request.tool_choice.function.name if isinstance(request.tool_choice, ToolChoice) else None,
+            at_most_one=not request.parallel_tool_calls,
+            as_array=as_array and must_call(request),
+        ),
+    )
+
+
+def _offered(
+    request: ChatCompletionRequest, tools: tuple[Mapping[str, Any], ...]
+) -> tuple[Mapping[str, Any], ...] | None:
+    """The tools that the prompt shows: only the one that must be called, if one must."""
+    if isinstance(request.tool_choice, ToolChoice):
+        name = request.tool_choice.function.name
+        tools = tuple(tool for tool in tools if tool["function"]["name"] == name)
+    return tools or None
+
+
+def _check_arguments(message: Mapping[str, Any]) -> None:
+    for call in message.get("tool_calls") or () if message["role"] == "assistant" else ():
+        arguments = call["function"].get("arguments")
+        if not isinstance(arguments, str):
+            continue
+        try:
+            parsed = json.loads(arguments)
+        except ValueError as error:
+            raise BadValue("Assistant tool call function.arguments must be valid JSON.") from error
+        if not isinstance(parsed, dict):
+            raise BadValue("Assistant tool call function.arguments must be a JSON object.")
+
+
+def _sampling(request: ChatCompletionRequest, has_tools: bool) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "max_new_tokens": request.max_completion_tokens or request.max_tokens,
+        "min_new_tokens": request.min_tokens,
+        "stop": request.stop,
+        "skip_special_tokens": request.skip_special_tokens and not has_tools,
+        "sampling_seed": request.seed,
+    }
+    names = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "stop_token_ids",
+        "stop_regex",
+        "regex",
+        "ebnf",
+        "n",
+        "no_stop_trim",
+        "ignore_eos",
+        "logit_bias",
+        "custom_params",
+    )
+    return given | {name: value for name in names if (value := getattr(request, name)) is not None}
+
+
+def completion_call(request: CompletionRequest) -> GenerateCall:
+    """What the engine is asked for a completions request."""
+    prompt = request.prompt
+    if not prompt or (isinstance(prompt, list) and not any(prompt)):
+        raise BadValue("Prompt cannot be empty")
+    is_text = isinstance(prompt, str) or isinstance(prompt[0], str)
+    names = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "stop",
+        "stop_token_ids",
+        "stop_regex",
+        "regex",
+        "json_schema",
+        "ebnf",
+        "n",
+        "no_stop_trim",
+        "ignore_eos",
+        "skip_special_tokens",
+        "logit_bias",
+        "custom_params",
+    )
+    sampling = {name: getattr(request, name) for name in names} | {
+        "max_new_tokens": request.max_tokens,
+        "min_new_tokens": request.min_tokens,
+        "sampling_seed": request.seed,
+    }
+    return GenerateCall(
+        text=prompt if is_text else None,  # type: ignore[arg-type] # the test above tells texts from ids
+        input_ids=None if is_text else prompt,  # type: ignore[arg-type] # likewise
+        sampling_params=sampling,
+        return_logprob=request.logprobs is not None,
+        top_logprobs_num=request.logprobs or 0,
+        logprob_start_len=0 if request.echo and request.logprobs else -1,
+        return_text_in_logprobs=True,
+        stream=request.stream,
+        rid=request.rid,
+        return_prompt_token_ids=request.return_token_ids,
+    )

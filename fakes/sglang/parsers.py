@@ -1,0 +1,35 @@
+"""Which parser a server cuts tool calls with: ours, or one with the quirks of sglang's own."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fakes.sglang.calls import ArrayParser, CallParser, OwnParser
+from sfusion_tools.formats import get_format
+
+Quirks = Literal["sglang"] | None
+
+_WITHOUT_GRAMMAR = frozenset({"glm45", "pythonic"})
+_SHOWN = {"qwen25": "qwen", "glm45": "glm"}
+
+
+def call_parser(name: str | None, quirks: Quirks = None) -> CallParser | None:
+    """The parser of a format; without a name no calls are cut, as in sglang."""
+    if name is None:
+        return None
+    return OwnParser(get_format(name))
+
+
+def array_parser(quirks: Quirks = None) -> CallParser:
+    """The parser of the plain JSON that constrained decoding gives."""
+    return ArrayParser()
+
+
+def is_written_as_array(name: str | None) -> bool:
+    """True when a call that must be made comes as plain JSON, because the format has no grammar to hold it to."""
+    return name is None or get_format(name).name in _WITHOUT_GRAMMAR
+
+
+def shown_name(name: str | None) -> str | None:
+    """The name that ``/model_info`` tells: deprecated names are replaced."""
+    return None if name is None else _SHOWN.get(get_format(name).name, get_format(name).name)

@@ -1,0 +1,376 @@
+"""The routes of the server: what each path does with a request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qs
+
+from pydantic import Field, TypeAdapter
+
+from fakes.sglang.bodies import (
+    AbortReq,
+    ContinueGenerationReqInput,
+    GenerateReqInput,
+    ParseFunctionCallReq,
+    PauseGenerationReqInput,
+)
+from fakes.sglang.calls import CallPiece
+from fakes.sglang.chance import hex_id
+from fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
+from fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
+from fakes.sglang.completions import CompletionStream, CompletionView, completion_body
+from fakes.sglang.engine import FakeSGLang
+from fakes.sglang.errors import Refused
+from fakes.sglang.parsers import Quirks, array_parser, call_parser, is_written_as_array, shown_name
+from fakes.sglang.protocol import JsonObject
+from fakes.sglang.reasoning import PARSERS
+from fakes.sglang.requests import GenerateCall
+from fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
+from fakes.sglang.validation import Invalid, Unreadable, check_content_type, endpoint, read_body, read_query
+from fakes.sglang.wire import (
+    DONE,
+    EVENT_STREAM,
+    error_answer,
+    error_event,
+    event,
+    native_error,
+    native_error_event,
+)
+from fakes.wire import Answer, Request
+
+T = TypeVar("T")
+Handler = Callable[[Request], Awaitable[Answer]]
+
+_CHAT = TypeAdapter(ChatCompletionRequest)
+_COMPLETION = TypeAdapter(CompletionRequest)
+_GENERATE = TypeAdapter(GenerateReqInput)
+_ABORT = TypeAdapter(AbortReq)
+_PAUSE = TypeAdapter(PauseGenerationReqInput)
+_CONTINUE = TypeAdapter(ContinueGenerationReqInput)
+_PARSE = TypeAdapter(ParseFunctionCallReq)
+_TIMEOUT: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0)])
+
+_FLUSHED = (
+    "Cache flushed.\nPlease check backend logs for more details. (When there are running or waiting requests, the "
+    "operation will not be performed.)\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the server says about its model."""
+
+    path: str = "fake/model"
+    name: str = "fake-model"
+    tool_call_parser: str | None = "qwen25"
+    reasoning_parser: str | None = None
+    quirks: Quirks = None
+    report_cache: bool = False
+    model_type: str = "qwen3"
+    architectures: tuple[str, ...] = ("Qwen3ForCausalLM",)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        call_parser(self.tool_call_parser, self.quirks)  # an unknown name is refused here
+        if self.reasoning_parser is not None and self.reasoning_parser not in PARSERS:
+            known = ", ".join(sorted(PARSERS))
+            raise ValueError(f"There is no reasoning parser {self.reasoning_parser!r}. Known are: {known}.")
+
+
+class Handlers:
+    """One method for each route."""
+
+    def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
+        self._engine = engine
+        self._model = model
+        self.starting = False
+        self.exiting = False
+        self.table: dict[str, dict[str, Handler]] = {
+            "/health": {"GET": self.health},
+            "/health_generate": {"GET": self.health},
+            "/v1/models": {"GET": self.models},
+            "/model_info": {"GET": self.model_info},
+            "/get_model_info": {"GET": self.model_info},
+            "/generate": {"POST": self.generate, "PUT": self.generate},
+            "/v1/chat/completions": {"POST": self.chat},
+            "/v1/completions": {"POST": self.completions},
+            "/abort_request": {"POST": self.abort},
+            "/flush_cache": {"GET": self.flush, "POST": self.flush},
+            "/pause_generation": {"POST": self.pause},
+            "/continue_generation": {"POST": self.go_on},
+            "/parse_function_call": {"POST": self.parse},
+        }
+
+    # -- what is asked about the server --
+
+    async def health(self, request: Request) -> Answer:
+        """Is anybody there?"""
+        up = self._engine.up and not self.starting and not self.exiting
+        return Answer(status=200 if up else 503, content_type=None)
+
+    async def models(self, request: Request) -> Answer:
+        """Which models are there?"""
+        return Answer.json({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Answer:
+        """What about this model?"""
+        name = request.path.removeprefix("/v1/models/")
+        if name == self._model.name:
+            return Answer.json(self._card())
+        message = f"The model '{name}' does not exist"
+        error = {"message": message, "type": "invalid_request_error", "param": "model", "code": "model_not_found"}
+        return Answer.json({"error": error}, status=404)
+
+    def _card(self) -> JsonObject:
+        return {
+            "id": self._model.name,
+            "object": "model",
+            "created": self._model.created,
+            "owned_by": "sglang",
+            "root": self._model.name,
+            "parent": None,
+            "max_model_len": self._engine.context_length,
+        }
+
+    async def model_info(self, request: Request) -> Answer:
+        """What was the server started with?"""
+        model = self._model
+        info = {
+            "model_path": model.path,
+            "served_model_name": model.name,
+            "tokenizer_path": model.path,
+            "is_generation": True,
+            "preferred_sampling_params": None,
+            "weight_version": self._engine.weight_version,
+            "load_format": "auto",
+            "reasoning_parser": model.reasoning_parser,
+            "tool_call_parser": shown_name(model.tool_call_parser),
+            "has_image_understanding": False,
+            "has_audio_understanding": False,
+            "model_type": model.model_type,
+            "architectures": list(model.architectures),
+        }
+        return Answer.json(info)
+
+    # -- what is done to the engine --
+
+    async def abort(self, request: Request) -> Answer:
+        """End requests."""
+        body = self._read(_ABORT, request)
+        self._engine.abort_request(body.rid, body.abort_all)
+        return Answer(content_type=None)
+
+    async def flush(self, request: Request) -> Answer:
+        """Forget the cache, now or when the engine is idle within ``timeout`` seconds."""
+        given = parse_qs(request.query, keep_blank_values=True).get("timeout")
+        where = endpoint(request.method, request.path)
+        timeout = read_query(_TIMEOUT, given[-1], "timeout", where) if given else 0.0
+        if not self._engine.flush_cache():
+            if timeout <= 0:
+                return Answer(status=400, body=b"Flush cache failed.\n", content_type=None)
+            if not await self._engine.flush_when_idle(timeout):
+                return Answer(status=400, body=b"Timed out waiting for idle state.", content_type=None)
+        return Answer(body=_FLUSHED.encode(), content_type=None)
+
+    async def pause(self, request: Request) -> Answer:
+        """Hold everything."""
+        self._engine.pause_generation(self._read(_PAUSE, request).mode)
+        return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
+
+    async def go_on(self, request: Request) -> Answer:
+        """Go on after a pause."""
+        self._read(_CONTINUE, request)
+        self._engine.continue_generation()
+        return Answer.json({"message": "Generation continued successfully.", "status": "ok"})
+
+    async def parse(self, request: Request) -> Answer:
+        """Which calls are in this text?"""
+        body = self._read(_PARSE, request)
+        parser = call_parser(body.tool_call_parser, self._model.quirks)
+        tools = [tool.model_dump() for tool in body.tools]
+        cut = parser.whole(body.text, tools, "stop") if parser is not None else None
+        if cut is None:
+            return Answer.json({"normal_text": body.text, "calls": []})
+        names = [tool.function.name for tool in body.tools]
+        calls = [
+            {
+                "tool_index": names.index(piece.name) if piece.name in names else -1,
+                "name": piece.name,
+                "parameters": piece.arguments,
+            }
+            for piece in cut.pieces
+        ]
+        return Answer.json({"normal_text": cut.content, "calls": calls})
+
+    # -- what the engine is for --
+
+    async def generate(self, request: Request) -> Answer:
+        """sglang's own route."""
+        call = self._read(_GENERATE, request).call()
+        if call.stream:
+            return Answer(stream=self._native_stream(call), content_type=EVENT_STREAM)
+        try:
+            output = await self._engine.generate(call)
+        except ValueError as error:
+            return Answer.json(native_error(str(error)), status=400)
+        finishes = [one["meta_info"]["finish_reason"] for one in (output if isinstance(output, list) else [output])]
+        failed = next((finish for finish in finishes if is_error(finish)), None)
+        if failed is not None and failed["status_code"] == 400:
+            return Answer.json(native_error(failed["message"]), status=400)
+        if failed is not None:
+            raise Refused(failed["message"], failed["status_code"])
+        return Answer.json(output)
+
+    async def _native_stream(self, call: GenerateCall) -> AsyncIterator[bytes]:
+        try:
+            async for output in self._engine.stream(call):
+                yield event(output)
+        except ValueError as error:
+            yield native_error_event(str(error))
+        except Refused as error:
+            yield native_error_event(str(error), error.status)
+        yield DONE
+
+    async def chat(self, request: Request) -> Answer:
+        """The chat route."""
+        body = self._read_openai(_CHAT, request)
+        reason = refusal(body, self._engine.context_length)
+        if reason is not None:
+            return error_answer(reason)
+        as_array = is_written_as_array(self._model.tool_call_parser)
+        try:
+            call = chat_call(body, self._engine.tokenizer, as_array)
+        except ValueError as error:
+            return error_answer(str(error), "BadRequest")
+        view = self._view(body, as_array)
+        if body.stream:
+            return await self._streamed(call, ChatStream(view, self._engine.incremental_streaming))
+        return await self._whole(call, lambda outputs: chat_body(view, outputs))
+
+    def _view(self, body: ChatCompletionRequest, as_array: bool) -> ChatView:
+        model = self._model
+        parser = None
+        if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
+            if as_array and must_call(body):
+                parser = array_parser(model.quirks)
+            else:
+                parser = call_parser(model.tool_call_parser, model.quirks)
+        reasoning = PARSERS[model.reasoning_parser] if model.reasoning_parser and body.separate_reasoning else None
+        earlier = sum(len(message.tool_calls or ()) for message in body.messages if message.role == "assistant")
+        salt = hex_id(16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json())
+
+        def call_id(piece: CallPiece, choice: int) -> str:
+            if model.tool_call_parser == "kimi_k2":
+                return f"functions.{piece.name}:{earlier + piece.index}"
+            return f"call_{hex_id(24, salt, choice, piece.index, str(piece.name), piece.arguments)}"
+
+        return ChatView(
+            request=body,
+            created=int(time.time()),
+            call_id=call_id,
+            parser=parser,
+            reasoning=reasoning,
+            thinks=reasoning is not None and reasoning.begins_inside(body.chat_template_kwargs),
+            report_cache=model.report_cache,
+        )
+
+    async def completions(self, request: Request) -> Answer:
+        """The completions route."""
+        body = self._read_openai(_COMPLETION, request)
+        try:
+            call = completion_call(body)
+        except ValueError as error:
+            return error_answer(str(error))
+        view = CompletionView(body, int(time.time()), self._engine.tokenizer, self._model.report_cache)
+        if body.stream:
+            return await self._streamed(call, CompletionStream(view, self._engine.incremental_streaming))
+        return await self._whole(call, lambda outputs: completion_body(view, outputs))
+
+    async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
+        try:
+            output = await self._engine.generate(call)
+        except ValueError as error:
+            return error_answer(str(error))
+        except Refused:
+            raise
+        except Exception as error:
+            return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
+        outputs = output if isinstance(output, list) else [output]
+        for one in outputs:
+            finish = one["meta_info"]["finish_reason"]
+            if is_error(finish):
+                if finish["status_code"] == 400:
+                    return error_answer(finish["message"])
+                raise Refused(finish["message"], finish["status_code"])
+        return Answer.json(body(outputs))
+
+    async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
+        """Wait for the first events, so that what is wrong with a request is told with a status."""
+        events = self._events(call, stream)
+        try:
+            first = await anext(events)
+        except ValueError as error:
+            return error_answer(str(error))
+        except Refused:
+            raise
+        except Exception as error:
+            return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
+        return Answer(stream=_after(first, events), content_type=EVENT_STREAM)
+
+    async def _events(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> AsyncIterator[bytes]:
+        try:
+            async for output in self._engine.stream(call):
+                for piece in stream.feed(output):
+                    yield piece
+            for piece in stream.finish():
+                yield piece
+        except StreamAborted as aborted:
+            yield aborted.event()
+        except ValueError as error:
+            if not stream.begun:
+                raise
+            yield error_event(str(error))
+        except Exception as error:
+            if not stream.begun:
+                raise
+            # The real server breaks the connection off here; the stream ends without its [DONE].
+            del error
+            return
+        yield DONE
+
+    # -- bodies --
+
+    def _read(self, adapter: TypeAdapter[T], request: Request) -> T:
+        where = endpoint(request.method, request.path)
+        return read_body(adapter, request.body, request.headers.get("Content-Type"), where)
+
+    def _read_openai(self, adapter: TypeAdapter[T], request: Request) -> T:
+        content_type = request.headers.get("Content-Type")
+        check_content_type(content_type)
+        return self._read(adapter, request)
+
+
+async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    try:
+        yield first
+        async for piece in rest:
+            yield piece
+    finally:
+        close: Any = getattr(rest, "aclose", None)
+        if close is not None:
+            await asyncio.shield(close())
+
+
+def refused(error: Exception) -> Answer | None:
+    """The answer to an exception that a handler meant to raise."""
+    if isinstance(error, Invalid):
+        return error_answer(str(error), "Bad Request")
+    if isinstance(error, Unreadable):
+        return error_answer(str(error), "400")
+    if isinstance(error, Refused):
+        return error_answer(str(error), str(error.status), error.status)
+    return None
