@@ -37,18 +37,22 @@ class StreamParser(ABC):
 
     openers: ClassVar[tuple[str, ...]]
     """The markers that begin a call or a section of calls."""
+    drafts: ClassVar[tuple[str, ...]] = ()
+    """The markers that stand for a call inside the thinking; the openers if empty."""
     silent: ClassVar[tuple[str, ...]] = ()
     """Markers that say nothing by themselves: the ends of sections and of turns."""
+    think_tags: ClassVar[bool] = True
+    """False for a format that has its own way of thinking."""
 
     def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
         self.form = form
         self.tools = Toolbox(tools)
         self.reader = Reader()
         self.finish_reason: str | None = None
-        self._markers = Markers((*self.openers, THINK, THOUGHT, *self.silent))
-        self._thinking = Markers((THOUGHT, *self.openers))
+        self._markers = Markers((*self.openers, *((THINK, THOUGHT) if self.think_tags else ()), *self.silent))
+        self._thinking = Markers((THOUGHT, *(self.drafts or self.openers)))
         self._deltas: list[Delta] = []
-        self._plain: list[str] = []
+        self._plain: list[tuple[int, str]] = []
         self._held = ""
         self._written = False
         self._interrupted = False
@@ -85,7 +89,7 @@ class StreamParser(ABC):
 
     def content(self, text: str) -> None:
         """Text outside of calls. White space is held back until it is known to stand between words."""
-        self._plain.append(text)
+        self._plain.append((self.reader.offset - len(text), text))
         self._write(text)
 
     def skip_rest(self) -> Scan[str]:
@@ -93,9 +97,9 @@ class StreamParser(ABC):
         return self.reader.run(_ANYTHING)
 
     def interrupt(self) -> None:
-        """A call begins or ends here, so the white space around belongs to its layout."""
+        """Here was no text, so the white space around belongs to the layout."""
         self._interrupted = True
-        self._plain.append("\n")
+        self._plain.append((self.reader.offset, "\n"))
 
     def call(
         self,
@@ -109,6 +113,7 @@ class StreamParser(ABC):
     ) -> None:
         """A complete call; refused all the same if there is no such tool."""
         self._handled += 1
+        self.interrupt()
         if not self.tools.knows(name):
             near = self.tools.near(name)
             hint = f' (did you mean "{near}"?)' if near else ""
@@ -123,6 +128,7 @@ class StreamParser(ABC):
 
     def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None, counted: bool = False) -> None:
         """A call that is not handed over."""
+        self.interrupt()
         if not counted:
             self._handled += 1
         if name is None and (guess := _NAME.search(raw)):
@@ -147,62 +153,74 @@ class StreamParser(ABC):
     def _text(self) -> Scan[None]:
         yield
         if self._in_think:
-            yield from self._think(0)
+            yield from self.think(0)
         yield from self.begin()
         while True:
-            marker = yield from self.reader.until(self._markers, self.content)
+            marker = yield from self.reader.until(self._markers, self.content, to_end=False)
             if marker is None:
                 break
             if marker == THINK:
                 self._write(marker)
-                yield from self._think(self.reader.offset - len(THINK))
+                yield from self.think(self.reader.offset - len(THINK))
                 yield from self.begin()
             elif marker == THOUGHT:
                 self._stray_thought()
             elif marker in self.openers:
-                self.interrupt()
                 yield from self.opened(marker)
                 self.reader.unmark()
-                self.interrupt()
             else:
                 self.interrupt()
-        self._end()
+                self.passed(marker)
+        yield from self._end()
+
+    def passed(self, marker: str) -> None:
+        """Take note of a marker that says nothing by itself."""
+        del marker
+
+    def ended(self) -> None:
+        """Say what the whole text lacks."""
+        return
 
     def begin(self) -> Scan[None]:
         """Read what may only stand where an answer begins."""
         return
         yield
 
-    def _think(self, position: int) -> Scan[None]:
+    def think(self, position: int) -> Scan[None]:
+        """Read to the end of the thinking; what looks like a call in it is a draft."""
+        drafts = 0
         while True:
             marker = yield from self.reader.until(self._thinking, self._write)
             if marker is None:
-                self.problem(
-                    "unclosed_think",
-                    "The thinking was never closed, so nothing in it counts as an answer or as a call. "
-                    f"Write {THOUGHT} before the answer.",
-                    position,
-                    "",
-                    "noticed",
-                )
+                self.unclosed(position, drafts, f"Write {THOUGHT} before the answer and before calls.")
                 return
             self._write(marker)
             if marker == THOUGHT:
                 return
-            self._handled += 1
-            self.problem(
-                "call_in_think",
-                f"A tool call inside {THINK} was taken as a draft and was not made. Write it after {THOUGHT}.",
-                self.reader.offset - len(marker),
-                marker,
-                "refused",
-            )
+            if (yield from self.is_draft()):
+                drafts += 1
+                self.draft(self.reader.offset - len(marker), marker, f"Write it after {THOUGHT} if it is meant.")
+
+    def is_draft(self) -> Scan[bool]:
+        """Does a call follow the marker in the thinking? Nothing is read."""
+        return True
+        yield
+
+    def draft(self, position: int, marker: str, advice: str) -> None:
+        """A call inside the thinking: it is not made, and nobody has to be told so unless it was the only one."""
+        message = f"A tool call inside the thinking was taken as a draft and was not made. {advice}"
+        self.problem("call_in_think", message, position, marker, "noticed")
+
+    def unclosed(self, position: int, drafts: int, advice: str) -> None:
+        """The text ended inside the thinking; a call in there may have been meant, so it counts as refused."""
+        message = f"The thinking was never closed, so nothing in it counts as an answer or as a call. {advice}"
+        self._handled += bool(drafts)
+        self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")
 
     def _stray_thought(self) -> None:
         position = self.reader.offset - len(THOUGHT)
         self._write(THOUGHT)
-        made = sum(isinstance(delta, CallDelta) for delta in self._deltas)
-        if self._handled or made:
+        if self._handled:
             self.problem(
                 "stray_think_close",
                 f"There is a {THOUGHT} without {THINK}, so the calls before it may have been drafts. "
@@ -212,17 +230,22 @@ class StreamParser(ABC):
                 "noticed",
             )
 
-    def _end(self) -> None:
+    def _end(self) -> Scan[None]:
+        position = self.reader.offset
+        cut = yield from self.skip_rest()
+        closing = bool(cut) and self._handled > 0 and any(marker.startswith(cut) for marker in self.silent)
+        if not closing and cut:
+            self.content(cut)
         if not self._interrupted and self._held:
             self._deltas.append(ContentDelta(self._held))
-        cut = self.reader.cut_marker
-        if len(cut) > 2 and any(opener.startswith(cut) for opener in self.openers):
+        self.ended()
+        if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
             flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
-            self.refuse(flaw, position=self.reader.offset - len(cut), raw=cut)
+            self.refuse(flaw, position=position, raw=cut)
             return
-        for kind, message, position, excerpt in suspicions("".join(self._plain), self.form.name, self.tools.names):
+        for kind, message, at, excerpt in suspicions(self._plain, self.form.name, self.tools.names):
             if kind == "invented_reply" or not self._handled:
-                self.problem(kind, f"{message} Write calls as {self.form.example}", position, excerpt, "noticed")
+                self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
 
     def _write(self, text: str) -> None:
         text = self._held + text

@@ -11,7 +11,7 @@ from .base import StreamParser
 from .jsontext import Flaw, JsonScan, Loaded, load
 from .literal import decode_object
 
-__all__ = ["CallObject", "Found", "ObjectCallParser", "Refusal", "read_arguments", "read_call_object"]
+__all__ = ["UNESCAPED", "CallObject", "Found", "ObjectCallParser", "Refusal", "read_arguments", "read_call_object"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,10 @@ def read_arguments(value: Any) -> Loaded | Flaw:
         message = "its arguments are an object inside a string; write the object itself"
         return Loaded(inner, (Flaw("double_encoded", message),))
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
+
+
+UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
+"""What looks complete may be the first half of a string that was closed too early, so it is not handed over."""
 
 
 class ObjectCallParser(StreamParser):

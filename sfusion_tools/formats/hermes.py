@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import Format, joined
-from .callobject import Found, ObjectCallParser
+from .callobject import UNESCAPED, Found, ObjectCallParser
 from .jsontext import Flaw, dump, scan_json
 from .reader import Markers, Scan
 from .toolbox import Toolbox
@@ -75,9 +75,8 @@ class HermesParser(ObjectCallParser):
             self.refuse(flaw, position=start, raw=f"{OPEN}{stray}")
             return
         if '"' in stray:
-            flaw = Flaw("stray_text", "there is more text beside its JSON, as if a quote in it were not escaped")
             for one in found:
-                self.refuse(flaw, position=one.position, raw=one.raw)
+                self.refuse(UNESCAPED, position=one.position, raw=one.raw)
             return
         remarks: list[Flaw] = []
         if stray.strip(" \n,;"):

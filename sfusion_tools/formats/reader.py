@@ -16,6 +16,7 @@ T = TypeVar("T")
 Scan = Generator[None, None, T]
 """A scanner with a result: it yields when it needs more text."""
 
+_LONGEST = 64
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -41,7 +42,6 @@ class Reader:
 
     def __init__(self) -> None:
         self.closed = False
-        self.cut_marker = ""
         self._window = ""
         self._at = 0
         self._base = 0
@@ -141,10 +141,39 @@ class Reader:
         """Read white space."""
         return self.run(_SPACES)
 
-    def until(self, markers: Markers, sink: Callable[[str], object]) -> Scan[str | None]:
+    def ahead(self, literals: Iterable[str], skip: re.Pattern[str] = _SPACES) -> Scan[str | None]:
+        """Which of ``literals`` comes next behind white space: "" at the end of the text, None if none does.
+
+        Nothing is read.
+        """
+        while True:
+            gap = skip.match(self._window, self._at)
+            rest = self._window[gap.end() if gap else self._at :][:_LONGEST]
+            for literal in literals:
+                if rest.startswith(literal):
+                    return literal
+            if self.closed:
+                return None if rest else ""
+            # A lone backslash may be the first half of a gap that is written as \\n.
+            if rest and rest != "\\" and not any(literal.startswith(rest) for literal in literals):
+                return None
+            yield
+
+    def line(self) -> Scan[str]:
+        """Look at the rest of the line; nothing is read."""
+        seen = 0
+        while True:
+            end = self._window.find("\n", self._at + seen)
+            if end >= 0 or self.closed:
+                return self._window[self._at : end if end >= 0 else len(self._window)]
+            seen = self.left
+            yield
+
+    def until(self, markers: Markers, sink: Callable[[str], object], *, to_end: bool = True) -> Scan[str | None]:
         """Read up to and over the first marker and return it; the text before it goes to ``sink`` as it comes.
 
-        At the end of the text the answer is None, and ``cut_marker`` holds what may have been the beginning of one.
+        At the end of the text the answer is None. With ``to_end`` off, what may be the beginning of a marker there
+        stays unread.
         """
         while True:
             match = markers.pattern.search(self._window, self._at)
@@ -152,10 +181,7 @@ class Reader:
                 if match.start() > self._at:
                     sink(self.take(match.start() - self._at))
                 return self.take(match.end() - match.start())
-            held = markers.unfinished(self._window, self._at)
-            if self.closed:
-                self.cut_marker = self._window[len(self._window) - held :]
-                held = 0
+            held = 0 if self.closed and to_end else markers.unfinished(self._window, self._at)
             size = len(self._window) - self._at - held
             if size > 0:
                 sink(self.take(size))

@@ -5,12 +5,32 @@ from __future__ import annotations
 import difflib
 
 from .base import Format
+from .deepseek import DeepSeekV3, DeepSeekV31
 from .errors import UnknownFormatError
+from .glm import Glm45
+from .harmony import GptOss
 from .hermes import Hermes, Qwen25
+from .kimi import KimiK2
+from .llama3 import Llama3
+from .mistral import Mistral
+from .pythonic import Pythonic
+from .qwen3_coder import Qwen3Coder
 
 __all__ = ["format_names", "get_format"]
 
-_FORMATS: tuple[Format, ...] = (Hermes(), Qwen25())
+_FORMATS: tuple[Format, ...] = (
+    Hermes(),
+    Qwen25(),
+    Qwen3Coder(),
+    Llama3(),
+    Mistral(),
+    DeepSeekV3(),
+    DeepSeekV31(),
+    Glm45(),
+    KimiK2(),
+    Pythonic(),
+    GptOss(),
+)
 _BY_NAME = {name: form for form in _FORMATS for name in (form.name, *form.aliases)}
 
 

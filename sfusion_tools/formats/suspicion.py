@@ -28,21 +28,24 @@ _MARKS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 
 
-def suspicions(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int, str]]:
+def suspicions(
+    pieces: Sequence[tuple[int, str]], form: str, tools: Sequence[str]
+) -> Iterator[tuple[str, str, int, str]]:
     """Yield kind, message, position and excerpt of what looks like a call or like a tool's reply.
 
-    ``text`` is what stands outside of calls and outside of the thinking.
+    ``pieces`` is what stands outside of calls and outside of the thinking, each with its place in the text.
     """
+    text = "".join(piece for _, piece in pieces)
     reply = _REPLY.search(text)
     if reply:
         yield (
             "invented_reply",
             "The text holds a tool's reply that no tool gave. Stop after the calls and wait for the real reply.",
-            reply.start(),
+            _place(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
     for kind, message, found in _lookalikes(text, form, tools):
-        yield kind, message, found.start(), _excerpt(text, found.start())
+        yield kind, message, _place(pieces, found.start()), _excerpt(text, found.start())
         return
 
 
@@ -74,3 +77,11 @@ def _lookalikes(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[st
 
 def _excerpt(text: str, at: int) -> str:
     return text[at : at + 80].split("\n", 1)[0]
+
+
+def _place(pieces: Sequence[tuple[int, str]], at: int) -> int:
+    for offset, piece in pieces:
+        if at < len(piece):
+            return offset + at
+        at -= len(piece)
+    return at

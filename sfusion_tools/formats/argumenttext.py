@@ -1,0 +1,146 @@
+"""Calls whose name stands in a header and whose JSON arguments follow by themselves."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .base import StreamParser
+from .callobject import UNESCAPED, read_arguments
+from .jsontext import Flaw, JsonScan, Loaded, load, scan_json
+from .reader import Markers, Scan
+
+__all__ = ["ArgumentTextParser", "SectionParser"]
+
+
+class ArgumentTextParser(StreamParser):
+    """A parser of a format in which arguments end at a marker of their own."""
+
+    ends: ClassVar[tuple[str, ...]]
+    """The markers that rightly close arguments."""
+    edges: ClassVar[Markers]
+    """All markers at which a call cannot go on; the ends are among them."""
+    cut_inside = False
+    """Set when the text ended inside a call, which is then all there is to say about its end."""
+
+    def arguments(
+        self,
+        name: str | None,
+        start: int,
+        header: str,
+        *,
+        call_id: str | None = None,
+        mended: Sequence[Flaw] = (),
+        padding: str = "",
+    ) -> Scan[None]:
+        """Read arguments and make the call; ``padding`` is what may stand between them and the end."""
+        reader = self.reader
+        yield from reader.spaces()
+        reader.mark()
+        for end in self.ends:
+            if (yield from reader.accept(end)):
+                flaw = Flaw("missing_arguments", "it has no arguments; write {} if there are none")
+                self.refuse(flaw, position=start, raw=header + end, name=name)
+                return
+        scan = yield from scan_json(reader)
+        if scan.fault:
+            yield from self._broken(scan, scan.fault, name, start, header)
+            return
+        tail: list[str] = []
+        edge = yield from reader.before(self.edges, tail.append)
+        if edge in self.ends:
+            reader.take(len(edge or ""))
+        raw = header + reader.since_mark()
+        read = self._read(scan, "".join(tail), edge, padding)
+        if isinstance(read, Flaw):
+            self.refuse(read, position=start, raw=raw, name=name)
+        elif name is None:
+            self._nameless(read, start, raw)
+        else:
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=[*mended, *read.mended])
+
+    def _nameless(self, read: Loaded, start: int, raw: str) -> None:
+        self.refuse(Flaw("missing_name", "it does not say which tool is meant"), position=start, raw=raw)
+
+    def _broken(self, scan: JsonScan, fault: Flaw, name: str | None, start: int, header: str) -> Scan[None]:
+        reader = self.reader
+        if scan.truncated and not any(end in reader.since_mark() for end in self.ends):
+            yield from self.skip_rest()
+            raw = header + reader.since_mark()
+            self.cut_inside = True
+        else:
+            if scan.truncated:
+                fault = Flaw("bad_json", "a string in its JSON is never closed")
+            reader.rewind()
+            skipped: list[str] = []
+            edge = yield from reader.before(self.edges, skipped.append)
+            if edge in self.ends:
+                reader.take(len(edge or ""))
+            raw = f"{header}{''.join(skipped)}{edge or ''}"
+        self.refuse(fault, position=start, raw=raw, name=name)
+
+    def _read(self, scan: JsonScan, tail: str, edge: str | None, padding: str) -> Loaded | Flaw:
+        loaded = load(scan)
+        if isinstance(loaded, Flaw):
+            return loaded
+        read = read_arguments(loaded.value)
+        if isinstance(read, Flaw):
+            return read
+        mended = [*loaded.mended, *read.mended]
+        rest = tail.strip()
+        if edge is None and rest and any(end.startswith(rest) for end in (*self.ends, padding)):
+            rest = ""
+        rest = rest.removeprefix(padding).removesuffix(padding).strip()
+        if edge is None and rest and any(end.startswith(rest) for end in self.ends):
+            rest = ""
+        if rest == scan.text.strip():
+            mended.append(Flaw("doubled_payload", "its arguments stand there twice; they were used once"))
+        elif rest.startswith("{"):
+            return Flaw("several_arguments", "it has several objects of arguments; write one call for each")
+        elif '"' in rest:
+            return UNESCAPED
+        elif rest:
+            mended.append(Flaw("stray_text", f"there is text behind its arguments ({rest[:40]!r}), which was ignored"))
+        if edge != self.ends[0]:
+            mended.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
+        return Loaded(read.value, tuple(mended))
+
+
+class SectionParser(ArgumentTextParser):
+    """A parser of a format that puts all calls of a turn into one section."""
+
+    section: ClassVar[tuple[str, str]]
+    """The markers around the section."""
+    _open = False
+
+    def opened(self, marker: str) -> Scan[None]:
+        start = self.reader.offset - len(marker)
+        begin, end = self.section
+        if marker != begin:
+            yield from self.call_opened(start)
+            return
+        self._open = True
+        following = yield from self.reader.ahead((end,))
+        if following == end:
+            self.refuse(Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker)
+        elif following == "":
+            flaw = Flaw("truncated", "the text ends where the call should begin")
+            self.refuse(flaw, position=start, raw=marker)
+            self._open = False
+        self.interrupt()
+
+    @abstractmethod
+    def call_opened(self, start: int) -> Scan[None]:
+        """Read on behind the marker that begins one call."""
+
+    def passed(self, marker: str) -> None:
+        if marker == self.section[1]:
+            self._open = False
+
+    def ended(self) -> None:
+        if self._open and not self.cut_inside:
+            message = (
+                f"The text ends before {self.section[1]}: the calls above are complete, but there may have been more."
+            )
+            self.problem("unclosed_section", message, self.reader.offset, "", "noticed")

@@ -1,0 +1,179 @@
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or in the compact form before a name and its arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .base import Format, joined
+from .callobject import UNESCAPED, Found, ObjectCallParser, read_arguments
+from .jsontext import Flaw, JsonScan, dump, load, scan_json
+from .reader import Markers, Scan
+from .toolbox import Toolbox
+
+__all__ = ["SIBLINGS", "Mistral"]
+
+OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
+"""How the next call begins: inside a string its quotes would be escaped, so this is never part of an argument."""
+_NEXT = Markers((OPEN, "]", *SIBLINGS))
+_OPEN = Markers((OPEN,))
+_NAME = re.compile(r"[\w.:/-]+")
+_CLOSERS = re.compile(r"\}+")
+_ID = re.compile(r"\w+")
+
+
+class MistralParser(ObjectCallParser):
+    """Reads both forms; a broken element of the list does not end the list."""
+
+    openers = (OPEN,)
+    silent = ("</s>",)
+
+    def opened(self, marker: str) -> Scan[None]:
+        start = self.reader.offset - len(marker)
+        yield from self.reader.spaces()
+        char = yield from self.reader.peek()
+        if char == "[":
+            self.reader.take(1)
+            yield from self._list(start)
+        elif char == "{":
+            yield from self._one(start)
+        elif char:
+            yield from self._compact(start)
+        else:
+            flaw = Flaw("truncated", "the text ends where the call should begin")
+            self.refuse(flaw, position=start, raw=marker)
+
+    def _list(self, start: int) -> Scan[None]:
+        reader = self.reader
+        elements = 0
+        closed = False
+        found: list[tuple[Found, bool]] = []
+        while not closed:
+            yield from reader.spaces()
+            if (yield from reader.accept(",")):
+                continue
+            closed = yield from reader.accept("]")
+            char = yield from reader.peek()
+            if closed or not char or (yield from reader.sees(OPEN)):
+                break
+            elements += 1
+            position = reader.offset
+            reader.mark()
+            scan = yield from scan_json(reader)
+            if scan.fault is None:
+                one = Found(scan, position, reader.since_mark())
+                surplus = bool((yield from reader.run(_CLOSERS)))
+                if (yield from self._ends_well()):
+                    found.append((one, surplus))
+                else:
+                    closed = yield from self._broken(scan, UNESCAPED, position)
+            else:
+                closed = yield from self._broken(scan, scan.fault, position)
+        if not elements:
+            kind = "empty_call" if closed else "truncated"
+            self.refuse(Flaw(kind, f"there is no call in the list behind {OPEN}"), position=start, raw=f"{OPEN} [")
+        for one, surplus in found:
+            remarks = [Flaw("stray_text", "there is a } too many behind it")] if surplus else []
+            if not closed and one is found[-1][0]:
+                remarks.append(Flaw("missing_close", "the ] behind the calls is missing"))
+            self.report([one], remarks)
+
+    def _ends_well(self) -> Scan[bool]:
+        """Does what follows an element belong to a list?"""
+        yield from self.reader.spaces()
+        char = yield from self.reader.peek()
+        return char in ("", ",", "]", "{") or (yield from self.reader.sees(OPEN))
+
+    def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
+        """Step over a broken element; True if that was the end of the list."""
+        reader = self.reader
+        read = reader.since_mark()
+        nearest = min((at for sibling in SIBLINGS if (at := read.find(sibling, 1)) > 0), default=0)
+        if nearest:
+            if scan.truncated:
+                fault = Flaw("bad_json", "a string in its JSON is never closed")
+            reader.rewind()
+            self.refuse(fault, position=position, raw=reader.take(nearest))
+            return False
+        if scan.truncated:
+            yield from self.skip_rest()
+            self.refuse(fault, position=position, raw=reader.since_mark())
+            return False
+        while True:
+            edge = yield from reader.before(_NEXT, lambda text: None)
+            if edge != "]":
+                self.refuse(fault, position=position, raw=reader.since_mark())
+                return False
+            reader.take(1)
+            after = yield from reader.peek()
+            if after in ("", "\n", " ", "<", "["):
+                self.refuse(fault, position=position, raw=reader.since_mark())
+                return True
+
+    def _one(self, start: int) -> Scan[None]:
+        reader = self.reader
+        reader.mark()
+        scan = yield from scan_json(reader)
+        if scan.fault is None:
+            self.report(
+                [Found(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
+            )
+            return
+        yield from reader.before(_OPEN, lambda text: None)
+        self.refuse(scan.fault, position=start, raw=reader.since_mark())
+
+    def _compact(self, start: int) -> Scan[None]:
+        reader = self.reader
+        reader.mark()
+        name = yield from reader.run(_NAME)
+        call_id = None
+        mended: list[Flaw] = []
+        if (yield from reader.accept(CALL_ID)):
+            call_id = yield from reader.run(_ID)
+        marked = yield from reader.accept(ARGS)
+        yield from reader.spaces()
+        char = yield from reader.peek()
+        if not name or (not marked and char != "{"):
+            yield from reader.before(_OPEN, lambda text: None)
+            if name and not char:
+                flaw = Flaw("truncated", "the text ends before its arguments")
+            else:
+                flaw = Flaw("bad_layout", f"behind {OPEN} there is neither a list nor a name with {ARGS}")
+            self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
+            return
+        if not marked:
+            mended.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
+        scan = yield from scan_json(reader)
+        if scan.fault:
+            if scan.truncated and OPEN in reader.since_mark():
+                scan.fault = Flaw("bad_json", "a string in its JSON is never closed")
+                reader.rewind()
+            yield from reader.before(_OPEN, lambda text: None)
+            self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
+            return
+        raw = OPEN + reader.since_mark()
+        loaded = load(scan)
+        read = loaded if isinstance(loaded, Flaw) else read_arguments(loaded.value)
+        if '"}' in (yield from reader.line()).split(OPEN)[0]:
+            yield from reader.before(_OPEN, lambda text: None)
+            read = UNESCAPED
+        if isinstance(read, Flaw) or isinstance(loaded, Flaw):
+            self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
+        else:
+            mended.extend([*loaded.mended, *read.mended])
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=mended)
+
+
+class Mistral(Format):
+    """The format of Mistral models; ``variant="compact"`` is the newer form."""
+
+    name = "mistral"
+    variants = ("list", "compact")
+    example = '[TOOL_CALLS] [{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]'
+    parser = MistralParser
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
+        if variant == "compact":
+            return joined(content, "".join(f"{OPEN}{name}{ARGS}{dump(arguments)}" for name, arguments in calls))
+        return joined(content, f"{OPEN} {dump([{'name': name, 'arguments': arguments} for name, arguments in calls])}")

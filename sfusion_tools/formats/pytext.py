@@ -1,0 +1,76 @@
+"""Finds where a bracketed piece of Python ends, in a text that is still arriving."""
+
+from __future__ import annotations
+
+import re
+
+from .reader import Reader, Scan
+
+__all__ = ["scan_brackets", "stray_escapes"]
+
+_CODE = re.compile(r"""[^'"()\[\]{}]+""")
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+_LITERAL = re.compile(
+    r"""(?s)([A-Za-z]*)('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
+_CONTROLS = set("abfnrtvxNuU01234567")
+
+
+def scan_brackets(reader: Reader) -> Scan[str | None]:
+    """Read from an opening bracket over its closing one; None if the brackets or a string do not close rightly."""
+    parts: list[str] = []
+    stack: list[str] = []
+    while True:
+        parts.append((yield from reader.run(_CODE)))
+        char = yield from reader.peek()
+        if not char:
+            return None
+        if char in "'\"":
+            text = yield from _string(reader, char)
+            if text is None:
+                return None
+            parts.append(text)
+            continue
+        if char in _PAIRS:
+            stack.append(_PAIRS[char])
+        elif not stack or stack.pop() != char:
+            return None
+        parts.append(reader.take(1))
+        if not stack:
+            return "".join(parts)
+
+
+def _string(reader: Reader, quote: str) -> Scan[str | None]:
+    triple = yield from reader.sees(quote * 3)
+    closing = quote * 3 if triple else quote
+    plain = re.compile(rf"[^{quote}\\]+" if triple else rf"[^{quote}\\\n]+")
+    parts = [reader.take(len(closing))]
+    while True:
+        parts.append((yield from reader.run(plain)))
+        char = yield from reader.peek()
+        if char == "\\":
+            pair = yield from reader.peek(2)
+            parts.append(reader.take(2))
+            if len(pair) < 2:
+                return None
+        elif char == quote:
+            if (yield from reader.accept(closing)):
+                parts.append(closing)
+                return "".join(parts)
+            parts.append(reader.take(1))
+        else:
+            return None
+
+
+def stray_escapes(code: str) -> tuple[str, bool]:
+    """The first backslash in a string of ``code`` that escapes nothing, and whether real escapes stand beside it."""
+    for prefix, literal in _LITERAL.findall(code):
+        if "r" in prefix.lower():
+            continue
+        pairs = _ESCAPE.findall(literal)
+        strays = [pair for pair in pairs if pair not in _KNOWN]
+        if strays:
+            return "\\" + strays[0], any(pair in _CONTROLS for pair in pairs)
+    return "", False

@@ -1,0 +1,162 @@
+"""Qwen3-Coder: ``<function=NAME>`` with raw ``<parameter=KEY>`` values, inside ``<tool_call>``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .base import Format, StreamParser, joined
+from .errors import RenderError
+from .jsontext import Flaw
+from .rawvalue import read_value, write_value
+from .reader import Markers, Scan
+from .tagvalue import TagSpec, TagValue, read_tag_value
+from .toolbox import Toolbox
+
+__all__ = ["Qwen3Coder"]
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+_EDGES = Markers((CLOSE, OPEN, FUNCTION))
+_REST = Markers((CLOSE, OPEN))
+_HEADER = Markers((">", "\n", "<"))
+_IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
+_SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
+_MARKERS = _SPEC.markers()
+_NAME = re.compile(r"[\w.:/-]+")
+
+
+class Qwen3CoderParser(StreamParser):
+    """Reads functions one by one; types come from the schema."""
+
+    openers = (OPEN,)
+    silent = ("<|im_end|>", "<|endoftext|>")
+
+    def opened(self, marker: str) -> Scan[None]:
+        reader = self.reader
+        start = reader.offset - len(marker)
+        functions = 0
+        while True:
+            stray: list[str] = []
+            edge = yield from reader.before(_EDGES, stray.append)
+            text = "".join(stray)
+            if edge == FUNCTION:
+                place = reader.offset
+                reader.take(len(FUNCTION))
+                functions += 1
+                if not (yield from self._function(place, text.strip())):
+                    return
+                continue
+            if not functions:
+                if text.strip():
+                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> behind {OPEN}")
+                elif edge is None:
+                    flaw = Flaw("truncated", "the text ends where the call should begin")
+                else:
+                    flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
+                self.refuse(flaw, position=start, raw=OPEN + text)
+            elif edge != CLOSE:
+                message = f"A {CLOSE} is missing. The call before it was complete and was made."
+                self.problem("missing_close", message, reader.offset, text.strip(), "noticed")
+            if edge == CLOSE:
+                reader.take(len(CLOSE))
+            return
+
+    def _function(self, start: int, stray: str) -> Scan[bool]:
+        """Read one function; False if the text of the whole tag was given up."""
+        reader = self.reader
+        raw = [FUNCTION]
+        name = yield from self._header(raw)
+        flaw: Flaw | None = None
+        if name is None or not _NAME.fullmatch(name):
+            kind = "missing_name" if (yield from reader.peek()) else "truncated"
+            flaw = Flaw(kind, f"{FUNCTION} is not followed by the name of a tool and >")
+            yield from self._give_up(flaw, start, raw, None)
+            return False
+        mended = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        arguments: dict[str, Any] = {}
+        while True:
+            raw.append((yield from reader.spaces()))
+            if (yield from reader.accept(FUNCTION_END)):
+                raw.append(FUNCTION_END)
+                break
+            if not (yield from reader.accept(PARAMETER)):
+                char = yield from reader.peek()
+                kind = "bad_layout" if char else "truncated"
+                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one belongs")
+                yield from self._give_up(flaw, start, raw, name)
+                return False
+            raw.append(PARAMETER)
+            key = yield from self._header(raw)
+            if not key:
+                kind = "bad_layout" if (yield from reader.peek()) else "truncated"
+                flaw = flaw or Flaw(kind, f"{PARAMETER} is not followed by a name and >")
+                yield from self._give_up(flaw, start, raw, name)
+                return False
+            value = yield from read_tag_value(reader, _SPEC, _MARKERS)
+            raw.append(reader.since_mark())
+            if value.fault:
+                if value.fault == "truncated":
+                    raw.append((yield from self.skip_rest()))
+                    fault = Flaw("truncated", f"the text ends inside its parameter {key}")
+                else:
+                    fault = Flaw("bad_layout", f"its parameter {key} is not closed by {PARAMETER_END}")
+                yield from self._give_up(flaw or fault, start, raw, name)
+                return False
+            if value.implied:
+                mended.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
+            read = read_value(_unwrapped(value), self.tools.types(name, key), key)
+            if key in arguments:
+                flaw = flaw or Flaw("duplicate_key", f"it has the parameter {key} twice")
+            if isinstance(read, Flaw):
+                flaw = flaw or read
+            else:
+                arguments[key] = read.value
+        if flaw:
+            self.refuse(flaw, position=start, raw="".join(raw), name=name)
+        else:
+            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+        return True
+
+    def _header(self, raw: list[str]) -> Scan[str | None]:
+        """Read a name and its >; None if that is not what stands there."""
+        parts: list[str] = []
+        edge = yield from self.reader.before(_HEADER, parts.append)
+        raw.extend(parts)
+        if edge != ">":
+            return None
+        raw.append(self.reader.take(1))
+        return "".join(parts).strip()
+
+    def _give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
+        """Refuse the call and step over the rest of it."""
+        edge = yield from self.reader.before(_REST, raw.append)
+        if edge == CLOSE:
+            raw.append(self.reader.take(len(CLOSE)))
+        self.refuse(flaw, position=start, raw="".join(raw), name=name)
+
+
+class Qwen3Coder(Format):
+    """The format of Qwen3-Coder."""
+
+    name = "qwen3_coder"
+    example = f"{OPEN}\n{FUNCTION}TOOL>\n{PARAMETER}KEY>\nVALUE\n{PARAMETER_END}\n{FUNCTION_END}\n{CLOSE}"
+    parser = Qwen3CoderParser
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
+        return joined(content, "\n".join(self._block(name, arguments, tools) for name, arguments in calls))
+
+    def _block(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        if not _NAME.fullmatch(name):
+            raise RenderError(f"{self.name} cannot express the name {name!r}")
+        pairs = [
+            f"{PARAMETER}{key}>\n{write_value(value, tools.types(name, key))}\n{PARAMETER_END}\n"
+            for key, value in arguments.items()
+        ]
+        return f"{OPEN}\n{FUNCTION}{name}>\n{''.join(pairs)}{FUNCTION_END}\n{CLOSE}"
+
+
+def _unwrapped(value: TagValue) -> str:
+    """The text without the line break at either end that the layout puts there."""
+    return value.text.removeprefix("\n").removesuffix("\n")
