@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.serve_sglang import serve_sglang
 from sfusion_tools._version import __version__
 
 app = typer.Typer(
@@ -30,6 +31,11 @@ def _options(
     ] = False,
 ) -> None:
     """Options of every command."""
+
+
+serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
+serve.command("sglang")(serve_sglang)
+app.add_typer(serve, name="serve")
 
 
 def main() -> None:

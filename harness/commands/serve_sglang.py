@@ -1,0 +1,128 @@
+"""``sfusion serve sglang``: the fake engine as a server for any client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fakes.sglang import FakeSGLangServer, Policy
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def serve_sglang(
+    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs --allow-remote.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 30000,
+    allow_remote: Annotated[bool, typer.Option(help="Let other machines connect.")] = False,
+    format: Annotated[
+        str,
+        typer.Option("--format", help="Tool-call format that is written and read; `none` leaves calls in the text."),
+    ] = "qwen25",
+    policy: Annotated[
+        str,
+        typer.Option(help="What the model does: gsm8k, misbehaving, say:TEXT, or script:FILE (YAML or JSON)."),
+    ] = "gsm8k",
+    reasoning_parser: Annotated[
+        str | None, typer.Option(help="Keep thinking apart from the answer: qwen3, deepseek-r1, glm45, gpt-oss, ...")
+    ] = None,
+    quirks: Annotated[
+        str | None, typer.Option(help="`sglang`: cut calls as sglang's own parsers do, with what they lose.")
+    ] = None,
+    faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything that looks like chance.")] = 0,
+    step: Annotated[int, typer.Option(help="Training step: the misbehaving model gets worse with it.")] = 0,
+    model: Annotated[str, typer.Option(help="Name of the served model.")] = "fake-model",
+    context_length: Annotated[int, typer.Option(min=1, help="Tokens of prompt and answer together.")] = 32768,
+    first_token: Annotated[float, typer.Option(min=0, help="Seconds to the first token.")] = 0.0,
+    per_token: Annotated[float, typer.Option(min=0, help="Seconds for each further token.")] = 0.0,
+    load: Annotated[float, typer.Option(min=0, help="How much each request beside slows the others down.")] = 0.0,
+    spread: Annotated[float, typer.Option(min=0, help="Sigma of a log-normal factor on all times.")] = 0.0,
+    max_running: Annotated[int | None, typer.Option(min=1, help="Requests worked on at once.")] = None,
+    max_queued: Annotated[int | None, typer.Option(min=0, help="Requests that may wait; more get 503.")] = None,
+    cache_report: Annotated[bool, typer.Option(help="Tell cached tokens in the usage.")] = False,
+) -> None:
+    """Serve a fake sglang: /generate, /v1/chat/completions, /v1/completions and the rest, without a GPU."""
+    import asyncio
+
+    from fakes.faults import FaultError
+    from fakes.sglang import FakeSGLang, FakeSGLangError, FakeSGLangServer, Latency
+    from fakes.sglang.faults import load_engine_rules
+    from fakes.wire import WireError
+    from sfusion_tools.formats import FormatError
+
+    if host not in _LOOPBACK and not allow_remote:
+        _fail(f"{host} can be reached from other machines; say --allow-remote if that is meant")
+    if quirks not in (None, "none", "sglang"):
+        _fail(f"there are no quirks {quirks!r}; known is: sglang")
+    parser = None if format == "none" else format
+    try:
+        rules = load_engine_rules(faults) if faults is not None else []
+        engine = FakeSGLang(
+            read_policy(policy),
+            format=parser or "qwen25",
+            context_length=context_length,
+            latency=Latency(first_token=first_token, per_token=per_token, load=load, spread=spread),
+            max_running=max_running,
+            max_queued=max_queued,
+            seed=seed,
+            step=step,
+        )
+        server = FakeSGLangServer(
+            engine,
+            host=host,
+            port=port,
+            tool_call_parser=parser,
+            reasoning_parser=reasoning_parser,
+            quirks="sglang" if quirks == "sglang" else None,
+            model=model,
+            report_cache=cache_report,
+            faults=rules,
+            seed=seed,
+        )
+        about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
+        about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
+        if server.info.quirks:
+            about += ", with the quirks of sglang's parsers"
+        asyncio.run(_live(server, about))
+    except (FormatError, FaultError, FakeSGLangError, WireError, ValueError) as error:
+        _fail(str(error))
+
+
+def read_policy(text: str) -> Policy:
+    """The policy that a word of the command line stands for."""
+    from fakes.sglang import Gsm8kSolver, Script
+
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "gsm8k":
+            return Gsm8kSolver()
+        case "say":
+            return Script([], otherwise=rest)
+        case "script":
+            return Script.load(Path(rest))
+    raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving, say:TEXT, script:FILE")
+
+
+async def _live(server: FakeSGLangServer, about: str) -> None:
+    import asyncio
+    import signal
+
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, over.set)
+    async with server:
+        typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
+        typer.echo(about)
+        await over.wait()
+    typer.echo("stopped")
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"sfusion serve sglang: {message}", err=True)
+    raise typer.Exit(2)
