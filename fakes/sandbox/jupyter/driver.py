@@ -119,7 +119,11 @@ def builtin_runner(folder: str) -> tuple[Run, End]:
                 result[streams[key.fd]] += os.read(key.fd, 65536).decode("utf-8", "replace")
         return result
 
-    return run, lambda: (process.kill(), process.wait())
+    def end() -> None:
+        process.kill()
+        process.wait()
+
+    return run, end
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ class CommandRunner:
         self._spawner = spawner
         self._confinement = confinement
         self._stdin_race = stdin_race
-        self._running: set[socket.socket] = set()
+        self._running: dict[socket.socket, asyncio.Future[tuple[Report, str, str]]] = {}
 
     async def run(
         self, command: str, place: Place, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
@@ -85,10 +85,13 @@ class CommandRunner:
         )
         return await self._run(spec, given, race=self._stdin_race and stdin is not None)
 
-    def stop(self) -> None:
-        """End every running command."""
-        for control in self._running:
+    async def stop(self) -> None:
+        """End every running command, and wait until nothing of them is left."""
+        running = dict(self._running)
+        for control in running:
             _hang_up(control)
+        if running:
+            await asyncio.wait(running.values())
 
     async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
         loop = asyncio.get_running_loop()
@@ -104,8 +107,7 @@ class CommandRunner:
             for end in theirs:
                 end.close()
         captures = Capture(out, loop), Capture(err, loop)
-        self._running.add(control)
-        ending = asyncio.ensure_future(_ending(control, captures))
+        ending = self._running[control] = asyncio.ensure_future(_ending(control, captures))
         feeding: asyncio.Future[None] | None = None
         try:
             if race and await self._ended_before_stdin(ending):
@@ -119,7 +121,7 @@ class CommandRunner:
             await ending
             raise
         finally:
-            self._running.discard(control)
+            del self._running[control]
             for task in (feeding, ending):
                 if task is not None:
                     task.cancel()

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
+from fakes.sandbox.profile import Profile
 from fakes.sandbox.protocol import AnswerStatus, CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 
 from .command import CommandRunner, Confinement, Place, logger
@@ -18,8 +18,6 @@ from .guard.spec import Bounds
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import NotebookKind, installed_kind, run_notebook
 from .spawner import Spawner
-
-Profile = Literal["2026-07", "2025-06"]
 
 FETCH_LIMIT = 64 * 2**20
 """Bytes of fetched files in one answer; the real server has no limit and no memory left either."""
@@ -111,7 +109,7 @@ class PythonExecutor:
     async def aclose(self) -> None:
         """Stop whatever is still running and forget it."""
         if self._runner is not None:
-            self._runner.stop()
+            await self._runner.stop()
         await self._spawner.aclose()
         self._runner = self._confinement = None
         if self._base is not None:
@@ -139,9 +137,7 @@ class PythonExecutor:
                 compiled = await runner.run(command, place, request.compile_timeout, memory_limit_mb=memory)
             if compiled is None or (compiled.status == "Finished" and compiled.return_code == 0):
                 command = language.run.format(**names)
-                ran = await runner.run(
-                    command, place, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory
-                )
+                ran = await runner.run(command, place, request.run_timeout, stdin=request.stdin, memory_limit_mb=memory)
             fetched: dict[str, str] = {}
             if language.gives_files and request.fetch_files:
                 fetched = await asyncio.to_thread(work.fetch, request.fetch_files, FETCH_LIMIT)
@@ -197,8 +193,8 @@ def _lay(request: RunCode, language: Language, work: WorkDirectory, names: Mappi
         os.symlink(os.path.join(work.scratch, "node_modules"), os.path.join(work.cwd, "node_modules"))
     if language.suffix is None and language.source is None:
         return ""
-    name = language.source.format(**names) if language.source is not None else None
-    return work.write_source(written_code(request), suffix=language.suffix, name=name)
+    source = language.source.format(**names) if language.source is not None else None
+    return work.write_source(written_code(request), suffix=language.suffix, name=source)
 
 
 def _answer(compiled: CommandResult | None, ran: CommandResult | None, files: dict[str, str]) -> RunCodeAnswer:

@@ -43,8 +43,8 @@ def _script(command: str, suffix: str) -> Language:
 
 LANGUAGES: Mapping[str, Language] = {
     "python": _script("python", ".py"),
-    # The real server's Python has no pytest-asyncio; where the fake's has it, it would announce itself.
-    "pytest": Language(run="pytest {source}", suffix=".py", env={"PYTEST_ADDOPTS": "-p no:asyncio"}),
+    # Plugins that the fake's own Python happens to have would announce themselves, and take seconds to load.
+    "pytest": Language(run="pytest {source}", suffix=".py", env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
     "bash": _script("/bin/bash", ".sh"),
     "lua": _script("lua", ".lua"),
     "R": _script("Rscript", ".R"),
@@ -56,18 +56,14 @@ LANGUAGES: Mapping[str, Language] = {
     "php": _script("php -f", ".php"),
     "nodejs": Language(run="node {source}", suffix=".js", node_modules=True),
     "typescript": Language(run="tsx {source}", suffix=".ts", node_modules=True),
-    "jest": Language(
-        run="npm run test", suffix=".test.ts", extras={"package.json": _PACKAGE_JSON}, node_modules=True
-    ),
+    "jest": Language(run="npm run test", suffix=".test.ts", extras={"package.json": _PACKAGE_JSON}, node_modules=True),
     "cpp": Language(compile="g++ -std=c++17 {source} -o test {cpp_flags}", run="./test", suffix=".cpp"),
     "rust": Language(compile="rustc {source} -o test", run="./test", suffix=".rs"),
     "D_ut": Language(compile="dmd {source} -unittest -of=test", run="./test", suffix=".d"),
     "swift": Language(compile="swiftc {source} -o test.out", run="./test.out", suffix=".swift"),
     "go": Language(compile="go build -o out {source}", run="./out", suffix=".go", extras={"go.mod": _GO_MOD}),
     "go_test": Language(run="go test {source}", suffix="_test.go", extras={"go.mod": _GO_MOD}),
-    "csharp": Language(
-        run="dotnet run --project {cwd}", source="Program.cs", prepare="dotnet new console -o {cwd}"
-    ),
+    "csharp": Language(run="dotnet run --project {cwd}", source="Program.cs", prepare="dotnet new console -o {cwd}"),
     "java": Language(
         compile="javac -cp {class_path} Main.java", run="java -cp {class_path} -ea Main", source="Main.java"
     ),
@@ -85,9 +81,7 @@ LANGUAGES: Mapping[str, Language] = {
     ),
     "lean": Language(run="lake build", source="Main.lean"),
     # These two are whole projects sent as files; the code of the request is not used.
-    "cuda": Language(
-        compile="mkdir build && cd build && cmake .. && make -j 4", run="./build/main", gives_files=False
-    ),
+    "cuda": Language(compile="mkdir build && cd build && cmake .. && make -j 4", run="./build/main", gives_files=False),
     "python_gpu": Language(compile="python compile.py", run="python run.py", gives_files=False),
 }
 """Every language that has a runner. `sql` passes the real server's validation and has none."""

@@ -42,10 +42,9 @@ async def run_notebook(
     _write_config(request, os.path.join(work.cwd, _CONFIGS, "input.json"))
     command = f"python main.py {kind} {_DRIVER.parent}"
     driver = await runner.run(command, place, request.total_timeout + SLACK)
-    output = os.path.join(work.cwd, _CONFIGS, "output.json")
-    if driver.status != "Finished" or not os.path.isfile(output):
+    cells = _read_cells(os.path.join(work.cwd, _CONFIGS, "output.json"))
+    if driver.status != "Finished" or cells is None:
         return RunJupyterAnswer("Failed", "", driver)
-    cells = [CellResult(**cell) for cell in json.loads(Path(output).read_text(encoding="utf-8"))]
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
     return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
 
@@ -58,3 +57,9 @@ def _write_config(request: RunJupyter, path: str) -> None:
         "total_timeout": request.total_timeout,
     }
     Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
+
+
+def _read_cells(path: str) -> list[CellResult] | None:
+    if not os.path.isfile(path):
+        return None
+    return [CellResult(**cell) for cell in json.loads(Path(path).read_text(encoding="utf-8"))]

@@ -35,24 +35,28 @@ class Spawner:
             if self._process is not None and self._process.poll() is None and self._abilities is not None:
                 return self._abilities
             self._forget()
-            ours, theirs = socket.socketpair()
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER)],
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-                cwd="/",
-                start_new_session=True,
-            )
-            theirs.close()
-            ours.setblocking(False)
-            self._socket = ours
+            ours = self._launch()
             hello = await asyncio.get_running_loop().sock_recv(ours, 4096)
             if not hello:
                 self._forget()
                 raise RuntimeError("the guard process that should run the programs ended at once")
             self._abilities = Abilities(**json.loads(hello))
             return self._abilities
+
+    def _launch(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER)],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+            cwd="/",
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        self._socket = ours
+        return ours
 
     def start(self, spec: CommandSpec, standard: tuple[int, int, int]) -> socket.socket:
         """Start a command on these descriptors; give the socket on which its end is reported.

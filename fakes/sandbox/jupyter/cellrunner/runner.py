@@ -39,8 +39,9 @@ class CellRunner:
         self._out: dict[int, object] = {}
         self._names["display"] = display.install(lambda data: send("display_data", {"data": data}))
         self._names.update({"In": [""], "Out": self._out, "_": "", source.SHELL: _shell, source.MAGIC: _magic})
-        builtins.input = self._input  # type: ignore[assignment]  # a frontend asks, not the terminal
-        getpass.getpass = self._input  # type: ignore[assignment]  # the same
+        # A kernel's frontend is asked, not a terminal.
+        builtins.input = self._input
+        getpass.getpass = self._input  # type: ignore[assignment]  # its second argument means nothing here
 
     def run(self, text: str) -> None:
         """Run one cell; whatever it raises is shown, not raised."""

@@ -12,8 +12,8 @@ Send = Callable[[str, Any], None]
 class OutStream(io.TextIOBase):
     """A text stream without bytes below it, like a kernel's."""
 
-    encoding = "UTF-8"  # type: ignore[assignment]  # a property in the base class, a plain fact here
-    errors = None  # type: ignore[assignment]  # the same
+    encoding = "UTF-8"
+    errors = None
 
     def __init__(self, name: str, fd: int, send: Send) -> None:
         """Send what is written as a message of the stream `name`."""
