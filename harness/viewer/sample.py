@@ -1,0 +1,106 @@
+"""One line of a dump: a sample with its fields, or what is wrong with the line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_SHOWN = ("input", "output")
+_PREVIEW = 200
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample as it was dumped."""
+
+    number: int
+    """Its place in the file, from 0."""
+    input: str = ""
+    output: str = ""
+    score: float | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Every key but input and output, then those of the request behind it."""
+    problem: str | None = None
+    """Why the line is no sample; then ``output`` holds the line itself."""
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How the sample's calls ended, as far as the dump tells."""
+        found = self.fields.get("outcomes")
+        if not isinstance(found, Mapping):
+            return {}
+        return {str(name): count for name, count in found.items() if isinstance(count, int)}
+
+    @property
+    def tags(self) -> set[str]:
+        """Everything that a filter by outcome finds: outcomes of calls, refusals, the state and the end."""
+        tags = set(self.outcomes)
+        refused = self.fields.get("refused")
+        if isinstance(refused, Mapping):
+            tags |= {str(name) for name in refused}
+        for key in ("state", "ended_by", "finish_reason", "outcome"):
+            value = self.fields.get(key)
+            if isinstance(value, str):
+                tags.add(value)
+        if self.problem is not None:
+            tags.add("malformed")
+        return tags
+
+    @property
+    def text(self) -> str:
+        """What a search looks through."""
+        return f"{self.input}\n{self.output}"
+
+    @property
+    def preview(self) -> str:
+        """The question, or whatever tells samples apart, in one line."""
+        if self.problem is not None:
+            return self.problem
+        body = self.input.rstrip().removesuffix("assistant").rstrip()
+        for role in ("\nuser\n", "<|im_start|>user\n"):
+            _, mark, rest = body.rpartition(role)
+            if mark:
+                body = rest
+                break
+        return " ".join(body[: 2 * _PREVIEW].split())[:_PREVIEW]
+
+
+def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample:
+    """Read a line, and the line of the request behind it where there is one; nothing in it is an exception."""
+    record, problem = _object(raw)
+    if record is None:
+        return Sample(number, output=raw.decode("utf-8", errors="replace"), problem=problem)
+    extra = (_object(request)[0] if request is not None else None) or {}
+    fields = {key: value for key, value in record.items() if key not in _SHOWN}
+    fields |= {key: value for key, value in extra.items() if key not in record}
+    missing = [key for key in _SHOWN if not isinstance(record.get(key), str)]
+    if missing:
+        found = ", ".join(record) or "nothing"
+        return Sample(
+            number,
+            output=json.dumps(record, ensure_ascii=False, indent=2),
+            fields=fields,
+            problem=f"no text under {' and '.join(missing)} (the keys are: {found})",
+        )
+    return Sample(number, record["input"], record["output"], _score(record.get("score")), fields)
+
+
+def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
+    if not raw.strip():
+        return None, "an empty line"
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        return None, f"not JSON: {error}"
+    if not isinstance(record, dict):
+        return None, f"a JSON {type(record).__name__}, not an object"
+    return record, None
+
+
+def _score(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
