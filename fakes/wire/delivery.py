@@ -51,7 +51,10 @@ class Delivery:
         head = render_head(answer, announce_close=self._announce_close)
         if answer.stream is None:
             self._write(head if self._head_only else head + answer.body)
-            await self._drained()
+            if answer.close:
+                self._connection.finish()
+            elif self._connection.writing_paused:
+                await self._drained()
             return
         self._write(head)
         if not self._head_only:

@@ -1,0 +1,116 @@
+"""The admin door under ``/__sfusion/``: state, faults, ledger, reset."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fakes.faults import FaultError, parse_rules, read_rules
+from fakes.wire import Answer, Request
+
+if TYPE_CHECKING:
+    from fakes.sandbox.fake import FakeSandbox
+
+PREFIX = "/__sfusion/"
+
+
+def authorised(headers: Mapping[str, str], token: str) -> bool:
+    """Is the token in ``x-sfusion-token``, a bearer token, or the password of the URL?"""
+    given = headers.get("X-Sfusion-Token", "")
+    scheme, _, value = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        given = value.strip()
+    elif scheme.lower() == "basic":
+        try:
+            given = base64.b64decode(value).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+
+
+def not_authorised() -> Answer:
+    """The answer to a request without the token."""
+    return Answer.json(
+        {"detail": "this fake wants its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
+        status=401,
+        headers=(("www-authenticate", 'Basic realm="sfusion"'),),
+    )
+
+
+class Admin:
+    """Answers admin requests about one fake sandbox."""
+
+    def __init__(self, sandbox: FakeSandbox) -> None:
+        self._sandbox = sandbox
+        self._doors: dict[tuple[str, str], Callable[[Request], Answer]] = {
+            ("GET", "state"): self._state,
+            ("GET", "faults"): self._faults,
+            ("PUT", "faults"): self._set_faults,
+            ("DELETE", "faults"): self._clear_faults,
+            ("GET", "ledger"): self._ledger,
+            ("POST", "reset"): self._reset,
+        }
+
+    def answer(self, request: Request) -> Answer:
+        """Route and answer; mistakes are told in one sentence."""
+        name = request.path.removeprefix(PREFIX)
+        door = self._doors.get((request.method, name))
+        if door is not None:
+            return door(request)
+        methods = sorted(method for method, door_name in self._doors if door_name == name)
+        if methods:
+            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
+        known = ", ".join(sorted({door_name for _, door_name in self._doors}))
+        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
+
+    def _state(self, request: Request) -> Answer:
+        return Answer.json(self._sandbox.state())
+
+    def _faults(self, request: Request) -> Answer:
+        plan = self._sandbox.server.plan
+        rules = [rule_as_data(rule) for rule in plan.rules]
+        strikes = {name: tally.struck for name, tally in plan.tallies.items()}
+        return Answer.json({"seed": plan.seed, "faults": rules, "strikes": strikes})
+
+    def _set_faults(self, request: Request) -> Answer:
+        seed = None
+        try:
+            try:
+                data: Any = json.loads(request.body)
+            except ValueError:
+                rules = parse_rules(request.body.decode("utf-8", "replace"), where="body")
+            else:
+                if isinstance(data, dict) and "seed" in data:
+                    seed = data.pop("seed")
+                    if not isinstance(seed, int) or isinstance(seed, bool):
+                        raise FaultError(f"seed must be a whole number, found {seed!r}")
+                rules = read_rules(data, where="body")
+        except FaultError as error:
+            return Answer.json({"detail": str(error)}, 422)
+        self._sandbox.server.set_faults(rules, seed=seed)
+        return self._faults(request)
+
+    def _clear_faults(self, request: Request) -> Answer:
+        self._sandbox.server.set_faults([])
+        return self._faults(request)
+
+    def _ledger(self, request: Request) -> Answer:
+        with_calls = "calls=0" not in request.query.split("&")
+        return Answer.json(self._sandbox.ledger.snapshot(calls=with_calls))
+
+    def _reset(self, request: Request) -> Answer:
+        self._sandbox.forget()
+        return Answer.json(self._sandbox.state())
+
+
+def rule_as_data(rule: Any) -> dict[str, Any]:
+    """A rule as it could be written in YAML."""
+    data: dict[str, Any] = rule.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
+    data["what"] = [
+        {action.kind: action.model_dump(mode="json", exclude_defaults=True) or True} for action in rule.what
+    ]
+    return data

@@ -1,0 +1,157 @@
+"""From a request's bytes to checked fields or to the answer that refuses them, as FastAPI 0.103 does it."""
+
+from __future__ import annotations
+
+import json
+from email.message import Message
+from typing import Any
+
+from fakes.sandbox.schema import Model, Problem, Refused, problem
+from fakes.wire import Answer, dump_json
+
+_DEEPEST = 970
+"""Nesting that the real server's JSON parser still takes (a little below Python's recursion limit)."""
+_DEEPEST_ECHO = 968
+"""Nesting of an input that a 422 can still echo; one level more and writing it runs out of stack."""
+
+
+class Unusable(Exception):
+    """The body cannot be checked; ``answer`` says why."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
+
+
+def check_body(body: bytes, content_type: str | None, model: Model) -> dict[str, Any]:
+    """The fields of the request; raises Unusable."""
+    value = parse_body(body, content_type)
+    if value is None:
+        raise Unusable(refuse([problem("missing", ("body",), "Field required", None)]))
+    try:
+        return model.check(value, ("body",))
+    except Refused as refused:
+        raise Unusable(refuse(refused.problems)) from None
+
+
+def parse_body(body: bytes, content_type: str | None) -> Any:
+    """The JSON value, or the raw bytes when the content type is another; None when there is none."""
+    if not body:
+        return None
+    # The usual headers first: the general parser costs more than everything else here together.
+    if content_type and content_type != "application/json" and not is_json(content_type):
+        return body
+    try:
+        value = json.loads(body)
+    except json.JSONDecodeError as error:
+        if deeper_than(body[: error.pos], _DEEPEST):
+            raise Unusable(unparsable()) from None
+        broken = {
+            "type": "json_invalid",
+            "loc": ("body", error.pos),
+            "msg": "JSON decode error",
+            "input": {},
+            "ctx": {"error": error.msg},
+        }
+        raise Unusable(refuse([broken])) from None
+    except (ValueError, RecursionError):
+        raise Unusable(unparsable()) from None
+    if deeper_than(body, _DEEPEST):
+        raise Unusable(unparsable())
+    return value
+
+
+def is_json(content_type: str) -> bool:
+    """Does this content type make FastAPI parse JSON?"""
+    message = Message()
+    message["content-type"] = content_type
+    if message.get_content_maintype() != "application":
+        return False
+    subtype = message.get_content_subtype()
+    return subtype == "json" or subtype.endswith("+json")
+
+
+def unparsable() -> Answer:
+    """The answer to bytes that are no text, or to nesting without end."""
+    return Answer(status=400, body=b'{"detail":"There was an error parsing the body"}')
+
+
+def refuse(problems: list[Problem]) -> Answer:
+    """The 422, or the 500 that the real server gives when it cannot write what it echoes."""
+    try:
+        return Answer.json({"detail": [echo(one) for one in problems]}, status=422)
+    except UnicodeError as error:
+        return server_error(error, str(error))
+    except RecursionError as error:
+        return server_error(error, "maximum recursion depth exceeded while encoding a JSON object")
+    except ValueError as error:
+        # Newer Pythons add the value to this sentence, the real server's does not.
+        return server_error(error, "Out of range float values are not JSON compliant")
+
+
+def echo(one: Problem) -> Problem:
+    """A problem as JSON can hold it: bytes become text."""
+    value = one["input"]
+    if isinstance(value, bytes):
+        return {**one, "input": value.decode()}
+    if isinstance(value, dict | list) and nesting(value) > _DEEPEST_ECHO:
+        raise RecursionError
+    return one
+
+
+def server_error(error: BaseException, detail: str) -> Answer:
+    """The real server's answer to its own bug, without paths of this machine."""
+    lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
+    body = dump_json(printable({"detail": detail, "traceback": lines}))
+    # Starlette raises the error again after this answer, and uvicorn then hangs up without announcing it.
+    return Answer(status=500, body=body, close=True)
+
+
+def printable(value: Any) -> Any:
+    """Replace lone surrogates, which no answer can hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [printable(one) for one in value]
+    return {key: printable(one) for key, one in value.items()}
+
+
+def deeper_than(body: bytes, limit: int) -> bool:
+    """Is the JSON text nested deeper than ``limit``? Cheap unless it has that many brackets."""
+    if body.count(b"[") + body.count(b"{") <= limit:
+        return False
+    depth = 0
+    in_text = escaped = False
+    for byte in body:
+        if in_text:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_text = False
+        elif byte == 0x22:
+            in_text = True
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            if depth > limit:
+                return True
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return False
+
+
+def nesting(value: Any) -> int:
+    """How deep lists and objects are nested, counted without recursion."""
+    deepest = 0
+    stack = [(value, 1)]
+    while stack:
+        one, depth = stack.pop()
+        if isinstance(one, dict):
+            stack.extend((item, depth + 1) for item in one.values())
+        elif isinstance(one, list):
+            stack.extend((item, depth + 1) for item in one)
+        else:
+            continue
+        deepest = max(deepest, depth)
+    return deepest

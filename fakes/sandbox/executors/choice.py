@@ -1,0 +1,50 @@
+"""Choosing an executor by name."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fakes.sandbox.errors import SandboxSetupError
+from fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
+from fakes.sandbox.executors.scripted import ScriptedExecutor, Work
+from fakes.sandbox.profile import Profile
+from fakes.sandbox.program import Script
+from fakes.sandbox.protocol import Executor
+
+EXECUTORS = ("scripted", "python", "recorded")
+
+
+def make_executor(
+    name: str,
+    *,
+    profile: Profile = "2026-07",
+    scripts: Iterable[Script | Mapping[str, Any]] = (),
+    cassette: Cassette | str | Path | None = None,
+    work: Work = asyncio.sleep,
+) -> Executor:
+    """The executor of that name; ``scripts`` and ``work`` are for scripted, ``cassette`` for recorded."""
+    match name:
+        case "scripted":
+            try:
+                return ScriptedExecutor(scripts, profile=profile, work=work)
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(str(part) for part in first["loc"])
+                raise SandboxSetupError(f"a script cannot be used: {place}: {first['msg']}") from error
+        case "python":
+            from fakes.sandbox.executors.python import PythonExecutor
+
+            return PythonExecutor(profile=profile)
+        case "recorded":
+            if cassette is None:
+                raise SandboxSetupError("the recorded executor needs a cassette: a file of recorded answers")
+            return RecordedExecutor(cassette)
+    close = difflib.get_close_matches(name, EXECUTORS, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise SandboxSetupError(f"unknown executor {name!r}; known are {', '.join(EXECUTORS)}{hint}")

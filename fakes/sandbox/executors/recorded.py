@@ -1,0 +1,163 @@
+"""The executor that answers from a cassette: JSON lines of requests and what a real server answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fakes.sandbox.errors import CassetteError
+from fakes.sandbox.protocol import (
+    CellResult,
+    CommandResult,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
+from fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
+from fakes.sandbox.schema import Refused
+
+_MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
+
+
+@dataclass(slots=True)
+class Take:
+    """One recorded answer."""
+
+    body: dict[str, Any]
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Cassette:
+    """Recorded answers by request. The same request recorded several times is answered in that order."""
+
+    takes: dict[str, list[Take]] = field(default_factory=dict)
+    requests: dict[str, dict[str, Any]] = field(default_factory=dict)
+    skipped: int = 0
+    """Records that cannot be served: not a 200 of an executing endpoint, or with parts left out."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cassette:
+        """Read a file of JSON lines, each with ``request`` and ``response``."""
+        path = Path(path)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CassetteError(f"cassette {path} cannot be read: {error}") from error
+        cassette = cls()
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                cassette.add(json.loads(line))
+            except (ValueError, KeyError, TypeError) as error:
+                raise CassetteError(
+                    f"cassette {path}, line {number}: expected an object with request and response, "
+                    f"as 'sfusion record' writes them ({type(error).__name__}: {error})"
+                ) from error
+        return cassette
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add one record."""
+        request, response = record["request"], record["response"]
+        model = _MODELS.get(request["path"])
+        body = response.get("json")
+        servable = model is not None and response.get("status") == 200 and isinstance(body, dict)
+        if model is None or not servable or "json" not in request or "$elided" in json.dumps(body):
+            self.skipped += 1
+            return
+        try:
+            fields = model.check(request["json"], ("body",))
+        except Refused:
+            self.skipped += 1
+            return
+        key = key_of(request["path"], fields)
+        self.takes.setdefault(key, []).append(Take(body, float(record.get("elapsed_s", 0.0))))
+        self.requests[key] = {"path": request["path"], **fields}
+
+    def closest(self, path: str, fields: dict[str, Any]) -> str:
+        """Say in which fields the nearest recorded request differs."""
+        best: list[str] | None = None
+        for recorded in self.requests.values():
+            if recorded["path"] != path:
+                continue
+            different = [name for name, value in fields.items() if recorded.get(name) != value]
+            if best is None or len(different) < len(best):
+                best = different
+        if best is None:
+            return f"nothing is recorded for {path}"
+        return f"the closest recording differs in {', '.join(best)}"
+
+
+def key_of(path: str, fields: dict[str, Any]) -> str:
+    """Identity of a request: its path and its checked fields, whatever way they were written."""
+    return path + json.dumps(fields, sort_keys=True)
+
+
+class RecordedExecutor:
+    """Plays a cassette back; ``pace`` 1.0 takes as long as the recording took, 0 no time."""
+
+    runs_code = False
+
+    def __init__(self, cassette: Cassette | str | Path, *, pace: float = 0.0) -> None:
+        self.cassette = cassette if isinstance(cassette, Cassette) else Cassette.load(cassette)
+        self._pace = pace
+        self._played: dict[str, int] = {}
+
+    async def run_code(self, request: RunCode) -> RunCodeAnswer:
+        """The recorded answer, or a SandboxError that says what is missing."""
+        body = await self._play("/run_code", asdict(request))
+        if isinstance(body, str):
+            return RunCodeAnswer("SandboxError", body)
+        return RunCodeAnswer(
+            status=body["status"],
+            message=body["message"],
+            compile_result=_result(body["compile_result"]),
+            run_result=_result(body["run_result"]),
+            executor_pod_name=body["executor_pod_name"],
+            files=body["files"],
+        )
+
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+        """The recorded answer, or a SandboxError that says what is missing."""
+        body = await self._play("/run_jupyter", asdict(request))
+        if isinstance(body, str):
+            return RunJupyterAnswer("SandboxError", body)
+        return RunJupyterAnswer(
+            status=body["status"],
+            message=body["message"],
+            driver=_result(body["driver"]),
+            cells=[CellResult(**cell) for cell in body["cells"]],
+            executor_pod_name=body["executor_pod_name"],
+            files=body["files"],
+        )
+
+    async def aclose(self) -> None:
+        """Nothing runs."""
+
+    async def _play(self, path: str, fields: dict[str, Any]) -> dict[str, Any] | str:
+        key = key_of(path, fields)
+        takes = self.cassette.takes.get(key)
+        if takes is None:
+            return f"no recording of this request in the cassette: {self.cassette.closest(path, fields)}"
+        number = self._played.get(key, 0)
+        self._played[key] = number + 1
+        take = takes[min(number, len(takes) - 1)]
+        if self._pace:
+            await asyncio.sleep(take.seconds * self._pace)
+        return take.body
+
+
+def _result(body: dict[str, Any] | None) -> CommandResult | None:
+    return None if body is None else CommandResult(**body)
+
+
+def write_cassette(records: Iterable[dict[str, Any]], path: str | Path) -> None:
+    """Write records as JSON lines."""
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    Path(path).write_text(text, encoding="utf-8")

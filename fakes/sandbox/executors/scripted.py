@@ -1,0 +1,197 @@
+"""The executor that runs nothing: programs do what a script, or a hint beside their mark, says they do."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from fakes.sandbox.profile import Profile
+from fakes.sandbox.program import NOTHING, Program, Script, hinted, mark_of
+from fakes.sandbox.protocol import (
+    CellResult,
+    CommandResult,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
+
+WHOLE = 219_264
+"""Bytes of one write that the real server passes on; up to twice as many are cut to it without a word."""
+COMPILED = frozenset(["cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu"])
+
+Work = Callable[[float], Awaitable[None]]
+"""Lets a program's seconds pass; a server model may stretch them."""
+
+
+class ScriptedExecutor:
+    """Answers from hints in the code, else from the first script that fits, else from the default."""
+
+    runs_code = False
+
+    def __init__(
+        self,
+        scripts: Iterable[Script | Mapping[str, Any]] = (),
+        *,
+        default: Program | Mapping[str, Any] = NOTHING,
+        profile: Profile = "2026-07",
+        work: Work = asyncio.sleep,
+    ) -> None:
+        self.scripts = [one if isinstance(one, Script) else Script.model_validate(one) for one in scripts]
+        self.default = default if isinstance(default, Program) else Script.model_validate(default).program()
+        self.profile = profile
+        self.work = work
+        self._running = 0
+
+    async def run_code(self, request: RunCode) -> RunCodeAnswer:
+        """Let the program's time pass and say what it printed."""
+        self._running += 1
+        try:
+            return await self._run(request)
+        finally:
+            self._running -= 1
+
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
+        """Each cell is a program of its own."""
+        shown = "\n".join(request.cells)
+        try:
+            shown.encode()
+            stored = stored_files(request.files)
+        except ValueError as error:
+            message = f"exception on running jupyter {shown[:100]}: {error} None"
+            return RunJupyterAnswer("SandboxError", message)
+        programs = [self.program(cell, "python") for cell in request.cells]
+        needed = sum(program.seconds for program in programs)
+        limit = max(0.0, request.total_timeout + 10.0)
+        if needed > limit or limit <= 0:
+            await self.work(limit)
+            driver = CommandResult("TimeLimitExceeded", limit, None, _driver_text(request), "")
+            return RunJupyterAnswer("Failed", "", driver)
+        if needed:
+            await self.work(needed)
+        driver = CommandResult("Finished", needed, 0, _driver_text(request), "")
+        cells = [_cell(program) for program in programs]
+        for program in programs:
+            stored |= {name: text.encode() for name, text in program.files.items()}
+        return RunJupyterAnswer("Success", "", driver, cells, None, fetched(request.fetch_files, stored))
+
+    async def aclose(self) -> None:
+        """Nothing runs."""
+
+    def program(self, code: str, language: str) -> Program:
+        """What this code does."""
+        base = self.default
+        if self.scripts:
+            call = mark_of(code)
+            for script in self.scripts:
+                if script.fits(code, language, call):
+                    base = script.program()
+                    break
+        return hinted(code, base)
+
+    async def _run(self, request: RunCode) -> RunCodeAnswer:
+        try:
+            request.code.encode()
+            stored = stored_files(request.files) if request.files else {}
+            if request.language == "sql":
+                raise ValueError("'sql'")
+        except ValueError as error:
+            message = f"exception on running code {request.code}: {error} None"
+            return RunCodeAnswer("SandboxError", message)
+        program = self.program(request.code, request.language)
+        if program.sandbox_error:
+            failed = CommandResult("Error", stderr=program.sandbox_error)
+            return RunCodeAnswer("SandboxError", program.sandbox_error, None, failed)
+        compiled = await self._compile(request, program) if request.language in COMPILED else None
+        if compiled is not None and compiled.return_code != 0:
+            return RunCodeAnswer("Failed", "", compiled, None)
+        result = await self._execute(request, program)
+        if program.files:
+            stored |= {name: text.encode() for name, text in program.files.items()}
+        files = fetched(request.fetch_files, stored) if request.fetch_files else {}
+        if result.status == "Error":
+            return RunCodeAnswer("SandboxError", result.stderr or "", compiled, result, None, files)
+        return RunCodeAnswer("Success" if result.return_code == 0 else "Failed", "", compiled, result, None, files)
+
+    async def _compile(self, request: RunCode, program: Program) -> CommandResult:
+        limit = request.compile_timeout
+        if limit <= 0 or program.compile_seconds > limit:
+            await self.work(max(0.0, limit))
+            return CommandResult("TimeLimitExceeded", max(0.0, limit), None, "", "")
+        if program.compile_seconds:
+            await self.work(program.compile_seconds)
+        errors = program.compile_errors
+        return CommandResult("Finished", program.compile_seconds, program.compile_exit, "", errors)
+
+    async def _execute(self, request: RunCode, program: Program) -> CommandResult:
+        if self.profile == "2025-06" and request.stdin is not None and not program.reads_stdin:
+            # Alone, the program is quick enough to be written to before it ends; beside others it is not.
+            await asyncio.sleep(0)
+            if self._running > 1 and program.seconds < 0.05:
+                return stdin_race(request)
+        limit = request.run_timeout
+        blocked = len(program.early) + len(program.prints) > 2 * WHOLE
+        if not limit > 0 or program.seconds > limit or (blocked and not math.isinf(limit)):
+            limit = max(0.0, limit) if not math.isnan(limit) else 0.0
+            await self.work(limit)
+            printed = program.early + program.prints if blocked else program.early
+            return CommandResult("TimeLimitExceeded", limit, None, passed_on(printed), "")
+        if program.seconds:
+            await self.work(program.seconds)
+        errors, code = program.errors, program.exit
+        limited = request.memory_limit_MB > 0 and self.profile != "2025-06"
+        raises = "MemoryError" if limited and program.memory > request.memory_limit_MB else program.raises
+        if raises:
+            errors, code = f"{errors}Traceback (most recent call last):\n{raises}\n", 1
+        printed = passed_on(program.early + program.prints)
+        return CommandResult("Finished", program.seconds, code, printed, passed_on(errors))
+
+
+def passed_on(text: str) -> str:
+    """What the real server passes on of one long write."""
+    if len(text) * 4 <= WHOLE:
+        return text
+    return text.encode()[:WHOLE].decode(errors="ignore")
+
+
+def stdin_race(request: RunCode) -> CommandResult:
+    """What the image of June 2025 says when a program ended before its stdin was written."""
+    shown = "<WriteUnixTransport closed=True reading=False 0x55d0c0ffee00>"
+    message = (
+        f"exception on running command {request.language}: "
+        f"unable to perform operation on {shown}; the handler is closed | None"
+    )
+    return CommandResult("Error", stderr=message)
+
+
+def stored_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
+    """Decode the files of a request, laxly; raises ValueError as base64 does."""
+    return {name: base64.b64decode(text) for name, text in files.items() if text is not None}
+
+
+def fetched(names: Iterable[str], stored: Mapping[str, bytes]) -> dict[str, str]:
+    """The files asked for that exist."""
+    return {name: base64.b64encode(stored[name]).decode() for name in names if name in stored}
+
+
+def _cell(program: Program) -> CellResult:
+    error: list[dict[str, Any]] = []
+    raises = program.raises or (f"SystemExit: {program.exit}" if program.exit else "")
+    if raises:
+        name, _, value = raises.partition(": ")
+        error = [{"traceback": [raises], "ename": name, "evalue": value}]
+    return CellResult(program.early + program.prints, program.errors, [], error)
+
+
+def _driver_text(request: RunJupyter) -> str:
+    config = {
+        "kernel": request.kernel,
+        "cells": request.cells,
+        "cell_timeout": request.cell_timeout,
+        "total_timeout": request.total_timeout,
+    }
+    return f"config: \n{json.dumps(config, indent=2)}\n"

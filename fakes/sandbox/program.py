@@ -1,0 +1,165 @@
+"""What a program would do, said instead of run: in a script, or as hints beside the mark inside the code.
+
+A hint is ``key=value`` on the line of the mark, in any language's comment:
+
+    # sfusion:call=c17 seconds=0.2 prints="ok\\n" exit=0
+
+Values are bare words or JSON strings in double quotes. Words without ``=`` are left alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from fakes.faults import Seconds, seconds
+from fakes.wire import MARK
+
+_HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program's behaviour."""
+
+    seconds: float = 0.0
+    """How long it runs."""
+    prints: str = ""
+    """What it prints; lost when it is stopped for time."""
+    early: str = ""
+    """What it prints and flushes first; kept when it is stopped for time."""
+    errors: str = ""
+    """What it writes to stderr."""
+    exit: int = 0
+    """Its return code; negative for a signal."""
+    raises: str = ""
+    """An uncaught exception such as ``ValueError: bad``: its text on stderr and exit 1."""
+    memory: int = 0
+    """MB it needs; above the request's limit it dies of MemoryError."""
+    reads_stdin: bool = False
+    """Matters for profile 2025-06 only, where a program that does not read loses a race."""
+    compile_seconds: float = 0.0
+    compile_exit: int = 0
+    compile_errors: str = ""
+    sandbox_error: str = ""
+    """The server itself fails with this message."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Text files it writes, for fetch_files."""
+
+
+NOTHING = Program()
+
+
+class Script(BaseModel):
+    """A program's behaviour for the requests that fit: by code pattern, by call, by language."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pattern: str | None = None
+    """A regular expression searched for in the code."""
+    call: str | None = None
+    """The id in the mark."""
+    language: str | None = None
+
+    seconds: Seconds = 0.0
+    prints: str = ""
+    early: str = ""
+    errors: str = ""
+    exit: int = 0
+    raises: str = ""
+    memory: int = 0
+    reads_stdin: bool = False
+    compile_seconds: Seconds = 0.0
+    compile_exit: int = 0
+    compile_errors: str = ""
+    sandbox_error: str = ""
+    files: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        return value
+
+    def fits(self, code: str, language: str, call: str | None) -> bool:
+        """Is this script meant?"""
+        if self.call is not None and self.call != call:
+            return False
+        if self.language is not None and self.language != language:
+            return False
+        return self.pattern is None or re.search(self.pattern, code) is not None
+
+    def program(self) -> Program:
+        """What it says, without the conditions."""
+        return Program(**self.model_dump(exclude={"pattern", "call", "language"}))
+
+
+def mark_of(code: str) -> str | None:
+    """The id of the call, when the code carries a mark."""
+    found = MARK.search(code)
+    return found.group(1) if found else None
+
+
+def hinted(code: str, base: Program = NOTHING) -> Program:
+    """The base, changed by the hints on the line of the mark."""
+    found = MARK.search(code)
+    if found is None:
+        return base
+    end = code.find("\n", found.end())
+    rest = code[found.end() : end if end >= 0 else len(code)]
+    if "=" not in rest:
+        return base
+    changes: dict[str, Any] = {}
+    for key, raw in _HINT.findall(rest):
+        try:
+            changes[key] = _READERS[key](_text(raw))
+        except KeyError:
+            return _mistake(f"unknown hint {key!r}{_near(key)}")
+        except ValueError as error:
+            return _mistake(f"hint {key}={raw}: {error}")
+    return replace(base, **changes)
+
+
+def _text(raw: str) -> str:
+    return str(json.loads(raw)) if raw.startswith('"') else raw
+
+
+def _flag(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("yes or no is meant")
+    return text == "yes"
+
+
+_READERS: dict[str, Any] = {
+    "seconds": seconds,
+    "prints": str,
+    "early": str,
+    "errors": str,
+    "exit": int,
+    "raises": str,
+    "memory": int,
+    "reads_stdin": _flag,
+    "compile_seconds": seconds,
+    "compile_exit": int,
+    "compile_errors": str,
+    "sandbox_error": str,
+}
+
+
+def _near(key: str) -> str:
+    close = difflib.get_close_matches(key, _READERS, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_READERS)}"
+
+
+def _mistake(text: str) -> Program:
+    """A mistake in a hint must not pass for a program that works."""
+    return Program(sandbox_error=f"sfusion: {text}")

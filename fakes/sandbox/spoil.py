@@ -1,0 +1,82 @@
+"""Faults of content: answers that are well-formed HTTP and say something wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fakes.faults import Action, Output, SandboxError, Timeout
+from fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
+from fakes.sandbox.rendering import render_run_code, render_run_jupyter
+from fakes.wire import Answer, dump_json
+
+DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
+_HOLE = "\ufdd0sfusion-not-utf8\ufdd0"
+_NOT_UTF8 = b"\xff\xfe\xfa"
+
+
+def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: Action) -> tuple[Answer, float]:
+    """The spoiled answer, and how many seconds a fault that strikes during the run takes."""
+    jupyter = path == "/run_jupyter"
+    match action:
+        case SandboxError():
+            return sandbox_error(action.message, jupyter=jupyter), 0.0
+        case Timeout():
+            limit = float(fields.get("total_timeout", 45.0)) + 10.0 if jupyter else fields.get("run_timeout", 10.0)
+            return timeout(action.stdout, max(0.0, float(limit)), jupyter=jupyter), max(0.0, float(limit))
+        case Output():
+            return (spoil_output(answer, action) if answer is not None else Answer.json({})), 0.0
+    return answer or Answer.json({}), 0.0
+
+
+def sandbox_error(message: str, *, jupyter: bool = False) -> Answer:
+    """What the real server says when it fails itself."""
+    if jupyter:
+        return render_run_jupyter(RunJupyterAnswer("SandboxError", message))
+    failed = None
+    if message.startswith("exception on running command"):
+        failed = CommandResult("Error", stderr=message)
+    return render_run_code(RunCodeAnswer("SandboxError", message, None, failed))
+
+
+def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
+    """What the real server says when the time was over."""
+    result = CommandResult("TimeLimitExceeded", limit, None, stdout, "")
+    if jupyter:
+        return render_run_jupyter(RunJupyterAnswer("Failed", "", result))
+    return render_run_code(RunCodeAnswer("Failed", "", None, result))
+
+
+def spoil_output(answer: Answer, action: Output) -> Answer:
+    """Lose, null, cut, blow up or garble what was printed; answers without output stay as they are."""
+    try:
+        body = json.loads(answer.body)
+    except ValueError:
+        return answer
+    streams = ("stdout", "stderr") if action.stream == "both" else (action.stream,)
+    for result in _results(body):
+        for stream in streams:
+            if stream in result:
+                result[stream] = _CHANGES[action.what](result[stream] or "", action.size)
+    return answer.with_body(dump_json(body).replace(_HOLE.encode(), _NOT_UTF8))
+
+
+def _results(body: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(body, dict):
+        return
+    if isinstance(body.get("run_result"), dict):
+        yield body["run_result"]
+    for cell in body.get("cells") or ():
+        if isinstance(cell, dict):
+            yield cell
+
+
+_CHANGES: dict[str, Callable[[str, int], str | None]] = {
+    "lost": lambda text, size: "",
+    "null": lambda text, size: None,
+    "cut": lambda text, size: text[:size],
+    "huge": lambda text, size: text + "x" * size,
+    "not_utf8": lambda text, size: text + _HOLE,
+    "decode_error": lambda text, size: DECODE_ERROR,
+}
