@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncIterator, Awaitable
+from typing import TypeVar
 
 from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
 from fakes.wire import MARK, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
+
+T = TypeVar("T")
 
 _WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
@@ -39,8 +44,12 @@ class SGLangApp(WireApp):
         if isinstance(handler, Answer):
             return handler
         execution.started()
+        gone = request.gone() if request.gone is not None else None
         try:
-            return await handler(request)
+            answer = await _unless(gone, handler(request))
+            if answer.stream is not None:
+                answer.stream = _pieces(gone, answer.stream)
+            return answer
         except Exception as error:
             meant = refused(error)
             if meant is None:
@@ -56,3 +65,34 @@ class SGLangApp(WireApp):
                 return self.handlers.model
             return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
         return self._routes.find(request.method, request.path, host=request.host, query=request.query)
+
+
+async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
+    """Do some work, but stop when the client leaves: sglang aborts what nobody waits for."""
+    task = asyncio.current_task()
+    if gone is None or task is None:
+        return await work
+
+    def leave(_: object) -> None:
+        task.cancel()
+
+    gone.add_done_callback(leave)
+    try:
+        return await work
+    finally:
+        gone.remove_done_callback(leave)
+
+
+async def _pieces(gone: asyncio.Future[None] | None, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A stream that ends when the client leaves, and closes what is behind it in any case."""
+    try:
+        while True:
+            try:
+                piece = await _unless(gone, anext(stream))
+            except StopAsyncIteration:
+                return
+            yield piece
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -114,12 +115,13 @@ class FakeSGLang:
             for task in tasks:
                 task.cancel()
 
-    async def stream(self, call: GenerateCall) -> AsyncIterator[JsonObject]:
+    async def stream(self, call: GenerateCall) -> AsyncGenerator[JsonObject, None]:
         """What is said while it is said; the objects of a batch come as they come, told apart by ``index``."""
         requests = self._requests(call)
         if len(requests) == 1:
-            async for item in self._items(requests[0], stream=True):
-                yield item
+            async with aclosing(self._items(requests[0], stream=True)) as items:
+                async for item in items:
+                    yield item
             return
         queue: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
 
@@ -223,7 +225,7 @@ class FakeSGLang:
             last = item
         return last
 
-    async def _items(self, request: Request, *, stream: bool) -> AsyncIterator[JsonObject]:
+    async def _items(self, request: Request, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
         state = self._state
         if not state.up:
             raise EngineDown("The engine is not running.")

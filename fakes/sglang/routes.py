@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import parse_qs
 
 from pydantic import Field, TypeAdapter
@@ -227,8 +227,9 @@ class Handlers:
 
     async def _native_stream(self, call: GenerateCall) -> AsyncIterator[bytes]:
         try:
-            async for output in self._engine.stream(call):
-                yield event(output)
+            async with aclosing(self._engine.stream(call)) as outputs:
+                async for output in outputs:
+                    yield event(output)
         except ValueError as error:
             yield native_error_event(str(error))
         except Refused as error:
@@ -321,11 +322,12 @@ class Handlers:
             return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM)
 
-    async def _events(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> AsyncIterator[bytes]:
+    async def _events(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> AsyncGenerator[bytes, None]:
         try:
-            async for output in self._engine.stream(call):
-                for piece in stream.feed(output):
-                    yield piece
+            async with aclosing(self._engine.stream(call)) as outputs:
+                async for output in outputs:
+                    for piece in stream.feed(output):
+                        yield piece
             for piece in stream.finish():
                 yield piece
         except StreamAborted as aborted:
@@ -354,15 +356,13 @@ class Handlers:
         return self._read(adapter, request)
 
 
-async def _after(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
     try:
         yield first
         async for piece in rest:
             yield piece
     finally:
-        close: Any = getattr(rest, "aclose", None)
-        if close is not None:
-            await asyncio.shield(close())
+        await rest.aclose()
 
 
 def refused(error: Exception) -> Answer | None:

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from fakes.wire.message import Answer
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
 
     from fakes.faults import Action
@@ -34,6 +35,8 @@ class Request:
     body: bytes = b""
     parsed: Any = None
     """A place for the app to keep what it parsed in ``describe`` until ``answer``."""
+    gone: Callable[[], asyncio.Future[None]] | None = None
+    """Gives a future that is done when the client has left, for apps that then stop working."""
 
     @property
     def host(self) -> str:

@@ -294,6 +294,7 @@ class WireServer:
             return _END
         path, query = parse_target(raw.raw_path)
         request = Request(raw.method, path, query, raw.headers, raw.version == HttpVersion10, self._listener.address)
+        request.gone = connection.gone
         app = self.app
         if app.reads_body(request) and not await self._read_body(raw, request, connection):
             return _END
