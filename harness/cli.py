@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.parse import parse
+from harness.commands.rollout import rollout
 from harness.commands.serve_sglang import serve_sglang
+from harness.commands.view import view
 from sfusion_tools._version import __version__
 
 app = typer.Typer(
@@ -33,9 +36,13 @@ def _options(
     """Options of every command."""
 
 
+app.command("parse")(parse)
+
 serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve")
+app.command()(rollout)
+app.command()(view)
 
 
 def main() -> None:

@@ -1,0 +1,89 @@
+"""Writes rollouts the way training dumps them: ``<step>.jsonl`` with input, output, score and step.
+
+The text is decoded without special tokens, so that of every turn's mark only the role's name is left, alone on its
+line. The input ends with the generation prompt, and the output begins with it again: that is how the replies of all
+turns, the first one included, stand behind a role.
+
+What else is known of a request goes into ``requests/<step>.jsonl``, line by line beside the samples.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sfusion_tools.rollout import AsyncRolloutRequest
+
+REQUESTS = "requests"
+
+
+def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:
+    """Input and output of a request, as they are dumped."""
+    decode = request.processing_class.decode
+    return (
+        decode(request.prompt_ids, skip_special_tokens=True),
+        decode(request.generation_prompt_ids + request.response_ids, skip_special_tokens=True),
+    )
+
+
+def sample_record(request: AsyncRolloutRequest, score: float, step: int) -> dict[str, Any]:
+    """One line of ``<step>.jsonl``; its keys are those of verl's dumps and no others."""
+    text_in, text_out = sample_text(request)
+    shown = int(score) if float(score).is_integer() else score
+    return {"input": text_in, "output": text_out, "score": shown, "step": step}
+
+
+def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
+    """One line of ``requests/<step>.jsonl``."""
+    metrics = request.metrics
+    return {
+        "request_id": request.request_id,
+        **more,
+        "state": request.state.value,
+        "ended_by": request.ended_by.value if request.ended_by else None,
+        "finish_reason": request.finish_reason.value if request.finish_reason else None,
+        "failure": request.failure,
+        "assistant_turns": metrics.assistant_turns,
+        "user_turns": metrics.user_turns,
+        "calls": metrics.calls,
+        "executed": metrics.executed,
+        "outcomes": dict(metrics.outcomes),
+        "refused": dict(metrics.refused),
+        "noticed": dict(metrics.noticed),
+        "not_run": metrics.not_run,
+        "tool_errors": metrics.tool_errors,
+        "infrastructure_failures": metrics.infrastructure_failures,
+        "tool_rewards": request.tool_rewards,
+        "reward_scores": request.reward_scores,
+        "tokens": {
+            "prompt": len(request.prompt_ids),
+            "response": len(request.response_ids),
+            "trained": sum(request.loss_mask),
+        },
+        "seconds": {
+            "generation": round(metrics.generation_seconds, 6),
+            "tools": round(metrics.tool_seconds, 6),
+        },
+    }
+
+
+def write_step(
+    directory: Path, step: int, samples: Iterable[Mapping[str, Any]], requests: Iterable[Mapping[str, Any]]
+) -> Path:
+    """Write one step; an older file of the same step is replaced in one piece."""
+    path = directory / f"{step}.jsonl"
+    _write(directory / REQUESTS / path.name, requests)
+    _write(path, samples)
+    return path
+
+
+def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    with unfinished.open("w", encoding="utf-8") as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    os.replace(unfinished, path)
