@@ -11,7 +11,16 @@ from .base import StreamParser
 from .jsontext import Flaw, JsonScan, Loaded, load
 from .literal import decode_object
 
-__all__ = ["UNESCAPED", "CallObject", "Found", "ObjectCallParser", "Refusal", "read_arguments", "read_call_object"]
+__all__ = [
+    "DOUBLED",
+    "UNESCAPED",
+    "CallObject",
+    "Found",
+    "ObjectCallParser",
+    "Refusal",
+    "read_arguments",
+    "read_call_object",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,7 @@ def read_arguments(value: Any) -> Loaded | Flaw:
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
 
 
+DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
 UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
 """What looks complete may be the first half of a string that was closed too early, so it is not handed over."""
 
@@ -100,8 +110,7 @@ class ObjectCallParser(StreamParser):
                 mended.append(crowded)
             for value in values:
                 if crowded and value in seen:
-                    doubled = Flaw("doubled_payload", "the same call stands there twice; it was made once")
-                    self.refuse(doubled, position=one.position, raw=one.raw)
+                    self.refuse(DOUBLED, position=one.position, raw=one.raw)
                     continue
                 seen.append(value)
                 self._make(value, one, mended)

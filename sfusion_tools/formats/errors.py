@@ -1,6 +1,6 @@
 """What can go wrong before a text is read.
 
-FormatError (a ValueError)
+FormatError (a SfusionError and a ValueError)
 ├── UnknownFormatError   there is no format of that name
 └── RenderError          a call or a content that this format has no spelling for
 
@@ -9,10 +9,12 @@ A broken *text* is never an exception: it is data, see :class:`~sfusion_tools.fo
 
 from __future__ import annotations
 
+from sfusion_tools.errors import SfusionError
+
 __all__ = ["FormatError", "RenderError", "UnknownFormatError"]
 
 
-class FormatError(ValueError):
+class FormatError(SfusionError, ValueError):
     """Base of the errors of this package."""
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from .base import Format, joined
-from .callobject import UNESCAPED, Found, ObjectCallParser, read_arguments
+from .callobject import DOUBLED, UNESCAPED, Found, ObjectCallParser, read_arguments
 from .jsontext import Flaw, JsonScan, dump, load, scan_json
 from .reader import Markers, Scan
 from .toolbox import Toolbox
@@ -48,36 +48,44 @@ class MistralParser(ObjectCallParser):
         reader = self.reader
         elements = 0
         closed = False
-        found: list[tuple[Found, bool]] = []
+        separated = True
+        found: list[tuple[Found, list[Flaw]]] = []
         while not closed:
             yield from reader.spaces()
             if (yield from reader.accept(",")):
+                separated = True
                 continue
             closed = yield from reader.accept("]")
             char = yield from reader.peek()
             if closed or not char or (yield from reader.sees(OPEN)):
                 break
             elements += 1
+            remarks = [] if separated else [Flaw("bad_separator", "there is no comma before it")]
+            separated = False
             position = reader.offset
             reader.mark()
             scan = yield from scan_json(reader)
-            if scan.fault is None:
-                one = Found(scan, position, reader.since_mark())
-                surplus = bool((yield from reader.run(_CLOSERS)))
-                if (yield from self._ends_well()):
-                    found.append((one, surplus))
-                else:
-                    closed = yield from self._broken(scan, UNESCAPED, position)
-            else:
+            if scan.fault:
                 closed = yield from self._broken(scan, scan.fault, position)
+                separated = True
+                continue
+            one = Found(scan, position, reader.since_mark())
+            if (yield from reader.run(_CLOSERS)):
+                remarks.append(Flaw("stray_text", "there is a } too many behind it"))
+            if not (yield from self._ends_well()):
+                closed = yield from self._broken(scan, UNESCAPED, position)
+            elif remarks and found and found[-1][0].scan.text == scan.text:
+                self.refuse(DOUBLED, position=position, raw=one.raw)
+            else:
+                found.append((one, remarks))
         if not elements:
             kind = "empty_call" if closed else "truncated"
             self.refuse(Flaw(kind, f"there is no call in the list behind {OPEN}"), position=start, raw=f"{OPEN} [")
-        for one, surplus in found:
-            remarks = [Flaw("stray_text", "there is a } too many behind it")] if surplus else []
-            if not closed and one is found[-1][0]:
-                remarks.append(Flaw("missing_close", "the ] behind the calls is missing"))
-            self.report([one], remarks)
+        if not closed and found:
+            found[-1][1].append(Flaw("missing_close", "the ] behind the calls is missing"))
+        nested = Flaw("bad_layout", "its list stands inside another list")
+        for one, remarks in found:
+            self.report([one], remarks, crowded=nested)
 
     def _ends_well(self) -> Scan[bool]:
         """Does what follows an element belong to a list?"""

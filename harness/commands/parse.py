@@ -1,0 +1,193 @@
+"""``sfusion parse``: which calls are in a text, and what was wrong with the ones that are not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from sfusion_tools.formats import Parsed, ParsedCall, Problem
+
+_SIGNS = {"refused": ("✗", "red"), "repaired": ("~", "yellow"), "noticed": ("!", "cyan")}
+
+
+def parse(
+    file: Annotated[Path | None, typer.Argument(help="The text; standard input if absent or -.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="Tool-call format: hermes, qwen25, llama3, mistral, ...")
+    ] = None,
+    tools: Annotated[
+        Path | None, typer.Option(help="The tools that may be called: a tool config (YAML) or a JSON list of tools.")
+    ] = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Read {id, format, text} lines, write {id, content, calls, problems} lines.")
+    ] = False,
+    in_think: Annotated[bool, typer.Option("--in-think", help="The prompt ended inside the thinking.")] = False,
+) -> None:
+    """Show which tool calls are in a text, and why the others were refused.
+
+    Exit code 0: nothing was wrong. 1: something was. 2: the input could not be read. With --jsonl problems are data,
+    so the code is 0 unless a line could not be read.
+    """
+    from sfusion_tools.formats import FormatError, Toolbox, get_format
+
+    toolbox = Toolbox(_load_tools(tools)) if tools else None
+    text = _read(file)
+    try:
+        form = get_format(format) if format else None
+    except FormatError as error:
+        _fail(str(error))
+    if jsonl:
+        _parse_lines(text, format, toolbox, in_think)
+        return
+    if form is None:
+        _fail("--format is missing: say in which format the text is, for example --format hermes.")
+    parsed = form.parse(text, toolbox, in_think=in_think)
+    _show(parsed, form.name)
+    if parsed.problems:
+        raise typer.Exit(1)
+
+
+def _parse_lines(text: str, default: str | None, toolbox: Any, in_think: bool) -> None:
+    from sfusion_tools.formats import FormatError, get_format
+
+    broken = 0
+    # Not splitlines(): JSON may hold U+2028 and its like unescaped.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = _entry(line, default)
+            form = get_format(entry["format"])
+        except (FormatError, ValueError) as error:
+            broken += 1
+            typer.echo(f"sfusion parse: line {number}: {error}", err=True)
+            continue
+        parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
+        _write_line(
+            {
+                "id": entry.get("id"),
+                "content": parsed.content,
+                "calls": [{"name": call.name, "arguments": call.arguments} for call in parsed.calls],
+                "problems": [problem.as_dict() for problem in parsed.problems],
+            }
+        )
+    if broken:
+        raise typer.Exit(2)
+
+
+def _entry(line: str, default: str | None) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"this is no JSON ({error}); every line has to be an object with id, format and text"
+        ) from error
+    if not isinstance(entry, dict):
+        raise ValueError(f"found {type(entry).__name__}, but every line has to be an object with id, format and text")
+    entry.setdefault("format", default)
+    for key in ("format", "text"):
+        if not isinstance(entry.get(key), str):
+            hint = " (or say --format)" if key == "format" else ""
+            raise ValueError(f"{key} is {'not a string' if entry.get(key) is not None else 'missing'}; add it{hint}")
+    return entry
+
+
+def _write_line(data: dict[str, Any]) -> None:
+    line = json.dumps(data, ensure_ascii=False)
+    try:
+        encoded = line.encode("utf-8")
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8 form, but JSON can spell it.
+        encoded = json.dumps(data).encode("ascii")
+    typer.echo(encoded)
+
+
+def _read(file: Path | None) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
+        return data.decode("utf-8")
+    except OSError as error:
+        _fail(f"{file} cannot be read ({error.strerror}).")
+    except UnicodeDecodeError as error:
+        _fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
+
+
+def _load_tools(file: Path) -> list[Any]:
+    import yaml
+
+    from sfusion_tools.formats import Toolbox
+
+    text = _read(file)
+    try:
+        # JSON is YAML, but tabs and long texts are read better by its own reader.
+        data = json.loads(text) if text.lstrip()[:1] in ("[", "{") else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        _fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
+    listed = data.get("tools") if isinstance(data, dict) else data
+    if not isinstance(listed, list):
+        _fail(f"{file} holds no list of tools; a tool config has them under the key tools.")
+    found = []
+    for number, entry in enumerate(listed, start=1):
+        tool = entry.get("tool_schema", entry) if isinstance(entry, dict) else entry
+        try:
+            Toolbox([tool])
+        except (KeyError, TypeError, AttributeError, ValueError):
+            _fail(f"{file}: tool {number} has no function with a name; an entry needs tool_schema.function.name.")
+        found.append(tool)
+    return found
+
+
+def _show(parsed: Parsed, form: str) -> None:
+    refused = len(parsed.refused)
+    others = len(parsed.problems) - refused
+    made = "1 call" if len(parsed.calls) == 1 else f"{len(parsed.calls)} calls"
+    extra = f", {others} remark{'s' if others != 1 else ''}" if others else ""
+    typer.secho(f"{form}: {made}, {refused} refused{extra}", bold=True)
+    for call in parsed.calls:
+        _show_call(call)
+    for problem in parsed.problems:
+        _show_problem(problem)
+    if parsed.content:
+        typer.secho("\ncontent", bold=True)
+        for line in parsed.content.split("\n"):
+            typer.echo(f"  {_printable(line)}")
+
+
+def _show_call(call: ParsedCall) -> None:
+    typer.echo()
+    typer.secho(f"✓ {_printable(call.name)}", fg="green", nl=False)
+    typer.echo(f"  (character {call.position})")
+    for key, value in call.arguments.items():
+        shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        first, *rest = shown.split("\n")
+        typer.echo(f"    {_printable(key)} = {_printable(first)}")
+        for line in rest:
+            typer.echo(f"    {' ' * len(key)}   {_printable(line)}")
+
+
+def _show_problem(problem: Problem) -> None:
+    sign, colour = _SIGNS[problem.severity]
+    typer.echo()
+    typer.secho(f"{sign} {problem.severity}: {problem.kind}", fg=colour, nl=False)
+    typer.echo(f"  (character {problem.position})")
+    for line in problem.message.split("\n"):
+        typer.echo(f"    {_printable(line)}")
+    if problem.excerpt:
+        typer.secho(f"    » {_printable(problem.excerpt.replace(chr(10), '⏎'))}", dim=True)
+
+
+def _printable(text: str) -> str:
+    """Text that cannot steer the terminal."""
+    return "".join(
+        char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"sfusion parse: {message}", err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,188 @@
+"""Whatever calls are written, in whatever format, and however the text is cut: the same calls are read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import keyword
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
+
+SNIPPETS = st.sampled_from(
+    [
+        "<tool_call>",
+        "</tool_call>",
+        "<tool_call>\n</tool_call>",
+        "</parameter>",
+        "<parameter=code>",
+        "</function>",
+        "</arg_value>",
+        "<arg_value>",
+        "<think>",
+        "</think>",
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "]",
+        '{"name": "x", "arguments": {}}',
+        "<|python_tag|>",
+        "<｜tool▁call▁end｜>",
+        "<|tool_call_end|>",
+        "<|call|>",
+        "<|end|>",
+        "```json\n",
+        "\n```",
+        "'''",
+        '"""',
+        "\\d",
+        "\\frac",
+        "\\",
+        '"',
+        "'",
+        "\n",
+        "\r\n",
+        "\t",
+        "null",
+        "3.50",
+        " ",
+        "\u2028",
+        "👩‍👩‍👧",
+    ]
+)
+TEXTS = st.one_of(st.text(max_size=20), st.lists(st.one_of(SNIPPETS, st.text(max_size=6)), max_size=6).map("".join))
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(min_value=-(10**25), max_value=10**25),
+    st.floats(allow_nan=False, allow_infinity=False),
+    TEXTS,
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
+    max_leaves=6,
+)
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,12}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name))
+CALLS = st.lists(
+    st.builds(
+        lambda name, arguments: {"name": name, "arguments": arguments},
+        NAMES,
+        st.dictionaries(NAMES, VALUES, max_size=3),
+    ),
+    min_size=1,
+    max_size=3,
+)
+MESSES = st.lists(st.one_of(SNIPPETS, st.text(max_size=8)), max_size=12).map("".join)
+CHECKS = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tools that declare what the calls use: strings as strings, the rest as it is; the first type seen counts."""
+    names = {list: "array", dict: "object", str: "string", bool: "boolean", int: "integer", float: "number"}
+    properties: dict[str, dict[str, Any]] = {}
+    for call in calls:
+        known = properties.setdefault(call["name"], {})
+        for key, value in call["arguments"].items():
+            kind = names.get(type(value))
+            if kind is None or known.get(key, {"type": kind}) != {"type": kind}:
+                known[key] = {}
+            else:
+                known[key] = {"type": kind}
+    return [
+        {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": known}}}
+        for name, known in properties.items()
+    ]
+
+
+def variants() -> list[tuple[str, str]]:
+    return [(name, variant) for name in format_names() for variant in get_format(name).variants]
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    edges = sorted({place % (len(text) + 1) for place in places} | {0, len(text)})
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize(("name", "variant"), variants())
+@given(calls=CALLS, places=st.lists(st.integers(0, 10**6), max_size=8), declared=st.booleans(), by_char=st.booleans())
+@CHECKS
+def test_calls_are_read_as_they_were_written(
+    name: str, variant: str, calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
+) -> None:
+    form = get_format(name)
+    tools = tools_for(calls) if declared else None
+    try:
+        text = form.render(calls, tools=tools, variant=variant)
+    except RenderError:
+        # Only the formats that write values as raw text have calls that they cannot express.
+        assert name in ("glm45", "qwen3_coder")
+        return
+    stream = form.stream(tools)
+    pieces = list(text) if by_char else cut(text, places)
+    parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+    read = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
+    assert json.dumps(read) == json.dumps(calls)
+    assert parsed.problems == ()
+    assert parsed == form.parse(text, tools)
+
+
+@pytest.mark.parametrize("name", format_names())
+@given(
+    text=MESSES,
+    places=st.lists(st.integers(0, 10**6), max_size=6),
+)
+@CHECKS
+def test_any_text_is_read_without_an_exception_and_the_same_in_pieces(name: str, text: str, places: list[int]) -> None:
+    form = get_format(name)
+    whole = form.parse(text)
+    for pieces in (cut(text, places), list(text)):
+        stream = form.stream()
+        parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+        assert parsed == whole
+
+
+@pytest.mark.parametrize(("name", "variant"), variants())
+@given(
+    calls=CALLS,
+    spoil=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from("dru"), SNIPPETS), min_size=1, max_size=3),
+    places=st.lists(st.integers(0, 10**6), max_size=6),
+)
+@CHECKS
+def test_a_spoilt_text_is_read_the_same_in_pieces(
+    name: str, variant: str, calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
+) -> None:
+    form = get_format(name)
+    tools = tools_for(calls)
+    try:
+        text = form.render(calls, tools=tools, variant=variant)
+    except RenderError:
+        return
+    for place, how, snippet in spoil:
+        at = place % (len(text) + 1)
+        text = {"d": text[:at] + text[at + 1 :], "r": text[:at] + snippet + text[at + 1 :], "u": text[:at]}[how]
+    whole = form.parse(text, tools)
+    for pieces in (cut(text, places), list(text)):
+        stream = form.stream(tools)
+        assert whole == Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+
+
+@pytest.mark.parametrize("name", format_names())
+@given(
+    calls=CALLS,
+    content=st.text(alphabet="abc .,é\n", min_size=1, max_size=20).map(str.strip).filter(bool),
+)
+@CHECKS
+def test_content_before_the_calls_comes_back(name: str, calls: list[dict[str, Any]], content: str) -> None:
+    form = get_format(name)
+    tools = tools_for(calls)
+    try:
+        text = form.render(calls, content, tools=tools)
+    except RenderError:
+        return
+    parsed = form.parse(text, tools)
+    assert parsed.content == content
+    assert len(parsed.calls) == len(calls)
