@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fakes.sandbox.protocol import CommandResult
 
 from .guard.spec import Bounds, CommandSpec, Report
-from .output import Capture, decoded, output_socket
+from .output import Capture, decoded, stream_pair
 from .spawner import Spawner
 
 logger = logging.getLogger("fakes.sandbox.executors.python")
@@ -95,18 +95,15 @@ class CommandRunner:
 
     async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
         loop = asyncio.get_running_loop()
-        (feed, stdin_end), (out, out_end), (err, err_end) = output_socket(), output_socket(), output_socket()
-        theirs = (stdin_end, out_end, err_end)
+        feed, stdin_end = stream_pair()
+        captures = Capture(loop), Capture(loop)
         try:
-            control = self._spawner.start(spec, (stdin_end.fileno(), out_end.fileno(), err_end.fileno()))
+            control = self._spawner.start(spec, (stdin_end.fileno(), captures[0].fileno(), captures[1].fileno()))
         except (OSError, RuntimeError) as exc:
-            for end in (feed, out, err):
-                end.close()
+            _close(feed, *captures)
             return error_result(spec.command, exc)
         finally:
-            for end in theirs:
-                end.close()
-        captures = Capture(out, loop), Capture(err, loop)
+            stdin_end.close()
         ending = self._running[control] = asyncio.ensure_future(_ending(control, captures))
         feeding: asyncio.Future[None] | None = None
         try:
@@ -125,10 +122,7 @@ class CommandRunner:
             for task in (feeding, ending):
                 if task is not None:
                     task.cancel()
-            for capture in captures:
-                capture.finish()
-            control.close()
-            feed.close()
+            _close(feed, control, *captures)
 
     async def _ended_before_stdin(self, ending: asyncio.Future[tuple[Report, str, str]]) -> bool:
         """Hold standard input back as long as spawning the other programs would hold up the real server's loop."""
@@ -153,12 +147,17 @@ class CommandRunner:
         return error_result(spec.command, report.message or "the executor was closed while the program ran")
 
 
+def _close(*things: socket.socket | Capture) -> None:
+    for thing in things:
+        thing.close()
+
+
 async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[Report, str, str]:
     """Wait for the report, take the output as it is at that moment, then wait until nothing is left running."""
     loop = asyncio.get_running_loop()
     said = await loop.sock_recv(control, 65536)
     report = Report(**json.loads(said)) if said else Report("stopped")
-    stdout, stderr = (decoded(capture.finish()) for capture in captures)
+    stdout, stderr = (decoded(capture.take()) for capture in captures)
     while said:
         said = await loop.sock_recv(control, 65536)
     return report, stdout, stderr

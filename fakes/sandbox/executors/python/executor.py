@@ -67,15 +67,15 @@ class PythonExecutor:
         self._bounds = bounds or Bounds()
         self._jupyter: NotebookKind = jupyter
         self._wanted = namespaces, landlock
-        self._spawner = Spawner()
+        self._base: str | None = None
+        self._spawner: Spawner | None = None
         self._runner: CommandRunner | None = None
         self._confinement: Confinement | None = None
-        self._base: str | None = None
         self._cpp_flags: str | None = None
 
     async def confinement(self) -> Confinement:
         """Say how programs are held on this machine."""
-        able = await self._spawner.abilities()
+        able = await self._start().abilities()
         if self._confinement is None:
             namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
             landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
@@ -110,8 +110,9 @@ class PythonExecutor:
         """Stop whatever is still running and forget it."""
         if self._runner is not None:
             await self._runner.stop()
-        await self._spawner.aclose()
-        self._runner = self._confinement = None
+        if self._spawner is not None:
+            await self._spawner.aclose()
+        self._spawner = self._runner = self._confinement = None
         if self._base is not None:
             remove_tree(self._base)
             self._base = None
@@ -146,8 +147,13 @@ class PythonExecutor:
     async def _ready(self) -> CommandRunner:
         confinement = await self.confinement()
         if self._runner is None:
-            self._runner = CommandRunner(self._spawner, confinement, stdin_race=self._profile == "2025-06")
+            self._runner = CommandRunner(self._start(), confinement, stdin_race=self._profile == "2025-06")
         return self._runner
+
+    def _start(self) -> Spawner:
+        if self._spawner is None:
+            self._spawner = Spawner(self._room())
+        return self._spawner
 
     def _room(self) -> str:
         if self._base is None:

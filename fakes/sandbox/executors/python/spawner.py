@@ -22,8 +22,9 @@ _FOLDER = Path(__file__).parent
 class Spawner:
     """A guard process and the socket on which it takes commands; started with the first command."""
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, room: str) -> None:
+        """Start nothing yet. `room` is the directory to remove should the server be killed."""
+        self._room = room
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -46,7 +47,7 @@ class Spawner:
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER)],
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room],
             stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             env={"PATH": os.defpath, "LANG": "C.UTF-8"},

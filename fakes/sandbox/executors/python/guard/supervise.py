@@ -16,6 +16,9 @@ TICK = 0.02
 """Seconds between two looks at the number of processes: a fork bomb gets no further than this takes it."""
 MEMORY_EVERY = 4
 """Ticks between two looks at the memory, which cost more."""
+GRACE = 0.02
+GRACE_LOOKS = 5
+"""Seconds, and looks in them, for processes that end on their own when the program has ended."""
 
 
 class Supervisor:
@@ -50,7 +53,7 @@ class Supervisor:
             elapsed = time.monotonic() - started
             if self._status is not None:
                 code = os.waitstatus_to_exitcode(self._status)
-                return Report("exited", elapsed, code, leftovers=len(self.others()))
+                return Report("exited", elapsed, code, leftovers=self._leftovers())
             if any(fd == self._control for fd, _ in ready):
                 return Report("stopped", elapsed)
             if elapsed >= timeout:
@@ -59,11 +62,14 @@ class Supervisor:
             if broken:
                 return Report("exited", elapsed, -int(signal.SIGKILL), bound=broken)
 
-    def others(self) -> list[int]:
-        """List what the program has started and left behind."""
-        if self._members is None:
-            return []
-        return [pid for pid in self._members() if pid != self._program]
+    def _leftovers(self) -> int:
+        """Count what the program has left behind; helpers that are just ending get a moment to do so."""
+        for _ in range(GRACE_LOOKS):
+            left = len(self._members()) if self._members is not None else 0
+            if not left:
+                return 0
+            time.sleep(GRACE / GRACE_LOOKS)
+        return left
 
     def _reap(self) -> None:
         while True:
@@ -106,6 +112,11 @@ def _end_of(pid: int) -> int | None:
         return opener(pid)
     except OSError:
         return None
+
+
+def end_namespace() -> None:
+    """Kill every process of the namespace whose first one this is."""
+    _kill(-1)
 
 
 def end_everything(members: Callable[[], list[int]] | None, group: int) -> None:

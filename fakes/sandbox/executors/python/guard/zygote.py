@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import struct
@@ -19,15 +20,25 @@ from typing import NoReturn
 
 from . import census, kernel
 from .spec import Abilities, CommandSpec, Report
-from .supervise import Supervisor, end_everything
+from .supervise import Supervisor, end_everything, end_namespace
 
 DESCRIPTORS = 4
 """Standard input, output and error of the program, and the socket on which its end is reported."""
 SPARE_DESCRIPTOR = 3
+_zygote = os.getpid()
 
 
 def main() -> None:
-    """Serve commands that arrive on standard input, a socket, until the server closes it."""
+    """Serve commands that arrive on standard input, a socket, until the server closes it or dies."""
+    try:
+        _serve()
+    finally:
+        if os.getpid() == _zygote:
+            # A server that was killed could not remove its work directories.
+            shutil.rmtree(sys.argv[2], ignore_errors=True)
+
+
+def _serve() -> None:
     server = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -123,9 +134,12 @@ def _run(spec: CommandSpec, fds: list[int]) -> NoReturn:
         report = Report("error", message=message)
     else:
         report = Supervisor(program, control, spec.bounds, members).watch(spec.timeout)
-    _say(control, report)
-    if not spec.namespaces:
+    # First the end, then the news of it: a program must not see its output being closed.
+    if spec.namespaces:
+        end_namespace()
+    else:
         end_everything(members, program)
+    _say(control, report)
     os._exit(0)
 
 
