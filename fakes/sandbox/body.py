@@ -9,6 +9,7 @@ from typing import Any
 from fakes.sandbox.schema import Model, Problem, Refused, problem
 from fakes.wire import Answer, dump_json
 
+_decode = json.JSONDecoder().decode
 _DEEPEST = 970
 """Nesting that the real server's JSON parser still takes (a little below Python's recursion limit)."""
 _DEEPEST_ECHO = 968
@@ -42,7 +43,9 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     if content_type and content_type != "application/json" and not is_json(content_type):
         return body
     try:
-        value = json.loads(body)
+        # An object in plain UTF-8, which is nearly every body, needs no guessing of the encoding.
+        plain = body[:1] == b"{" and body[1:2] != b"\0"
+        value = _decode(body.decode("utf-8", "surrogatepass")) if plain else json.loads(body)
     except json.JSONDecodeError as error:
         if deeper_than(body[: error.pos], _DEEPEST):
             raise Unusable(unparsable()) from None

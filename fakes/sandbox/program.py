@@ -13,6 +13,7 @@ import difflib
 import json
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -118,6 +119,21 @@ def hinted(code: str, base: Program = NOTHING) -> Program:
     rest = code[found.end() : end if end >= 0 else len(code)]
     if "=" not in rest:
         return base
+    if base is NOTHING:
+        return _alone(rest)
+    changes = _changes(rest)
+    return changes if isinstance(changes, Program) else replace(base, **changes)
+
+
+@lru_cache(maxsize=1024)
+def _alone(rest: str) -> Program:
+    """Calls of one workload mostly carry the same hints: they are read once."""
+    changes = _changes(rest)
+    return changes if isinstance(changes, Program) else Program(**changes)
+
+
+def _changes(rest: str) -> dict[str, Any] | Program:
+    """What the hints say, or a program that fails with what is wrong with them."""
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
         try:
@@ -126,7 +142,7 @@ def hinted(code: str, base: Program = NOTHING) -> Program:
             return _mistake(f"unknown hint {key!r}{_near(key)}")
         except ValueError as error:
             return _mistake(f"hint {key}={raw}: {error}")
-    return replace(base, **changes)
+    return changes
 
 
 def _text(raw: str) -> str:

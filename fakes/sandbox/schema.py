@@ -248,6 +248,8 @@ class ListOf:
 
     def check(self, value: Any, loc: Loc) -> list[Any]:
         """All items, checked; all problems are reported."""
+        if value == []:
+            return []
         if not isinstance(value, list):
             raise Refused(problem("list_type", loc, "Input should be a valid list", value))
         checked, problems = [], []
@@ -273,6 +275,8 @@ class DictOf:
 
     def check(self, value: Any, loc: Loc) -> dict[str, Any]:
         """All values, checked; all problems are reported."""
+        if value == {}:
+            return {}
         if not isinstance(value, dict):
             raise Refused(problem("dict_type", loc, "Input should be a valid dictionary", value))
         checked: dict[str, Any] = {}
@@ -325,6 +329,14 @@ class OneOf:
 
 
 _REQUIRED = object()
+_ABSENT = object()
+
+
+class _NoPlainType:
+    """No value is of this type."""
+
+
+_PLAIN: dict[type, type] = {Text: str, Number: float, Integer: int}
 
 
 class Model:
@@ -335,6 +347,11 @@ class Model:
         self.fields: dict[str, tuple[Type, Any]] = {
             field: entry if isinstance(entry, tuple) else (entry, _REQUIRED) for field, entry in fields.items()
         }
+        # Values of exactly the wanted type are the rule, and need no check.
+        self._steps = [
+            (field, kind, default, _PLAIN.get(type(kind), _NoPlainType))
+            for field, (kind, default) in self.fields.items()
+        ]
 
     def check(self, value: Any, loc: Loc) -> dict[str, Any]:
         """All fields with their defaults, in the schema's order."""
@@ -342,10 +359,13 @@ class Model:
             raise Refused(self._not_an_object(value, loc))
         checked: dict[str, Any] = {}
         problems: list[Problem] = []
-        for field, (kind, default) in self.fields.items():
-            if field in value:
+        for field, kind, default, plain in self._steps:
+            item = value.get(field, _ABSENT)
+            if type(item) is plain:
+                checked[field] = item
+            elif item is not _ABSENT:
                 try:
-                    checked[field] = kind.check(value[field], (*loc, field))
+                    checked[field] = kind.check(item, (*loc, field))
                 except Refused as refused:
                     problems.extend(refused.problems)
             elif default is _REQUIRED:

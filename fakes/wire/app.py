@@ -49,7 +49,7 @@ class Request:
         return self.http_1_0 or self.headers.get("Connection") == "close"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Subject:
     """What a request is about, for faults, ledger and journal."""
 

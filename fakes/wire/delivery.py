@@ -50,10 +50,12 @@ class Delivery:
         """Send all of it."""
         head = render_head(answer, announce_close=self._announce_close)
         if answer.stream is None:
-            self._write(head if self._head_only else head + answer.body)
+            connection = self._connection
+            if connection.transport is not None:
+                connection.transport.write(head if self._head_only else head + answer.body)
             if answer.close:
-                self._connection.finish()
-            elif self._connection.writing_paused:
+                connection.finish()
+            elif connection.writing_paused:
                 await self._drained()
             return
         self._write(head)

@@ -116,6 +116,10 @@ class Exchange:
             )
         if server.wedged_by is not None and not await self._wedged():
             return 0
+        if self._fate is None:
+            answer = await self.execute()
+            await self._delivery.send(answer)
+            return answer.status
         turn = await self._strike("before")
         if turn == "go on":
             if plan.concerns("during"):

@@ -73,7 +73,11 @@ def _opening(status: int, second: int) -> str:
 def render_head(answer: Answer, *, announce_close: bool = False, length: int | None = None) -> bytes:
     """The bytes up to and with the empty line. ``length`` overrules the true length of the body."""
     # The date is the machine's: it is a header for people and caches, nothing waits for it.
-    parts = [_opening(answer.status, int(time.time()))]
+    opening = _opening(answer.status, int(time.time()))
+    if not (answer.headers or answer.late_headers or announce_close or length is not None or answer.stream):
+        kind = f"content-type: {answer.content_type}\r\n" if answer.content_type is not None else ""
+        return f"{opening}content-length: {len(answer.body)}\r\n{kind}\r\n".encode("latin-1", "replace")
+    parts = [opening]
     parts.extend(f"{name}: {value}\r\n" for name, value in answer.headers)
     if answer.stream is None:
         parts.append(f"content-length: {len(answer.body) if length is None else length}\r\n")

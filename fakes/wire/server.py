@@ -366,7 +366,9 @@ class WireServer:
         if expect is not None and expect.lower() == "100-continue" and connection.transport is not None:
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            request.body = await raw.read()
+            content = raw.content
+            # Most bodies have come with their head; then there is nothing to wait for.
+            request.body = content.read_nowait(-1) if content.is_eof() else await raw.read()
         except Exception:
             # aiohttp has several types for it, not all public; in every case the bytes are not usable.
             self._refuse(connection)
