@@ -8,6 +8,7 @@ import typer
 
 from harness.commands.parse import parse
 from harness.commands.rollout import rollout
+from harness.commands.serve_sandbox import serve_sandbox
 from harness.commands.serve_sglang import serve_sglang
 from harness.commands.view import view
 from sfusion_tools._version import __version__
@@ -39,6 +40,7 @@ def _options(
 app.command("parse")(parse)
 
 serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
+serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve")
 app.command()(rollout)

@@ -1,0 +1,149 @@
+"""``sfusion serve sandbox``: the fake Sandbox Fusion as a server for any client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from fakes.sandbox import FakeSandbox
+
+
+def serve_sandbox(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8080,
+    executor: Annotated[
+        str,
+        typer.Option(
+            help="What stands behind it: scripted (runs nothing), python (really runs code), recorded (a cassette)."
+        ),
+    ] = "scripted",
+    profile: Annotated[
+        str, typer.Option(help="Which real server: 2026-07, or 2025-06 (the published image).")
+    ] = "2026-07",
+    faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="How it behaves under load, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
+    ] = None,
+    scripts: Annotated[
+        Path | None, typer.Option(help="YAML list of scripts for the scripted executor: pattern, prints, seconds, ...")
+    ] = None,
+    cassette: Annotated[Path | None, typer.Option(help="Recorded answers for the recorded executor.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything that looks like chance.")] = 0,
+    token: Annotated[
+        str | None, typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, and for all when remote.")
+    ] = None,
+    allow_remote: Annotated[
+        bool, typer.Option(help="Let a code-running fake listen where other machines reach it (needs --token).")
+    ] = False,
+    access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
+    journal: Annotated[Path | None, typer.Option(help="Append what happens to this file, a JSON line each.")] = None,
+) -> None:
+    """Serve a fake Sandbox Fusion: /run_code, /run_jupyter, /v1/ping, and failures when told."""
+    import asyncio
+    from contextlib import ExitStack
+
+    from fakes.faults import FaultError, load_rules
+    from fakes.sandbox import FakeSandbox, SandboxSetupError
+    from fakes.wire import WireError
+
+    with ExitStack() as stack:
+        try:
+            rules = load_rules(faults) if faults is not None else []
+            sandbox = FakeSandbox(
+                executor=executor,
+                profile=profile,  # type: ignore[arg-type] # checked by FakeSandbox, with a sentence for the user
+                faults=rules,
+                model=_yaml(model, "--model"),
+                seed=seed,
+                host=host,
+                port=port,
+                scripts=_scripts(scripts),
+                cassette=cassette,
+                token=token,
+                allow_remote=allow_remote,
+                journal=_journal(stack, journal),
+                access_log=(lambda line: typer.echo(line, err=True)) if access_log else None,
+            )
+            asyncio.run(_live(sandbox, rules_from=faults, rules=len(rules)))
+        except (FaultError, SandboxSetupError, WireError) as error:
+            _fail(str(error))
+
+
+def _yaml(text: str | None, option: str) -> Any:
+    import yaml
+
+    if text is None:
+        return None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        _fail(f"{option} {text!r} is not YAML: {getattr(error, 'problem', None) or error}")
+
+
+def _scripts(path: Path | None) -> list[Any]:
+    if path is None:
+        return []
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        _fail(f"--scripts {path} cannot be read: {error.strerror}")
+    data = _yaml(text, "--scripts")
+    if not isinstance(data, list):
+        _fail(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
+    return data
+
+
+def _journal(stack: Any, path: Path | None) -> Any:
+    import json
+
+    if path is None:
+        return None
+    try:
+        file = stack.enter_context(path.open("a", encoding="utf-8"))
+    except OSError as error:
+        _fail(f"--journal {path} cannot be written: {error.strerror}")
+
+    def write(event: dict[str, Any]) -> None:
+        file.write(json.dumps(event) + "\n")
+        file.flush()
+
+    return write
+
+
+async def _live(sandbox: FakeSandbox, *, rules_from: Path | None, rules: int) -> None:
+    import asyncio
+    import signal
+
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, over.set)
+    await sandbox.start()
+    try:
+        _introduce(sandbox, f"{rules} fault rule(s) of {rules_from}" if rules_from else "no faults")
+        await over.wait()
+        typer.echo("stopping: requests in flight have 5 s to finish")
+    finally:
+        await sandbox.stop(grace=5.0)
+    typer.echo("stopped")
+
+
+def _introduce(sandbox: FakeSandbox, faults: str) -> None:
+    """Say where it is and what it will do."""
+    runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
+    typer.echo(f"fake Sandbox Fusion on {sandbox.url}")
+    typer.echo(
+        f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model {sandbox.model.kind}, "
+        f"{faults}, seed {sandbox.server.plan.seed}"
+    )
+    typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
+    if sandbox.token is not None:
+        typer.echo(f"token: {sandbox.token}")
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"sfusion serve sandbox: {message}", err=True)
+    raise typer.Exit(2)
