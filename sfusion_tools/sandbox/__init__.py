@@ -1,7 +1,8 @@
 """The client of Sandbox Fusion: programs in, typed endings out."""
 
-from sfusion_tools.sandbox.client import Bounds, Program, SandboxClient
+from sfusion_tools.sandbox.client import SandboxClient
 from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RetryPolicy
 

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from sfusion_tools.errors import near
-from sfusion_tools.sandbox.client import Program
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.program import Program
 
 _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
 
@@ -26,8 +26,8 @@ def read_arguments(parameters: Any, config: SandboxToolConfig) -> tuple[Program,
     language = parameters.get("language")
     if language is None:
         language = config.default_language
-    elif language not in LANGUAGES:
-        raise BadArguments(f"`language` {_show(language)} is not known here; {near(str(language), LANGUAGES)}")
+    elif not isinstance(language, str) or language not in LANGUAGES:
+        raise BadArguments(f"`language` {_show(language)} is not known here; {near(_show(language), LANGUAGES)}")
     timeout, remark = _timeout(parameters.get("timeout"), config)
     program = Program(
         code,
@@ -84,5 +84,8 @@ def _kind(value: Any) -> str:
 
 
 def _show(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a very deep list
+        text = f"a {type(value).__name__} too large to show"
     return text if len(text) <= 60 else f"{text[:59]}…"

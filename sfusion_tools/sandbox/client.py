@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,76 +14,25 @@ from uuid import uuid4
 
 import aiohttp
 
-from sfusion_tools._loops import PerLoop, before_loop_ends
-from sfusion_tools._version import __version__
-from sfusion_tools.errors import LimiterError, PermitTimeout
+from sfusion_tools.errors import LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.endpoints import Endpoint, Endpoints, is_placeholder, redact
-from sfusion_tools.sandbox.languages import COMPILED
-from sfusion_tools.sandbox.proxy import proxy_for
+from sfusion_tools.sandbox.program import Bounds, Program
+from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
-from sfusion_tools.sandbox.retry import MAY_HAVE_RUN_STATUSES, RETRIED_STATUSES, RetryPolicy, retry_after
+from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
+from sfusion_tools.sandbox.session import Sessions
 
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
-IDLE_SECONDS = 4.0
-"""Sandbox Fusion closes an idle connection after 5 s; one that we drop first is never reused while it is dying."""
+"""The longest that connecting may take; half an attempt's time when that is less, so that it shows as such."""
+
+_URL = re.compile(r"\w+://[^\s'\"]+")
 
 Event = Callable[[str, dict[str, Any]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What to run."""
-
-    code: str
-    language: str = "python"
-    timeout: float = 30.0
-    compile_timeout: float = 10.0
-    memory_limit_mb: int = 1024
-    stdin: str | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
-    fetch_files: Sequence[str] = ()
-
-    def body(self) -> bytes:
-        """The request body of ``/run_code``."""
-        request: dict[str, Any] = {
-            "compile_timeout": self.compile_timeout,
-            "run_timeout": self.timeout,
-            "memory_limit_MB": self.memory_limit_mb,
-            "code": self.code,
-            "stdin": self.stdin,
-            "language": self.language,
-            "files": dict(self.files),
-            "fetch_files": list(self.fetch_files),
-        }
-        return json.dumps(request).encode()
-
-    @property
-    def seconds(self) -> float:
-        """How long the sandbox may work on it."""
-        return self.timeout + (self.compile_timeout if self.language in COMPILED else 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a call may cost beside the program's own time."""
-
-    margin: float = 10.0
-    """Seconds that an attempt may take on top of what the sandbox was allowed."""
-    deadline: float | None = None
-    """Seconds for all attempts and pauses of a call, time in line not counted; None: twice an attempt and 10 s."""
-    queue: float | None = 600.0
-    """Seconds to wait in line for a permit before giving up; None: as long as it takes."""
-    response_bytes: int = 16 * 2**20
-
-    def of(self, program: Program) -> tuple[float, float]:
-        """Seconds for one attempt, and for the whole call."""
-        attempt = program.seconds + self.margin
-        return attempt, self.deadline if self.deadline is not None else 2 * attempt + 10.0
 
 
 @dataclass(slots=True)
@@ -117,16 +66,16 @@ class SandboxClient:
         self._limiter = limiter
         self._retry = retry or RetryPolicy()
         self._bounds = bounds or Bounds()
-        self._headers = {"Content-Type": "application/json", **(headers or {})}
+        self._headers = dict(headers or {})
+        if not any(name.lower() == "content-type" for name in self._headers):
+            self._headers["Content-Type"] = "application/json"
         self._on_event = on_event
-        self._sessions = PerLoop(_Session)
-        self._proxies = {e.url: proxy_for(e.url, os.environ) if trust_proxy_env else None for e in self._endpoints}
-        for url, proxy in self._proxies.items():
-            if proxy is not None:
-                logger.warning("requests to %s go through the proxy %s of the environment", redact(url), redact(proxy))
-            if is_placeholder(url):
+        self._sessions = Sessions()
+        self._proxies = {e.url: _proxy(e.url) if trust_proxy_env else None for e in self._endpoints}
+        for endpoint in self._endpoints:
+            if is_placeholder(endpoint.url):
                 logger.warning(
-                    "%s looks like a placeholder that was never filled in; every call will fail", redact(url)
+                    "%s looks like a placeholder that was never filled in; every call will fail", redact(endpoint.url)
                 )
 
     async def run(self, program: Program, *, call_id: str | None = None) -> CallResult:
@@ -148,9 +97,7 @@ class SandboxClient:
 
     async def aclose(self) -> None:
         """Close the connections of the running loop; the end of the loop does it too."""
-        session = self._sessions.pop()
-        if session is not None:
-            await session.aclose()
+        await self._sessions.aclose()
 
     async def _until_ended(self, program: Program, result: CallResult) -> Reading:
         loop = asyncio.get_running_loop()
@@ -162,8 +109,10 @@ class SandboxClient:
                 sent = await self._attempt(body, result, number, min(attempt_seconds, left))
             except PermitTimeout:
                 return Reading(Outcome.THROTTLED, f"no permit of the limiter within {self._bounds.queue:g} s")
-            except LimiterError as error:
+            except LimiterClosed as error:
                 return Reading(Outcome.CANCELLED, str(error))
+            except LimiterError as error:
+                return Reading(Outcome.THROTTLED, f"no permit: {error}")
             left -= result.attempts[-1].seconds
             if not sent.transient:
                 return sent.reading
@@ -199,7 +148,8 @@ class SandboxClient:
                 result.waited += loop.time() - asked
             self._tell("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
         endpoint = self._endpoints.take(loop.time())
-        result.proxy = self._proxies[endpoint.url]
+        proxy = self._proxies[endpoint.url]
+        result.proxy = redact(proxy) if proxy is not None else None
         began = loop.time()
         sent = _Sent(Reading(Outcome.CANCELLED))
         held = permit.id if permit is not None else ""
@@ -212,7 +162,7 @@ class SandboxClient:
             if permit is not None:
                 permit.release(succeeded=sent.reading.outcome.is_programs, throttled=throttled)
                 self._tell("permit_released", result, attempt=number, permit=held)
-            self._endpoints.give(endpoint, ended, healthy=_health(sent))
+            self._endpoints.give(endpoint, ended, began=began, healthy=_health(sent))
             attempt = Attempt(
                 number,
                 redact(endpoint.url),
@@ -228,34 +178,42 @@ class SandboxClient:
         return sent
 
     async def _send(self, endpoint: Endpoint, body: bytes, seconds: float) -> _Sent:
-        session = await self._sessions.get().open()
         proxy = self._proxies[endpoint.url]
+        sent = await self._exchange(endpoint, proxy, body, seconds)
+        if proxy is not None and not sent.reading.outcome.is_programs:
+            sent.reading.message += f" (through the proxy {redact(proxy)})"
+        return sent
+
+    async def _exchange(self, endpoint: Endpoint, proxy: str | None, body: bytes, seconds: float) -> _Sent:
+        session = await self._sessions.get()
+        connect = min(CONNECT_SECONDS, seconds / 2)
         try:
             async with (
                 asyncio.timeout(seconds),
                 session.post(
-                    endpoint.path("run_code"), data=body, headers=self._headers, proxy=proxy, allow_redirects=False
+                    endpoint.path("run_code"),
+                    data=body,
+                    headers=self._headers,
+                    proxy=proxy,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, connect=connect),
                 ) as answer,
             ):
-                data = await self._read(answer)
-                if data is None:
-                    limit = self._bounds.response_bytes
-                    return _Sent(Reading(Outcome.BAD_RESPONSE, f"the answer is over {limit:,} bytes"), answer.status)
-                reading = read_answer(answer.status, answer.headers.get("Content-Type", ""), data)
-                return _Sent(
-                    reading,
-                    answer.status,
-                    answer.headers,
-                    may_have_run=answer.status == 200 or answer.status in MAY_HAVE_RUN_STATUSES,
-                    transient=answer.status in RETRIED_STATUSES,
-                )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                return await self._understand(answer)
+        except aiohttp.ConnectionTimeoutError:
+            text = f"no connection to {redact(endpoint.url)} within {connect:g} s"
+            return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
+        except aiohttp.ClientConnectorError as error:
             text = f"no connection to {redact(endpoint.url)}: {_reason(error)}"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
+        except aiohttp.ClientHttpProxyError as error:
+            text = f"no connection to {redact(endpoint.url)}: the proxy answered {error.status} {error.message}"
+            transient = error.status in RETRIED_STATUSES
+            return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=transient)
         except TimeoutError:
             text = f"no complete answer within {seconds:g} s"
             return _Sent(Reading(Outcome.TRANSPORT_TIMEOUT, text), transient=True)
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+        except (aiohttp.ClientConnectionError, OSError) as error:
             return _Sent(Reading(Outcome.UNREACHABLE, f"the connection was lost: {_reason(error)}"), transient=True)
         except aiohttp.ClientPayloadError as error:
             text = f"the answer broke off or is garbled: {_reason(error)}"
@@ -263,50 +221,42 @@ class SandboxClient:
         except (aiohttp.ClientError, ValueError) as error:
             return _Sent(Reading(Outcome.BAD_RESPONSE, f"not an answer in HTTP: {_reason(error)}"))
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
-        """The whole body, None as soon as it is over the bound."""
+    async def _understand(self, answer: aiohttp.ClientResponse) -> _Sent:
+        data, whole = await self._read(answer)
+        if whole or answer.status != 200:  # of a refusal the status counts, the body only says more
+            reading = read_answer(answer.status, answer.headers.get("Content-Type", ""), data)
+        else:
+            reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
+        return _Sent(
+            reading,
+            answer.status,
+            answer.headers,
+            may_have_run=may_have_run(answer.status),
+            transient=answer.status in RETRIED_STATUSES,
+        )
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+        """The body as far as the bound allows, and whether that is all of it."""
         limit = self._bounds.response_bytes
         length = answer.content_length
-        if length is not None and length > limit:
-            return None
-        if length is not None and "Content-Encoding" not in answer.headers:
-            return await answer.read()
+        if length is not None and length > limit and answer.status == 200:
+            return b"", False
         parts: list[bytes] = []
-        size = 0
-        async for part in answer.content.iter_any():
-            size += len(part)
-            if size > limit:
-                return None
-            parts.append(part)
-        return b"".join(parts)
+        try:
+            async for part in answer.content.iter_any():
+                parts.append(part)
+                limit -= len(part)
+                if limit < 0:
+                    return b"".join(parts), False
+        except aiohttp.ClientPayloadError:
+            if answer.status == 200:
+                raise
+            return b"".join(parts), False
+        return b"".join(parts), True
 
     def _tell(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is not None:
             self._on_event(event, {"call": result.call_id, **facts})
-
-
-class _Session:
-    """The HTTP session of one event loop, closed when the loop ends."""
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
-
-    async def open(self) -> aiohttp.ClientSession:
-        if self._session is None or self._session.closed:
-            self._session = aiohttp.ClientSession(
-                # How many may be in flight is the limiter's business.
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-                headers={"User-Agent": f"sfusion/{__version__}"},
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-            self._guard = before_loop_ends(self.aclose)
-            await anext(self._guard)
-        return self._session
-
-    async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
 
 
 def _health(sent: _Sent) -> bool | None:
@@ -317,5 +267,23 @@ def _health(sent: _Sent) -> bool | None:
     return None
 
 
+def _proxy(url: str) -> str | None:
+    """The proxy for requests to this URL, told to the log: what it does looks like the sandbox's doing."""
+    proxy = proxy_for(url, os.environ)
+    if proxy is None:
+        return None
+    if not is_usable(proxy):
+        logger.warning(
+            "the environment names the proxy %s for %s, but only HTTP proxies can be used: requests go there directly",
+            redact(proxy),
+            redact(url),
+        )
+        return None
+    logger.warning("requests to %s go through the proxy %s of the environment", redact(url), redact(proxy))
+    return proxy
+
+
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    # The library quotes the URL, which may hold a password or a token.
+    text = _URL.sub(lambda found: redact(found[0]), str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

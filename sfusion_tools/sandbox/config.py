@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT
-from sfusion_tools.sandbox.client import Bounds
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.program import Bounds
 from sfusion_tools.sandbox.retry import RetryPolicy
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_SECRET = ("headers", "sandbox_fusion_url")
+"""Keys whose values are not repeated in an error: they may hold passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -23,7 +28,7 @@ class SandboxToolConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: str = Field("native", description="verl's kind of tool; always native")
+    type: Literal["native"] = Field("native", description="verl's kind of tool; always native")
     sandbox_fusion_url: str | list[str] = Field(
         description="address of the sandbox, with or without /run_code; a list spreads calls over several"
     )
@@ -83,6 +88,22 @@ class SandboxToolConfig(BaseModel):
             raise ConfigError(f"{value!r} is not a language of Sandbox Fusion; {near(value, LANGUAGES)}")
         return value
 
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _TOKEN.fullmatch(name):
+                raise ConfigError(f"headers: {name!r} is not the name of a header")
+            if any(character in text for character in "\r\n\0"):
+                raise ConfigError(f"headers: the value of {name!r} has characters that no header may have")
+        return value
+
+    @model_validator(mode="after")
+    def _combinations(self) -> SandboxToolConfig:
+        if self.requests_burst is not None and self.requests_per_second is None:
+            raise ConfigError("requests_burst belongs to requests_per_second, which is not set")
+        return self
+
     @property
     def longest_timeout(self) -> float:
         """The most seconds a model gets."""
@@ -109,26 +130,27 @@ class SandboxToolConfig(BaseModel):
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
         """Check a config section; the error names the owner, each wrong key and the nearest right one."""
         try:
-            checked = cls.model_validate(config)
+            return cls.model_validate(config)
         except ValidationError as error:
             raise ConfigError(explain(owner, error, cls.model_fields)) from None
-        _ = checked.limits  # combinations the limiter refuses are refused now, not at the first call
-        return checked
 
 
 def explain(owner: str, error: ValidationError, known: Any) -> str:
     """One line for each thing wrong with a config."""
     lines = []
     for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("str", "list[")))
+        first, *rest = problem["loc"] or ("config",)
+        # Behind the key, pydantic names the alternatives of its type.
+        key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":
                 lines.append(f"unknown key {key!r}; {near(key, known)}")
             case "missing":
                 lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
             case "value_error":
-                lines.append(f"{key}: {problem['ctx']['error']}" if key not in str(problem["ctx"]["error"]) else
-                             str(problem["ctx"]["error"]))  # fmt: skip
+                reason = str(problem["ctx"]["error"])
+                lines.append(reason if not problem["loc"] or str(first) in reason else f"{key}: {reason}")
             case _:
-                lines.append(f"{key}: {problem['msg']}, found {problem['input']!r}")
+                found = type(problem["input"]).__name__ if first in _SECRET else repr(problem["input"])
+                lines.append(f"{key}: {problem['msg']}, found {found}")
     return f"{owner}: " + "; ".join(dict.fromkeys(lines))

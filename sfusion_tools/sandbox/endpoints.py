@@ -20,8 +20,8 @@ def normalise_url(url: object) -> str:
     wanted = "sandbox_fusion_url must be the address of a Sandbox Fusion server, such as http://127.0.0.1:8080/run_code"
     if not isinstance(url, str) or not url.strip():
         raise ConfigError(f"{wanted}; found {url!r}")
-    parts = urlsplit(url.strip())
     try:
+        parts = urlsplit(url.strip())
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(f"{wanted}; found {redact(url)!r}: {error}") from None
@@ -57,6 +57,7 @@ class Endpoint:
     url: str
     in_flight: int = 0
     failures: int = 0
+    failed_at: float = float("-inf")
     rests_until: float = float("-inf")
     last_used: int = 0
 
@@ -90,13 +91,15 @@ class Endpoints:
         chosen.in_flight += 1
         return chosen
 
-    def give(self, endpoint: Endpoint, now: float, *, healthy: bool | None) -> None:
-        """The attempt ended: well, badly, or in a way that says nothing of the endpoint (None)."""
+    def give(self, endpoint: Endpoint, now: float, *, began: float, healthy: bool | None) -> None:
+        """The attempt that began then ended: well, badly, or in a way that says nothing of the endpoint (None)."""
         endpoint.in_flight -= 1
         if healthy:
             endpoint.failures = 0
             endpoint.rests_until = float("-inf")
-        elif healthy is False:
+        elif healthy is False and began > endpoint.failed_at:
+            # A crash fails all that are in flight at once; that is one failure, not as many in a row.
+            endpoint.failed_at = now
             endpoint.rests_until = now + min(LONGEST_REST, FIRST_REST * 2.0**endpoint.failures)
             endpoint.failures = min(endpoint.failures + 1, 16)
 

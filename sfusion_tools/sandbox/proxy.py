@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
     """True for this machine itself; 0.0.0.0 as a destination means it too."""
+    host = host.rstrip(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    return address.is_loopback or address.is_unspecified
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    return mapped.is_loopback or mapped.is_unspecified
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The proxy that the environment sets for this URL, None for loopback and for what NO_PROXY exempts."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
-    if is_loopback(host) or _exempt(host, parts.port, _variable(environ, "no_proxy")):
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    if is_loopback(host) or _exempt(host, port, _variable(environ, "no_proxy")):
         return None
     proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
     if not proxy:
@@ -30,12 +34,21 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
+def is_usable(proxy: str) -> bool:
+    """True for the proxies we can speak to: not for SOCKS, and not for what is no URL."""
+    try:
+        parts = urlsplit(proxy)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _variable(environ: Mapping[str, str], name: str) -> str:
     return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
-def _exempt(host: str, port: int | None, no_proxy: str) -> bool:
-    for entry in (part.strip().lower() for part in no_proxy.split(",")):
+def _exempt(host: str, port: int, no_proxy: str) -> bool:
+    for entry in re.split(r"[,\s]+", no_proxy.lower()):
         if not entry:
             continue
         if entry == "*":

@@ -10,8 +10,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
-MAY_HAVE_RUN_STATUSES = frozenset({502, 504})
-"""A gateway's answers that say nothing about whether the sandbox behind it had started the program."""
+
+
+def may_have_run(status: int) -> bool:
+    """True when an answer with this status leaves open whether the program was executed.
+
+    A server or gateway that broke (500, 502, 504, …) does not say how far it had come; one that is too busy (429,
+    503) or refuses has not begun.
+    """
+    return status == 200 or (status >= 500 and status != 503)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,6 @@ def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
 def _date(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

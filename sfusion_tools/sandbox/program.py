@@ -1,0 +1,62 @@
+"""What a call asks of a sandbox, and what it may cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion_tools.sandbox.languages import COMPILED
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run."""
+
+    code: str
+    language: str = "python"
+    timeout: float = 30.0
+    compile_timeout: float = 10.0
+    memory_limit_mb: int = 1024
+    stdin: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    fetch_files: Sequence[str] = ()
+
+    def body(self) -> bytes:
+        """The request body of ``/run_code``."""
+        request: dict[str, Any] = {
+            "compile_timeout": self.compile_timeout,
+            "run_timeout": self.timeout,
+            "memory_limit_MB": self.memory_limit_mb,
+            "code": self.code,
+            "stdin": self.stdin,
+            "language": self.language,
+            "files": dict(self.files),
+            "fetch_files": list(self.fetch_files),
+        }
+        return json.dumps(request).encode()
+
+    @property
+    def seconds(self) -> float:
+        """How long the sandbox may work on it."""
+        return self.timeout + (self.compile_timeout if self.language in COMPILED else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a call may cost beside the program's own time."""
+
+    margin: float = 10.0
+    """Seconds that an attempt may take on top of what the sandbox was allowed."""
+    deadline: float | None = None
+    """Seconds for all attempts and pauses of a call, time in line not counted; None: twice an attempt and 10 s."""
+    queue: float | None = 600.0
+    """Seconds to wait in line for a permit before giving up; None: as long as it takes."""
+    response_bytes: int = 16 * 2**20
+    """The longest answer that is read."""
+
+    def of(self, program: Program) -> tuple[float, float]:
+        """Seconds for one attempt, and for the whole call."""
+        attempt = program.seconds + self.margin
+        return attempt, self.deadline if self.deadline is not None else 2 * attempt + 10.0
