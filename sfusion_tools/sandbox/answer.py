@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from sfusion_tools.outcome import Outcome
 
 _NO_RUNTIME = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
+_NO_JEST = re.compile(r"^sh: \d+: (?P<what>jest): not found\s*$")
+"""Jest is started by npm, which talks before its shell does."""
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -52,7 +55,7 @@ def _read_run(answer: dict[str, Any]) -> Reading:
     ran = answer.get("run_result")
     for name, result in (("compile_result", compiled), ("run_result", ran)):
         if result is not None and not isinstance(result, dict):
-            return Reading(Outcome.BAD_RESPONSE, f"{name} is neither an object nor null: {str(result)[:80]}")
+            return Reading(Outcome.BAD_RESPONSE, f"{name} is neither an object nor null: {_text(result)[:80]}")
     if status == "SandboxError":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_brief(message)}")
     if compiled is not None and not _is_fine(compiled):
@@ -68,22 +71,28 @@ def _read_run(answer: dict[str, Any]) -> Reading:
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ran.get('status')!r}: {_brief(message)}")
     if missing := _missing_runtime(ran):
         return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
-    code = ran.get("return_code")
-    if isinstance(code, bool) or not isinstance(code, int):
-        return Reading(Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {code!r}")
-    return _reading(Outcome.OK if code == 0 and status == "Success" else Outcome.PROGRAM_ERROR, answer, ran)
+    code = _whole(ran.get("return_code"))
+    if code is None:
+        found = _text(ran.get("return_code")) or "null"
+        return Reading(Outcome.BAD_RESPONSE, f"run_result is Finished but return_code is {found[:80]}")
+    if code != 0:
+        return _reading(Outcome.PROGRAM_ERROR, answer, ran)
+    if status != "Success":
+        # Taking its word for either would call a failure a pass, or a pass the program's failure.
+        return Reading(Outcome.BAD_RESPONSE, f"the answer contradicts itself: return_code is 0, status {status!r}")
+    return _reading(Outcome.OK, answer, ran)
 
 
 def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | None, message: str = "") -> Reading:
     result = result or {}
-    code, seconds, files = result.get("return_code"), result.get("execution_time"), answer.get("files")
+    files = answer.get("files")
     return Reading(
         outcome,
         message,
         _text(result.get("stdout")),
         _text(result.get("stderr")),
-        code if isinstance(code, int) else None,
-        float(seconds) if isinstance(seconds, (int, float)) else None,
+        _whole(result.get("return_code")),
+        _seconds(result.get("execution_time")),
         {str(k): v for k, v in files.items() if isinstance(v, str)} if isinstance(files, dict) else {},
     )
 
@@ -96,8 +105,24 @@ def _missing_runtime(result: dict[str, Any]) -> str:
     """A sentence when the server could not find the language's own command; that is never the program's fault."""
     if result.get("return_code") != 127:
         return ""
-    found = _NO_RUNTIME.match(_text(result.get("stderr")))
+    # Where the command is missing nothing can have been printed: a program that says so itself is not believed.
+    pattern = _NO_JEST if result.get("stdout") else _NO_RUNTIME
+    found = pattern.match(_text(result.get("stderr")))
     return f"the sandbox has no {found['what']!r}" if found else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        seconds = float(value)
+    except OverflowError:
+        return None
+    return seconds if math.isfinite(seconds) else None
 
 
 def _text(value: object) -> str:
@@ -138,5 +163,5 @@ def _refusal(status: int, content_type: str, body: bytes) -> str:
     }
     if 300 <= status < 400:
         return f"the server redirects ({status}); give the final URL"
-    hint = hints.get(status, "the server refused the request")
+    hint = hints.get(status, "the server refused the request" if status >= 400 else "no answer of a sandbox")
     return f"{hint} (HTTP {status}, {content_type or 'no content type'}): {excerpt(body)}"
