@@ -14,11 +14,10 @@ FULL_PIPE_BYTES = 131_072
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # titles, links and other strings
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links, other strings; one never closed ends with its line
     r"|\x1b\[[0-?]*[ -/]*$"  # a sequence cut off at the end
     r"|\x1b[ -/]*[0-~]?"
-    r"|\x9b[0-?]*[ -/]*[@-~]?",
-    re.DOTALL,
+    r"|\x9b[0-?]*[ -/]*[@-~]?"
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -34,13 +33,14 @@ def cut_middle(text: str, limit: int) -> str:
     """At most ``limit`` characters: head and tail with a marker between that says how much is gone."""
     if len(text) <= limit:
         return text
-    gone = len(text) - limit
-    for _ in range(2):  # the marker takes room too, and its length depends on the number inside
-        marker = f"\n[… {gone:,} characters cut …]\n"
-        gone = len(text) - max(0, limit - len(marker))
-    keep = max(0, limit - len(marker))
+    # The marker takes room too: as much as it would if the whole text went.
+    keep = max(0, limit - len(_marker(len(text))))
     head = (keep + 1) // 2
-    return (text[:head] + marker + text[len(text) - (keep - head) :])[: max(limit, len(marker))]
+    return text[:head] + _marker(len(text) - keep) + text[len(text) - (keep - head) :]
+
+
+def _marker(gone: int) -> str:
+    return f"\n[… {gone:,} characters cut …]\n"
 
 
 def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, note: str = "") -> str:
@@ -68,7 +68,7 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
         return f"[The program timed out after {timeout:g} s; {kept}.]"
     if result.outcome is Outcome.COMPILE_ERROR:
         return f"[The program did not compile{': ' + result.message if result.message else ''}.]"
-    if result.outcome is Outcome.PROGRAM_ERROR and not result.stderr.strip():
+    if result.outcome is Outcome.PROGRAM_ERROR and not plain(result.stderr).strip():
         code = result.return_code if result.return_code is not None else 1
         return f"[The program was ended by signal {-code}.]" if code < 0 else f"[The program exited with code {code}.]"
     if size == PIPE_BYTES:
@@ -80,13 +80,27 @@ def _size(text: str) -> int:
     return len(text.encode("utf-8", "replace"))
 
 
+_FAILURES = {
+    Outcome.THROTTLED: "it is too busy",
+    Outcome.SANDBOX_ERROR: "it failed by itself",
+    Outcome.UNREACHABLE: "it could not be reached",
+    Outcome.TRANSPORT_TIMEOUT: "it did not answer in time",
+    Outcome.BAD_RESPONSE: "its answer could not be understood",
+    Outcome.CANCELLED: "the call was broken off",
+}
+
+
 def _failure(result: CallResult, tool: str) -> str:
-    reason = plain(" ".join(result.message.split()))
-    reason = reason if len(reason) <= 300 else f"{reason[:299]}…"
     if result.outcome is Outcome.BAD_ARGUMENTS:
-        return f"[{tool}] The call was refused and nothing was run: {reason}"
-    ran = "it may have run, its output is lost" if result.possible_executions else "it did not run"
-    return (
-        f"[{tool}] The sandbox failed ({result.outcome.value}), not your code; {ran}. "
-        f"This message is not output of a program. Reason: {reason}"
-    )
+        return f"[{tool}] The call was refused and nothing was run: {_short(result.message)}"
+    ran = "The code may have run, but its output is lost." if result.possible_executions else "The code did not run."
+    why = f"{result.outcome.value}: {_FAILURES[result.outcome]}"
+    # Addresses and what a gateway wrote are for the log. What a sandbox says of itself may help to call it otherwise.
+    if result.outcome is Outcome.SANDBOX_ERROR and result.attempts and result.attempts[-1].status == 200:
+        why = f"{why}, {_short(result.message)}"
+    return f"[{tool}] This is not output of a program: the sandbox failed, not your code ({why}). {ran}"
+
+
+def _short(message: str) -> str:
+    text = plain(" ".join(message.split()))
+    return text if len(text) <= 300 else f"{text[:299]}…"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -43,7 +43,6 @@ class _Instance:
     ground_truth: str | None = None
     last_outcome: Outcome | None = None
     last_stdout: str = ""
-    outcomes: list[str] = field(default_factory=list)
 
 
 class SandboxFusionTool(BaseTool):
@@ -111,7 +110,6 @@ class SandboxFusionTool(BaseTool):
         instance = self._instances.get(instance_id)
         if instance is not None:
             instance.last_outcome, instance.last_stdout = result.outcome, result.stdout
-            instance.outcomes.append(result.outcome.value)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, result.metrics()
 
