@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import pkgutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,11 @@ def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
         raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     tools = document.get("tools") if isinstance(document, dict) else None
     if not isinstance(tools, list):
-        keys = ", ".join(map(str, document)) if isinstance(document, dict) else type(document).__name__
-        raise ConfigError(f"{path}: expected a mapping with a list `tools:`, found {keys}")
+        found = "nothing" if document is None else f"a {type(document).__name__}"
+        if isinstance(document, dict) and document:
+            keys = [str(key) for key in document if key != "tools"]
+            found = f"`tools: {tools!r}`" if "tools" in document else f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
+        raise ConfigError(f"{path}: expected a mapping with a list `tools:`, found {found}")
     return [(f"tools[{number}]", _entry(f"{path}: tools[{number}]", entry)) for number, entry in enumerate(tools)]
 
 
@@ -78,11 +81,14 @@ def _make_tool(place: str, entry: dict[str, Any]) -> Any:
     tool_class = _load_class(place, class_name)
     schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
     try:
-        return tool_class(config=config, tool_schema=schema)
+        tool = tool_class(config=config, tool_schema=schema)
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{place}: the tool refused its config: {error}") from error
+    except Exception as error:  # other people's tools raise what they like; the reader needs the place all the same
+        raise ConfigError(f"{place}: the tool refused its config: {type(error).__name__}: {error}") from error
+    if not isinstance(getattr(tool, "name", None), str):
+        raise ConfigError(f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or set self.name")
+    return tool
 
 
 def _load_class(place: str, class_name: str) -> Any:
@@ -97,14 +103,16 @@ def _load_class(place: str, class_name: str) -> Any:
         raise ConfigError(
             f"{place}: there is no module {error.name!r}; {_near_module(class_name, module_name)}"
         ) from None
-    except ImportError as error:
-        raise ConfigError(f"{place}: {module_name} could not be imported: {error}") from error
+    except Exception as error:  # whatever a module does when it is imported
+        raise ConfigError(f"{place}: {module_name} could not be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if found is None:
-        classes = [n for n, v in vars(module).items() if isinstance(v, type)]
+        classes = [n for n, v in vars(module).items() if isinstance(v, type) and hasattr(v, "execute")]
         raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
     if not isinstance(found, type):
         raise ConfigError(f"{place}: {class_name} is not a class but {type(found).__name__}")
+    if not hasattr(found, "execute"):
+        raise ConfigError(f"{place}: {class_name} is a class but no tool: it has no execute(); derive it from BaseTool")
     return found
 
 
@@ -115,12 +123,8 @@ def _near_module(class_name: str, module_name: str) -> str:
             return f"did you mean {ours!r}?"
     parent, _, _ = module_name.rpartition(".")
     siblings = list(_OWN_CLASSES)
-    if parent and importlib.util.find_spec(parent.partition(".")[0]) is not None:
-        try:
-            package = importlib.import_module(parent)
-        except ImportError:
-            package = None
-        for path in getattr(package, "__path__", ()):
+    if parent in sys.modules:  # importing the module got as far as its package
+        for path in getattr(sys.modules[parent], "__path__", ()):
             siblings += [f"{parent}.{module.name}" for module in pkgutil.iter_modules([path])]
     hint = near(module_name, siblings)
     return hint if hint.startswith("did you mean") else near(class_name, _OWN_CLASSES)
