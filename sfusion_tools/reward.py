@@ -17,6 +17,7 @@ from typing import Any
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+from sfusion_tools.sandbox.text import FULL_PIPE_BYTES
 
 INFRASTRUCTURE = -1
 RUNTIME_ERROR = -2
@@ -27,6 +28,16 @@ CaseResult = bool | int
 
 _FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
 _MARK = "\x1fsfusion-result\x1f"
+_TAGS = {
+    "python": ("python", "py", "python3"),
+    "cpp": ("cpp", "c++", "cc"),
+    "nodejs": ("nodejs", "javascript", "js"),
+    "typescript": ("typescript", "ts"),
+    "csharp": ("csharp", "c#", "cs"),
+    "bash": ("bash", "sh", "shell"),
+    "rust": ("rust", "rs"),
+}
+"""How people tag a fenced block, where it is not just the language's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,8 @@ class Case:
 
     stdin: str
     expected: Any
+    size: int
+    """Bytes that a right answer takes."""
 
 
 @dataclass(slots=True)
@@ -73,11 +86,14 @@ async def judge(
 
     At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest count as not judged.
     """
+    if isinstance(concurrency, bool) or concurrency < 1:
+        raise JudgeError(f"concurrency must be at least 1, found {concurrency!r}")
     fn_name = in_outs.get("fn_name")
     if fn_name is not None and language != "python":
         raise JudgeError(f"fn_name works for python only, the language is {language!r}")
     cases = _cases(in_outs, fn_name)
-    source = extract_code(generation)
+    # Half a character would make the server fail, and a fault of the model's look like one of the sandbox.
+    source = extract_code(generation, language).encode("utf-8", "replace").decode()
     code = source if fn_name is None else _harness(source, str(fn_name))
     places = asyncio.Semaphore(concurrency)
     judgement = Judgement([INFRASTRUCTURE] * len(cases), [None] * len(cases))
@@ -97,19 +113,18 @@ async def judge(
     return judgement
 
 
-def extract_code(text: str) -> str:
-    """The last fenced block of a text, or the text itself when there is none."""
+def extract_code(text: str, language: str = "python") -> str:
+    """The last fenced block of that language, else the last one of any, or the text itself when there is none."""
     blocks = _FENCE.findall(text)
-    named = [body for tag, body in blocks if tag.strip().lower() in ("python", "py", "python3")]
+    tags = _TAGS.get(language, (language.lower(),))
+    named = [body for tag, body in blocks if tag.strip().lower() in tags]
     if named:
         return str(named[-1])
     return str(blocks[-1][1]) if blocks else text
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
-    inputs, outputs = in_outs.get("inputs"), in_outs.get("outputs")
-    if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or isinstance(inputs, str):
-        raise JudgeError(f"cases need the lists `inputs` and `outputs`, found {', '.join(map(str, in_outs))}")
+    inputs, outputs = _sequence(in_outs, "inputs"), _sequence(in_outs, "outputs")
     if len(inputs) != len(outputs) or not inputs:
         raise JudgeError(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one")
     for number, expected in enumerate(outputs):
@@ -119,8 +134,22 @@ def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
     return [make(given, expected) for given, expected in zip(inputs, outputs, strict=True)]
 
 
+def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
+    given = in_outs.get(name)
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
+        found = f"{name} is a {type(given).__name__}" if name in in_outs else f"{name} is missing"
+        raise JudgeError(f"cases need the lists `inputs` and `outputs`, but {found}")
+    return given
+
+
 def _stdin_case(given: Any, expected: Any) -> Case:
-    return Case("" if given is None else str(given), _lines(str(expected)))
+    answer = _whole(expected)
+    return Case("" if given is None else _whole(given), _lines(answer), _size(answer))
+
+
+def _whole(text: Any) -> str:
+    """Text as it is, or given as a list of lines."""
+    return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
 def _function_case(given: Any, expected: Any) -> Case:
@@ -129,29 +158,40 @@ def _function_case(given: Any, expected: Any) -> Case:
     if isinstance(given, str):
         try:
             arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise JudgeError(f"the input of a function's case is not one JSON value a line: {error}") from None
     if not isinstance(arguments, list):
         raise JudgeError(f"the input of a function's case must be a list of arguments, found {given!r}")
+    # Text may be the value itself or the value's JSON; a function that returns either is right.
+    accepted = [expected]
     if isinstance(expected, str):
-        # What is not JSON is the text itself that the function should return.
-        with suppress(ValueError):
-            expected = json.loads(expected)
-    return Case(json.dumps(arguments), expected)
+        with suppress(ValueError, RecursionError):
+            accepted.append(json.loads(expected))
+    return Case(json.dumps(arguments), accepted, _size(json.dumps(expected)))
 
 
 def _verdict(call: CallResult, case: Case, *, is_function: bool) -> CaseResult:
     match call.outcome:
         case Outcome.OK:
-            return _returned(call.stdout, case.expected) if is_function else _lines(call.stdout) == case.expected
+            right = _returned(call.stdout) in case.expected if is_function else _lines(call.stdout) == case.expected
+            return right or (INFRASTRUCTURE if _is_too_long(call, case) else False)
         case Outcome.PROGRAM_ERROR:
             return RUNTIME_ERROR
         case Outcome.PROGRAM_TIMEOUT:
-            return TIMEOUT
+            return INFRASTRUCTURE if _is_too_long(call, case) else TIMEOUT
         case Outcome.COMPILE_ERROR:
             return COMPILE_ERROR
         case _:
             return INFRASTRUCTURE
+
+
+def _is_too_long(call: CallResult, case: Case) -> bool:
+    """True when the right answer is more than the sandbox carries: it cuts one silently, or blocks the program."""
+    return case.size >= FULL_PIPE_BYTES and _size(call.stdout) >= FULL_PIPE_BYTES
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def _lines(text: str) -> list[str]:
@@ -159,14 +199,13 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
-def _returned(stdout: str, expected: Any) -> bool:
-    _, mark, value = stdout.rpartition(_MARK)
-    if not mark:
-        return False
+def _returned(stdout: str) -> Any:
+    """What the function returned; when it said nothing, something that equals no value."""
+    _, mark, rest = stdout.rpartition(_MARK)
     try:
-        return bool(json.loads(value) == expected)
-    except ValueError:
-        return False
+        return json.loads(rest.partition("\n")[0]) if mark else object()
+    except (ValueError, RecursionError):
+        return object()
 
 
 def _harness(code: str, fn_name: str) -> str:
@@ -177,8 +216,8 @@ def _harness(code: str, fn_name: str) -> str:
         f"{code}\n\n"
         "import json as _json, sys as _sys\n"
         "_arguments = _json.loads(_sys.stdin.read())\n"
-        f"_owner = globals().get('Solution')\n"
-        f"_function = getattr(_owner(), {fn_name!r}) if _owner is not None else globals()[{fn_name!r}]\n"
-        f"_result = _function(*_arguments)\n"
-        f"_sys.stdout.write('\\n' + {_MARK!r} + _json.dumps(_result))\n"
+        "_owner = globals().get('Solution')\n"
+        f"_function = getattr(_owner(), {fn_name!r}) if hasattr(_owner, {fn_name!r}) else globals()[{fn_name!r}]\n"
+        "_result = _function(*_arguments)\n"
+        f"_sys.stdout.write('\\n' + {_MARK!r} + _json.dumps(_result) + '\\n')\n"
     )
