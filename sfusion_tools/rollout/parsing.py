@@ -11,7 +11,7 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _THINK = "<think>"
 # What a turn without any call may hold when the model meant to make one.
-_LOOKS_LIKE_A_CALL = frozenset({"fenced_code", "invented_reply", "stray_marker", "untagged_call"})
+_LOOKS_LIKE_A_CALL = frozenset({"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"})
 
 
 def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
@@ -23,22 +23,15 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
             return ParsedTurn(text)
         shown = [tool.model_dump() for tool in tools]
         parsed = form.parse(text, shown, in_think=in_think)
-        start = _unclosed_thinking(text, parsed)
-        if start is not None:
+        if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # Thinking that is never closed and ends in a call was meant to act, as engines take it too.
-            mended = form.parse(text[:start] + text[start + len(_THINK) :], shown)
+            before, mark, thinking = text.partition(_THINK)
+            mended = form.parse(before + thinking, shown)
             if mended.calls:
-                return _turn(_THINK + mended.content, mended, ("unclosed_think",))
+                return _turn(mark + mended.content, mended, ("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse
-
-
-def _unclosed_thinking(text: str, parsed: Parsed) -> int | None:
-    for problem in parsed.problems:
-        if problem.kind == "unclosed_think" and text.startswith(_THINK, problem.position):
-            return problem.position
-    return None
 
 
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:

@@ -95,6 +95,7 @@ async def test_an_unreadable_call_is_told_to_the_model_which_may_try_again() -> 
         ("```python\nprint(3)\n```", "fenced_code"),
         ('{"name": "code_interpreter", "arguments": {"code": "print(3)"}}', "untagged_call"),
         ("<|python_tag|>print(3)", "stray_marker"),
+        (f"<think>\n{calling('draft')}\n</think>\n\nI wait.", "call_in_think"),
     ],
 )
 async def test_a_call_in_wrong_clothes_is_not_silently_the_end(text: str, kind: str) -> None:
@@ -116,8 +117,9 @@ async def test_a_draft_inside_closed_thinking_is_not_made() -> None:
     text = f"<think>\n{calling('draft')}\n</think>\n\n{calling('real')}"
     done = await RolloutDriver(ScriptedEngine(text, "ok"), [RecordingTool()], PARSE).run(request())
     assert done.metrics.executed == 1
-    assert done.messages[3].content == "real"
-    assert "draft" in str(done.messages[2].content)
+    assert roles(done.messages) == ["user", "assistant", "tool", "assistant"]
+    assert done.messages[2].content == "real"
+    assert done.metrics.noticed == {"call_in_think": 1}
 
 
 @pytest.mark.parametrize("moment", ["create", "generate", "calc_reward", "release"])
@@ -242,3 +244,9 @@ async def test_a_request_for_a_tool_that_nobody_has_fails_with_its_name() -> Non
     )
     assert done.state is State.FAILED
     assert done.failure == "no tool is called search; the driver has code_interpreter"
+
+
+async def test_a_call_is_also_made_when_the_prompt_left_the_thinking_open() -> None:
+    parse = format_parser("hermes", in_think=True)
+    done = await RolloutDriver(ScriptedEngine(f"hm\n{calling('3')}", "ok"), [RecordingTool()], parse).run(request())
+    assert done.metrics.executed == 1

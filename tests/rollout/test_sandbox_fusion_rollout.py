@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from fakes.sandbox import FakeSandbox
 from fakes.sglang import FakeSGLang, Policy, Script, ToolCall, Turn
+from sfusion_tools.limiter.choice import LimiterChoice
+from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
@@ -37,7 +40,13 @@ async def sandbox() -> AsyncIterator[FakeSandbox]:
 @pytest.fixture
 async def tool(sandbox: FakeSandbox) -> AsyncIterator[SandboxFusionTool]:
     made = SandboxFusionTool(
-        {"sandbox_fusion_url": sandbox.url, "rate_limit": 10, "limiter": "local", "backoff_base": 0.01}
+        {
+            "sandbox_fusion_url": sandbox.url,
+            "rate_limit": 10,
+            "limiter": "local",
+            "limiter_name": uuid4().hex,
+            "backoff_base": 0.01,
+        }
     )
     yield made
     await made.aclose()
@@ -119,7 +128,7 @@ async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionToo
 
 
 async def test_over_sampling_gives_every_permit_back(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
-    """Stragglers hold all permits when enough are done; afterwards the next request gets one at once."""
+    """Stragglers hold nearly all permits when enough are done; afterwards none is held or waited for."""
     slow = Turn("wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow")
     quick = Turn("Three.", prompt="152")
     batch = [request(tool) for _ in range(2)]
@@ -148,6 +157,11 @@ async def test_over_sampling_gives_every_permit_back(tool: SandboxFusionTool, sa
     ended = await run_batch(RolloutDriver(Gated(), [tool], format_parser("hermes")), batch, enough=2)
     assert [done.state for done in ended[:2]] == [State.COMPLETED] * 2
     assert {done.ended_by for done in ended[2:]} == {EndCause.CANCELLED}
+    settings = tool.settings
+    await LimiterChoice(settings.limits, kind="local", name=settings.limiter_name)().flush()
+    left = shared_host(settings.limiter_name, settings.limits, apply=False).snapshot()
+    assert (left.in_use, left.waiting) == (0, 0)
+    assert left.expired == 0
     check_finished(await driver(students(), tool).run(request(tool)))
 
 
