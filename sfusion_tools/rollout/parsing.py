@@ -25,10 +25,10 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
         parsed = form.parse(text, shown, in_think=in_think)
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # Thinking that is never closed and ends in a call was meant to act, as engines take it too.
-            before, mark, thinking = text.partition(_THINK)
+            before, mark, thinking = text.rpartition(_THINK)
             mended = form.parse(before + thinking, shown)
             if mended.calls:
-                return _turn(mark + mended.content, mended, ("unclosed_think",))
+                return _turn(before + mark + mended.content.removeprefix(before), mended, ("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse
