@@ -30,7 +30,15 @@ from fakes.sglang.protocol import JsonObject
 from fakes.sglang.reasoning import PARSERS
 from fakes.sglang.requests import GenerateCall
 from fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
-from fakes.sglang.validation import Invalid, Unreadable, check_content_type, endpoint, read_body, read_query
+from fakes.sglang.validation import (
+    Invalid,
+    Unanswerable,
+    Unreadable,
+    check_content_type,
+    endpoint,
+    read_body,
+    read_query,
+)
 from fakes.sglang.wire import (
     DONE,
     EVENT_STREAM,
@@ -217,6 +225,10 @@ class Handlers:
             output = await self._engine.generate(call)
         except ValueError as error:
             return Answer.json(native_error(str(error)), status=400)
+        except Refused:
+            raise
+        except Exception:
+            return Answer.text("Internal Server Error", status=500)
         finishes = [one["meta_info"]["finish_reason"] for one in (output if isinstance(output, list) else [output])]
         failed = next((finish for finish in finishes if is_error(finish)), None)
         if failed is not None and failed["status_code"] == 400:
@@ -371,6 +383,8 @@ def refused(error: Exception) -> Answer | None:
         return error_answer(str(error), "Bad Request")
     if isinstance(error, Unreadable):
         return error_answer(str(error), "400")
+    if isinstance(error, Unanswerable):
+        return Answer.text("Internal Server Error", status=500)
     if isinstance(error, Refused):
         return error_answer(str(error), str(error.status), error.status)
     return None

@@ -27,6 +27,10 @@ class Unreadable(FakeSGLangError):
     """A body that is not even text."""
 
 
+class Unanswerable(FakeSGLangError):
+    """A body over which the real server stumbles."""
+
+
 def endpoint(method: str, path: str) -> str:
     """The lines that say which endpoint refused."""
     if path.startswith("/v1/"):
@@ -46,6 +50,9 @@ def read_body(adapter: TypeAdapter[T], data: bytes, content_type: str | None, wh
         return adapter.validate_python(body, from_attributes=True)
     except ValidationError as error:
         raise Invalid(_details(error, ("body",)), where) from None
+    except AttributeError as error:
+        # The real validators take an object for granted, and anything else ends in a plain 500.
+        raise Unanswerable(str(error)) from None
 
 
 def read_query(adapter: TypeAdapter[T], value: str, name: str, where: str) -> T:

@@ -9,6 +9,7 @@ import pytest
 
 from fakes.sglang import (
     Ask,
+    BadValue,
     EngineDown,
     FakeSGLang,
     Latency,
@@ -127,8 +128,9 @@ async def test_generation_ends_at_the_context_length() -> None:
     ],
 )
 async def test_what_sglang_refuses_is_refused_in_its_words(asked: Any, why: str) -> None:
-    with pytest.raises(ValueError) as refused:
+    with pytest.raises(BadValue) as refused:
         await engine(context_length=16).async_generate(**asked)
+    assert isinstance(refused.value, ValueError)
     assert why in str(refused.value)
 
 
@@ -249,10 +251,8 @@ def test_abort_ends_a_stream_and_whoever_waits() -> None:
         slow = engine("abcdefgh", latency=Latency(per_token=1.0), stream_interval=1, max_running=1)
 
         async def last() -> str:
-            item: Any = None
-            async for item in await slow.async_generate("Hi", stream=True):
-                pass
-            return f"{item['text']}:{item['meta_info']['finish_reason']['type']}"
+            items = [item async for item in await slow.async_generate("Hi", stream=True)]
+            return f"{items[-1]['text']}:{items[-1]['meta_info']['finish_reason']['type']}"
 
         tasks = [asyncio.create_task(last()) for _ in range(2)]
         await asyncio.sleep(2.5)

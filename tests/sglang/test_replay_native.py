@@ -20,8 +20,8 @@ async def replay_native(record: Record) -> tuple[dict[str, Any], dict[str, Any]]
         busy: asyncio.Task[Any] | None = None
         if record["id"] in ("flush/busy", "flush/timeout"):
             busy = asyncio.create_task(server.engine.async_generate("busy"))
-            while not server.engine.snapshot().running:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert server.engine.snapshot().running
         path = record["path"].replace("timeout=1", "timeout=0.01")
         told = await ask(server.url, record, path, record["method"])
         if busy is not None:
