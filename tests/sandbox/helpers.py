@@ -1,0 +1,197 @@
+"""Servers that really behave badly, a clock that need not be waited for, and answers to send."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+from sfusion_tools.sandbox import Bounds, RetryPolicy, SandboxClient
+
+T = TypeVar("T")
+
+FAST = RetryPolicy(base=0.001, cap=0.002)
+"""Six attempts with next to no time between them."""
+
+
+def run_answer(
+    stdout: str | None = "3\n",
+    stderr: str | None = "",
+    *,
+    code: int | None = 0,
+    run: str = "Finished",
+    status: str | None = None,
+    **keys: Any,
+) -> dict[str, Any]:
+    """The body of an answer to ``/run_code`` for a program that ran."""
+    fine = run == "Finished" and code == 0
+    return {
+        "status": status or ("Success" if fine else "Failed"),
+        "message": "",
+        "compile_result": None,
+        "run_result": {
+            "status": run,
+            "execution_time": 0.01,
+            "return_code": code,
+            "stdout": stdout,
+            "stderr": stderr,
+        },
+        "executor_pod_name": None,
+        "files": {},
+        **keys,
+    }
+
+
+def http(body: bytes | str | dict[str, Any], status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
+    """A whole HTTP answer."""
+    data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
+    lines = [f"HTTP/1.1 {status}", f"content-length: {len(data) if length is None else length}", *headers]
+    if not any(line.lower().startswith("content-type") for line in headers):
+        lines.append("content-type: application/json")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + data
+
+
+class Ending(Enum):
+    """Ends of a connection without an answer."""
+
+    CLOSE = auto()
+    RESET = auto()
+
+
+class RawServer:
+    """A TCP server whose every byte is the test's: ``serve(writer, number)`` is called for each whole request."""
+
+    def __init__(self, serve: Callable[[asyncio.StreamWriter, int], Awaitable[None]]) -> None:
+        self._serve = serve
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        """Request line, headers (lower case) and body of each."""
+        self.gone = asyncio.Event()
+        """Set when a client has left."""
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                first, *lines = head.strip().split("\r\n")
+                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+                body = await reader.readexactly(int(headers.get("content-length", 0)))
+                self.requests.append((first, headers, body))
+                await self._serve(writer, len(self.requests))
+        except (OSError, EOFError):
+            pass
+        finally:
+            self.gone.set()
+            writer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Listen on a free loopback port; the block is given the URL."""
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+
+
+@asynccontextmanager
+async def answering(*answers: bytes | Ending) -> AsyncIterator[tuple[str, RawServer]]:
+    """A server that gives these answers in turn, the last one from then on."""
+
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        answer = answers[min(number, len(answers)) - 1]
+        if isinstance(answer, Ending):
+            if answer is Ending.RESET:
+                reset(writer)
+            raise EOFError
+        writer.write(answer)
+        await writer.drain()
+
+    server = RawServer(serve)
+    async with server.running() as url:
+        yield url, server
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End the connection with RST instead of FIN."""
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Events:
+    """Hears what a client does, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, dict[str, Any]]] = []
+        self._news = asyncio.Event()
+
+    def __call__(self, event: str, facts: dict[str, Any]) -> None:
+        self.all.append((event, facts))
+        self._news.set()
+
+    def names(self) -> list[str]:
+        """What happened, in order."""
+        return [event for event, _ in self.all]
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        """The facts of every event of one kind."""
+        return [facts for name, facts in self.all if name == event]
+
+    async def first(self, event: str) -> dict[str, Any]:
+        """Wait until this has happened once."""
+        while not self.of(event):
+            self._news.clear()
+            await self._news.wait()
+        return self.of(event)[0]
+
+
+def client(url: str | list[str], **options: Any) -> SandboxClient:
+    """A client that does not waste a test's time."""
+    options.setdefault("retry", FAST)
+    options.setdefault("bounds", Bounds(margin=5.0))
+    return SandboxClient(url, **options)
+
+
+class _Leaping(selectors.DefaultSelector):
+    """Gives the kernel a moment to deliver what was sent, then lets the clock leap to the next timer."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        events = super().select(0.01)
+        if not events:
+            self.now += timeout
+        return events
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop with real sockets whose time passes as soon as nothing else happens."""
+
+    def __init__(self) -> None:
+        self._leaping = _Leaping()
+        super().__init__(self._leaping)
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self._leaping.now
+
+
+def in_virtual_time(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end on a loop of its own; minutes of waiting take no time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(make())

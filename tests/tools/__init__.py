@@ -1,0 +1,1 @@
+"""Tests of schemas, registry, tools and rewards."""
