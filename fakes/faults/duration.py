@@ -65,9 +65,7 @@ class Distribution(BaseModel):
         if not isinstance(value, dict):
             return {"shape": "constant", "numbers": (seconds(value),)}
         if len(value) != 1:
-            raise ValueError(
-                f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got {sorted(value)}"
-            )
+            raise ValueError(f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got {sorted(value)}")
         ((shape, raw),) = value.items()
         if shape not in _COUNTS:
             raise ValueError(f"unknown distribution {shape!r}; known are {', '.join(_COUNTS)}")

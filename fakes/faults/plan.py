@@ -58,7 +58,7 @@ class FaultPlan:
         named = []
         used: dict[str, int] = {}
         for rule in rules:
-            name = rule.name or rule.what[0].kind
+            name = rule.name or next((action.kind for action in rule.what if action.final), rule.what[0].kind)
             used[name] = used.get(name, 0) + 1
             if used[name] > 1:
                 name = f"{name}-{used[name]}"

@@ -116,9 +116,7 @@ class Rule(BaseModel):
         if "connect" in self.actions_by_phase:
             given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
             if given:
-                raise ValueError(
-                    f"in phase 'connect' no request is known yet, so {given[0]} cannot be a condition"
-                )
+                raise ValueError(f"in phase 'connect' no request is known yet, so {given[0]} cannot be a condition")
         return self
 
     @cached_property
@@ -135,9 +133,7 @@ class Rule(BaseModel):
         """The compiled ``code``."""
         return re.compile(self.code) if self.code is not None else None
 
-    def fits(
-        self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str
-    ) -> bool:
+    def fits(self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str) -> bool:
         """Do the conditions on the request itself hold?"""
         if self.path is None:
             if not work:

@@ -35,9 +35,7 @@ def read_rules(data: object, *, where: str = "faults", lines: Sequence[int] = ()
 def read_rule(item: object, *, where: str = "rule") -> Rule:
     """Read one rule; raise FaultError with every mistake in it."""
     if not isinstance(item, dict):
-        raise FaultError(
-            f"{where}: expected a mapping such as {{first: 3, what: {{status: 503}}}}, found {item!r}"
-        )
+        raise FaultError(f"{where}: expected a mapping such as {{first: 3, what: {{status: 503}}}}, found {item!r}")
     name = item.get("name")
     label = f"{where} ({name})" if name else where
     try:

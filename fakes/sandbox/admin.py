@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fakes.faults import FaultError, parse_rules, read_rules
+from fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
 from fakes.wire import Answer, Request
 
 if TYPE_CHECKING:
@@ -107,10 +107,16 @@ class Admin:
         return Answer.json(self._sandbox.state())
 
 
-def rule_as_data(rule: Any) -> dict[str, Any]:
+def rule_as_data(rule: Rule) -> dict[str, Any]:
     """A rule as it could be written in YAML."""
     data: dict[str, Any] = rule.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
-    data["what"] = [
-        {action.kind: action.model_dump(mode="json", exclude_defaults=True) or True} for action in rule.what
-    ]
+    data["what"] = [action_as_data(action) for action in rule.what]
     return data
+
+
+def action_as_data(action: Action) -> dict[str, Any]:
+    """An action as it could be written in YAML."""
+    data = action.model_dump(mode="json", exclude_defaults=True)
+    if action.kind in type(action).model_fields:
+        return {action.kind: getattr(action, action.kind), **data}
+    return {action.kind: data or True}

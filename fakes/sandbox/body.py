@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
-from typing import Any
+from typing import Any, TypeVar
 
 from fakes.sandbox.schema import Model, Problem, Refused, problem
 from fakes.wire import Answer, dump_json
 
+T = TypeVar("T")
+
 _decode = json.JSONDecoder().decode
+_DEEP = 400
+"""Nesting from which on it matters how much stack is left to us."""
 _DEEPEST = 970
 """Nesting that the real server's JSON parser still takes (a little below Python's recursion limit)."""
 _DEEPEST_ECHO = 968
@@ -45,7 +51,10 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     try:
         # An object in plain UTF-8, which is nearly every body, needs no guessing of the encoding.
         plain = body[:1] == b"{" and body[1:2] != b"\0"
-        value = _decode(body.decode("utf-8", "surrogatepass")) if plain else json.loads(body)
+        if deeper_than(body, _DEEP):
+            value = on_fresh_stack(lambda: json.loads(body))
+        else:
+            value = _decode(body.decode("utf-8", "surrogatepass")) if plain else json.loads(body)
     except json.JSONDecodeError as error:
         if deeper_than(body[: error.pos], _DEEPEST):
             raise Unusable(unparsable()) from None
@@ -82,7 +91,10 @@ def unparsable() -> Answer:
 def refuse(problems: list[Problem]) -> Answer:
     """The 422, or the 500 that the real server gives when it cannot write what it echoes."""
     try:
-        return Answer.json({"detail": [echo(one) for one in problems]}, status=422)
+        content = {"detail": [echo(one) for one in problems]}
+        if nesting(content) > _DEEP:
+            return on_fresh_stack(lambda: Answer.json(content, status=422))
+        return Answer.json(content, status=422)
     except UnicodeError as error:
         return server_error(error, str(error))
     except RecursionError as error:
@@ -90,6 +102,12 @@ def refuse(problems: list[Problem]) -> Answer:
     except ValueError as error:
         # Newer Pythons add the value to this sentence, the real server's does not.
         return server_error(error, "Out of range float values are not JSON compliant")
+
+
+def on_fresh_stack(work: Callable[[], T]) -> T:
+    """Do something that recurses deeply where no caller has used up the stack: in a thread of its own."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 def echo(one: Problem) -> Problem:

@@ -21,16 +21,16 @@ PACKET = 36_544
 """Into pieces of this size Linux cuts a large write to a local socket."""
 WHOLE = 6 * PACKET
 """What the kernel buffer of the real server's sockets takes of one large write: 219,264 bytes."""
-PACKET_COST = 768
-"""Bytes that the kernel charges a socket for every packet, besides what is in it."""
-LARGE_COST = 1.03
-"""What waits for us is one large write when it costs the kernel no more than this many times its size."""
+SLACK = 2_500
+"""Bytes that what waits for us may cost the kernel more than one large write would, and still count as one."""
 BUFFERED = 8_192
 """What a program that buffers usually writes at a time; used where the kernel does not tell."""
 SEND_BUFFER = 212_992
 """Linux's default, asked for so that a machine set up otherwise behaves the same."""
 SETTLE = 0.002
-"""Seconds after which a large write that did not grow any more has been written as far as it goes."""
+"""Seconds after which to look again whether a large write that is under way has grown."""
+LOOKS = 250
+"""Looks without growth after which a write that is whole packets long so far is thought to be finished."""
 
 
 def stream_pair() -> tuple[socket.socket, socket.socket]:
@@ -49,22 +49,23 @@ def decoded(data: bytes) -> str:
         return f"[DecodeError] {exc}"
 
 
+def packet_cost(size: int) -> int:
+    """Say what Linux charges a local socket for one packet: whole pages, a power of two for the rest, and a header."""
+    in_pages = min(size, _up(max(size - 3_776, 0), 4_096))
+    head = _up(size - in_pages, 64) + 320
+    return _up(in_pages, 4_096) + max(512, 1 << (head - 1).bit_length()) + 256
+
+
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
 def is_large_write(waiting: int, cost: int | None) -> bool:
     """Say whether the bytes that wait were written in one go, from what they cost the kernel."""
-    return waiting >= PACKET and (cost is None or cost <= LARGE_COST * waiting)
-
-
-def next_read(waiting: int, cost: int | None, held: int) -> int:
-    """Say how much to read now of `waiting` bytes when `held` are held already.
-
-    A large write is read in one go. Small ones are read one by one on the real server, up to the first that goes
-    past the mark; here as many as would have been, however many have piled up, so that a busy machine cuts where an
-    idle one does.
-    """
-    if is_large_write(waiting, cost):
-        return WHOLE
-    each = BUFFERED if cost is None else max(waiting // max((cost - waiting) // PACKET_COST, 1), 1)
-    return ((STOP_ABOVE - held) // each + 1) * each
+    if waiting < PACKET:
+        return False
+    whole, rest = divmod(waiting, PACKET)
+    return cost is None or cost - whole * packet_cost(PACKET) - packet_cost(rest) < SLACK
 
 
 class Capture:
@@ -78,6 +79,7 @@ class Capture:
         self._held = bytearray()
         self._reading = True
         self._before = 0
+        self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._ours, self._readable)
 
@@ -100,15 +102,18 @@ class Capture:
 
     def _readable(self) -> None:
         waiting = self._waiting()
-        growing = waiting < WHOLE and waiting != self._before
-        if growing and is_large_write(waiting, self._cost()):
-            # A large write may be under way, packet by packet: look again when it has had time to go on.
-            self._before = waiting
+        if waiting < WHOLE and is_large_write(waiting, self._cost()) and self._may_grow(waiting):
             self._loop.remove_reader(self._ours)
             self._timer = self._loop.call_later(SETTLE, self._look_again)
             return
-        self._before = 0
+        self._before = self._looks = 0
         self._read(waiting)
+
+    def _may_grow(self, waiting: int) -> bool:
+        """Say whether a large write may be under way, packet by packet, its writer perhaps held up by others."""
+        self._looks = self._looks + 1 if waiting == self._before else 0
+        self._before = waiting
+        return self._looks < (LOOKS if waiting % PACKET == 0 else 1)
 
     def _look_again(self) -> None:
         self._timer = None
@@ -116,12 +121,61 @@ class Capture:
         self._readable()
 
     def _read(self, waiting: int) -> None:
+        """Read a large write in one go, small ones up to the first that goes past the mark.
+
+        The real server reads small writes one by one as they come. Here several may have piled up, on a busy machine
+        more than on an idle one, and the cut must not depend on it.
+        """
+        cost = self._cost()
+        below = STOP_ABOVE - len(self._held)
         try:
-            self._held += self._ours.recv(next_read(waiting, self._cost(), len(self._held)))
+            if is_large_write(waiting, cost):
+                self._held += self._ours.recv(waiting)
+            elif waiting <= below:
+                self._held += self._ours.recv(waiting or 1)
+            else:
+                self._set_buffer(0)  # the program waits while we look where its packets end
+                self._held += self._ours.recv(below) if below else b""
+                self._held += self._ours.recv(BUFFERED) if cost is None else self._rest_of_packet()
+                self._make_way()
         except BlockingIOError:
             return
         if len(self._held) > STOP_ABOVE:
             self._stop()
+
+    def _rest_of_packet(self) -> bytes:
+        """Read to the end of the packet that is being read: what it costs is given back when its last byte is read."""
+        rest = bytearray()
+        waiting, cost = self._balance()
+        while len(rest) < PACKET:
+            rest += self._ours.recv(1)
+            left, now = self._balance()
+            added = left - waiting + 1  # by the program, meanwhile
+            if now < cost + (packet_cost(added) if added > 0 else 0):
+                break
+            waiting, cost = left, now
+        return bytes(rest)
+
+    def _balance(self) -> tuple[int, int]:
+        """Ask for the bytes that wait and their cost, as they are at one moment."""
+        while True:
+            waiting, cost = self._waiting(), self._cost() or 0
+            if self._waiting() == waiting:
+                return waiting, cost
+
+    def _make_way(self) -> None:
+        """Take out what had piled up behind the mark, and let the buffer hold that much less from now on.
+
+        Nobody looks at those bytes any more, but a writer that was waiting for room is woken only by an almost empty
+        buffer; on the real server, where nothing piles up, it would not have been waiting.
+        """
+        piled_up, cost = self._balance()
+        if piled_up:
+            self._ours.recv(piled_up)
+        self._set_buffer(max(SEND_BUFFER - cost, 0))
+
+    def _set_buffer(self, size: int) -> None:
+        self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
 
     def _stop(self) -> None:
         self._reading = False
