@@ -9,6 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from fakes.sandbox import FakeSandbox
+    from fakes.sglang import FakeSGLangServer
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +35,28 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     options: dict[str, Any] = getattr(request, "param", {})
     with FakeSandbox(**options) as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
+    """Start fake sglang servers with any policy and options; all are stopped at the end of the session."""
+    from contextlib import ExitStack
+
+    from fakes.sglang import FakeSGLangServer
+
+    with ExitStack() as running:
+        yield lambda *policy, **options: running.enter_context(FakeSGLangServer(*policy, **options))
+
+
+@pytest.fixture
+def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
+    """A fake sglang of the test's own, answering at ``fake_sglang.url``; it solves word problems unless told otherwise.
+
+    Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Hi"])}],
+    indirect=True)``.
+    """
+    from fakes.sglang import FakeSGLangServer
+
+    options: dict[str, Any] = getattr(request, "param", {})
+    with FakeSGLangServer(**options) as server:
+        yield server

@@ -10,6 +10,7 @@ from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.errors import BadScript, BadValue, EngineDown, FakeSGLangError, NothingToSay, Refused
 from fakes.sglang.gsm8k import Gsm8kSolver
 from fakes.sglang.latency import Latency
+from fakes.sglang.misbehaving import Misbehaving
 from fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
 from fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
 from fakes.sglang.script import Script, Turn
@@ -29,6 +30,7 @@ __all__ = [
     "Finish",
     "Gsm8kSolver",
     "Latency",
+    "Misbehaving",
     "NothingToSay",
     "Policy",
     "Problem",

@@ -335,6 +335,7 @@ class FakeSGLang:
             sample=request.sample,
             seed=self.seed,
             step=custom.get("step", self.step),
+            format=self.format.name,
         )
         reply = self.policy.reply(ask)
         prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens

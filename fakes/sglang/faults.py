@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from fakes.faults import Action, FaultError, Output, Rule, SandboxError, Timeout, read_rules
 from fakes.faults.action import part
@@ -47,7 +47,7 @@ def engine_rules(data: object, *, where: str = "faults") -> list[Rule]:
     if isinstance(data, dict) and set(data) == {"faults"}:
         data = data["faults"]
     if isinstance(data, list):
-        data = [_with_abort(item) for item in data]
+        data = [_with_abort(item, where) for item in data]
     return checked(read_rules(data, where=where), where=where)
 
 
@@ -81,7 +81,7 @@ def split(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
     return wire, engine
 
 
-def _with_abort(item: object) -> object:
+def _with_abort(item: object, where: str) -> object:
     if not isinstance(item, dict):
         return item
     what = item.get("what")
@@ -90,5 +90,10 @@ def _with_abort(item: object) -> object:
     if not isinstance(what, dict) or "abort" not in what:
         return item
     rest = {key: value for key, value in what.items() if key != "abort"}
-    abort = Abort.model_validate({"abort": what["abort"]})
+    try:
+        abort = Abort.model_validate({"abort": what["abort"]})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise FaultError(f"{where}: abort: {place}: {first['msg']}") from None
     return {**item, "what": [*([rest] if rest else []), abort]}

@@ -92,6 +92,7 @@ class Ask:
     sample: int = 0
     seed: int = 0
     step: int = 0
+    format: str = "qwen25"
 
     @property
     def turn(self) -> int:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import threading
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 from fakes.faults import Rule
 from fakes.sglang.app import SGLangApp
 from fakes.sglang.engine import FakeSGLang
-from fakes.sglang.faults import checked, split
+from fakes.sglang.faults import engine_rules, split
 from fakes.sglang.gsm8k import Gsm8kSolver
 from fakes.sglang.parsers import Quirks
 from fakes.sglang.protocol import Policy
 from fakes.sglang.routes import ModelInfo
 from fakes.wire import Journal, Ledger, WireServer
+
+T = TypeVar("T")
 
 
 class _Wire(WireServer):
@@ -38,8 +41,8 @@ class FakeSGLangServer:
     """An sglang server without a model.
 
     ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy) as server``
-    anywhere else; then ``server.url``. An engine may be given in place of a policy. ``tool_call_parser`` is the format
-    in which calls are written and read; None switches tool calls off, as in sglang.
+    anywhere else (its loop then runs in a thread); then ``server.url``. An engine may be given in place of a policy.
+    ``tool_call_parser`` is the format in which calls are written and read; None switches tool calls off, as in sglang.
     """
 
     def __init__(
@@ -53,11 +56,16 @@ class FakeSGLangServer:
         quirks: Quirks = None,
         model: str = "fake-model",
         report_cache: bool = False,
-        faults: Iterable[Rule] = (),
+        faults: Iterable[Rule | Mapping[str, Any]] = (),
         seed: int = 0,
+        allow_remote: bool = False,
         journal: Journal | None = None,
         access_log: Callable[[str], None] | None = None,
     ) -> None:
+        if not allow_remote and not _is_loopback(host):
+            raise ValueError(
+                f"{host} can be reached from other machines; say allow_remote (--allow-remote) if that is meant"
+            )
         if isinstance(policy, FakeSGLang):
             self.engine = policy
         else:
@@ -70,81 +78,129 @@ class FakeSGLangServer:
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
-        at_socket, in_engine = split(checked(faults))
+        at_socket, in_engine = split(engine_rules(list(faults)))
         if in_engine:
             self.engine.set_faults(in_engine)
-        self._make: Callable[[], _Wire] = lambda: _Wire(
+        self.server = _Wire(
             self.app, host=host, port=port, rules=at_socket, seed=seed, journal=journal, access_log=access_log
         )
-        self._wire: _Wire | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.server.engine = self.engine
+        self._thread: _LoopThread | None = None
 
-    @property
-    def wire(self) -> WireServer:
-        """The HTTP server, once started: faults, crash and restart, wedge."""
-        if self._wire is None:
-            raise RuntimeError("the server has not been started: use it in a with statement, or call start()")
-        return self._wire
-
-    @property
-    def url(self) -> str:
-        """``http://host:port``; the OpenAI routes are below ``/v1``."""
-        return self.wire.url
-
-    @property
-    def ledger(self) -> Ledger:
-        """What arrived and what was answered."""
-        return self.wire.ledger
+    # -- life --
 
     async def start(self) -> FakeSGLangServer:
         """Listen, on the running loop."""
-        self._wire = self._make()
-        self._wire.engine = self.engine
-        await self._wire.start()
+        self.app.handlers.exiting = False
+        await self.server.start()
         return self
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening; requests in flight have so many seconds to end."""
         self.app.handlers.exiting = True
-        if self._wire is not None:
-            await self._wire.stop(grace)
-
-    def set_faults(self, rules: Iterable[Rule]) -> None:
-        """Replace all faults."""
-        at_socket, in_engine = split(checked(rules))
-        self.wire.set_faults(at_socket)
-        self.engine.set_faults(in_engine)
+        await self.server.stop(grace)
 
     async def __aenter__(self) -> FakeSGLangServer:
         return await self.start()
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.stop()
+        await self.stop(grace=1.0)
 
     def __enter__(self) -> FakeSGLangServer:
-        ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._serve, args=(ready,), name="fake-sglang", daemon=True)
-        self._thread.start()
-        ready.result()
+        self._thread = _LoopThread()
+        try:
+            self._thread.wait_for(self.start())
+        except BaseException:
+            self._thread.close()
+            self._thread = None
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
-            self._thread.join()
-
-    def _serve(self, ready: Future[None]) -> None:
-        async def live() -> None:
-            self._loop = asyncio.get_running_loop()
-            self._over = asyncio.Event()
+        thread, self._thread = self._thread, None
+        if thread is not None:
             try:
-                await self.start()
-            except BaseException as error:
-                ready.set_exception(error)
-                return
-            ready.set_result(None)
-            await self._over.wait()
-            await self.stop(grace=1.0)
+                thread.wait_for(self.stop(grace=1.0))
+            finally:
+                thread.close()
 
-        asyncio.run(live())
+    # -- what it is and knows --
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``; the OpenAI routes are below ``/v1``."""
+        return self.server.url
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self.server.port
+
+    @property
+    def ledger(self) -> Ledger:
+        """What arrived and what was answered."""
+        return self.server.ledger
+
+    # -- what can be done to it --
+
+    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
+        """Replace all faults."""
+        at_socket, in_engine = split(engine_rules(list(faults)))
+        self._do(lambda: self.server.set_faults(at_socket, seed=seed))
+        self._do(lambda: self.engine.set_faults(in_engine))
+
+    def crash(self, *, restart_after: float | None = None) -> None:
+        """Die now: port closed, connections reset, generations lost."""
+        self._do(lambda: self.server.crash(restart_after=restart_after))
+
+    def restart(self) -> None:
+        """Come back after a crash, on the same port."""
+        self._do(lambda: self.server.keep(self.server.restart()))
+
+    def wedge(self, *, ping: Literal["alive", "dead"] = "alive", seconds: float | None = None) -> None:
+        """Accept and never answer from now on."""
+        self._do(lambda: self.server.wedge(ping=ping, seconds=seconds))
+
+    def unwedge(self) -> None:
+        """Answer again."""
+        self._do(self.server.unwedge)
+
+    def _do(self, action: Callable[[], object]) -> None:
+        """Run something where the server lives: here, or in its thread."""
+        if self._thread is None:
+            action()
+        else:
+            self._thread.wait_for(_later(action))
+
+
+async def _later(action: Callable[[], object]) -> None:
+    action()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-sglang", daemon=True)
+        self._thread.start()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something there and wait for it here."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End the loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()

@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from fakes.sglang import FakeSGLangServer, Policy
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
 
 def serve_sglang(
     host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs --allow-remote.")] = (
@@ -25,7 +23,7 @@ def serve_sglang(
     ] = "qwen25",
     policy: Annotated[
         str,
-        typer.Option(help="What the model does: gsm8k, misbehaving, say:TEXT, or script:FILE (YAML or JSON)."),
+        typer.Option(help="What the model does: gsm8k, misbehaving[:RATE], say:TEXT, or script:FILE (YAML or JSON)."),
     ] = "gsm8k",
     reasoning_parser: Annotated[
         str | None, typer.Option(help="Keep thinking apart from the answer: qwen3, deepseek-r1, glm45, gpt-oss, ...")
@@ -55,8 +53,6 @@ def serve_sglang(
     from fakes.wire import WireError
     from sfusion_tools.formats import FormatError
 
-    if host not in _LOOPBACK and not allow_remote:
-        _fail(f"{host} can be reached from other machines; say --allow-remote if that is meant")
     if quirks not in (None, "none", "sglang"):
         _fail(f"there are no quirks {quirks!r}; known is: sglang")
     parser = None if format == "none" else format
@@ -83,6 +79,7 @@ def serve_sglang(
             report_cache=cache_report,
             faults=rules,
             seed=seed,
+            allow_remote=allow_remote,
         )
         about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
         about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
@@ -95,17 +92,22 @@ def serve_sglang(
 
 def read_policy(text: str) -> Policy:
     """The policy that a word of the command line stands for."""
-    from fakes.sglang import Gsm8kSolver, Script
+    from fakes.sglang import Gsm8kSolver, Misbehaving, Script
 
     kind, _, rest = text.partition(":")
     match kind:
         case "gsm8k":
             return Gsm8kSolver()
+        case "misbehaving":
+            try:
+                return Misbehaving(rate=float(rest)) if rest else Misbehaving()
+            except ValueError as error:
+                raise ValueError(f"policy {text!r}: the rate is a number between 0 and 1 ({error})") from error
         case "say":
             return Script([], otherwise=rest)
         case "script":
             return Script.load(Path(rest))
-    raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving, say:TEXT, script:FILE")
+    raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
 
 
 async def _live(server: FakeSGLangServer, about: str) -> None:

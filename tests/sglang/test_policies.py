@@ -10,10 +10,24 @@ from typing import Any
 
 import pytest
 
-from fakes.sglang import Ask, BadScript, Gsm8kSolver, NothingToSay, Reply, Script, ToolCall, Turn, problems, prompts
+from fakes.sglang import (
+    Ask,
+    BadScript,
+    Gsm8kSolver,
+    Misbehaving,
+    NothingToSay,
+    Reply,
+    Script,
+    ToolCall,
+    Turn,
+    problems,
+    prompts,
+)
 from fakes.sglang.conversation import read_ids, read_prompt, read_tools
 from fakes.sglang.templates import TEMPLATES
+from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer
+from tests.sglang.client import SEARCH_TOOL
 
 CODE_TOOL = {
     "type": "function",
@@ -224,3 +238,45 @@ def test_qwens_way_to_show_tool_results_is_understood() -> None:
     text = "<|im_start|>user\n<tool_response>\n5\n</tool_response>\n<tool_response>\n6\n</tool_response><|im_end|>\n"
     assert read_prompt(text) == ({"role": "tool", "content": "5"}, {"role": "tool", "content": "6"})
     assert read_prompt("no layout at all") == ({"role": "user", "content": "no layout at all"},)
+
+
+def spoilt(step: int, seed: int = 3, **options: Any) -> set[str]:
+    """The problems whose first call a misbehaving model spoils at a step."""
+    good, bad = Gsm8kSolver(), Misbehaving(**options)
+    asked = {problem.id: ask(*problem.messages(), seed=seed, step=step) for problem in problems(1, 120)}
+    return {name for name, one in asked.items() if bad.reply(one) != good.reply(one)}
+
+
+def test_misbehaviour_rises_with_the_step_and_never_takes_anything_back() -> None:
+    early, middle, late = (spoilt(step, rate=0.1, slope=0.01) for step in (0, 30, 70))
+    assert len(early) < len(middle) < len(late)
+    assert early <= middle <= late
+    assert spoilt(0, rate=0.0, slope=0.0) == set()
+    assert len(spoilt(0, rate=1.0)) == 120
+    assert spoilt(0, rate=0.5) != spoilt(0, seed=4, rate=0.5)
+
+
+def test_misbehaviour_is_of_the_kinds_asked_for_and_in_the_engines_format() -> None:
+    john = problems(0, 1)[0]
+    for form, marker in (("qwen25", "<tool_call>"), ("mistral", "[TOOL_CALLS]"), ("kimi_k2", "<|tool_call_begin|>")):
+        reply = Misbehaving(rate=1.0, only=["unknown_tool"]).reply(ask(*john.messages(), format=form))
+        assert not reply.calls
+        assert marker in reply.text
+        read = get_format(form).parse(reply.text, [CODE_TOOL, SEARCH_TOOL])
+        assert [problem.kind for problem in read.refused] == ["unknown_tool"]
+
+
+def test_a_truncated_call_is_labelled_as_if_it_were_whole() -> None:
+    reply = Misbehaving(rate=1.0, only=["truncated"]).reply(ask(*problems(0, 1)[0].messages()))
+    assert reply.finish is not None
+    assert reply.finish.type == "tool_calls"
+
+
+def test_answers_are_left_alone_and_wrong_settings_refused() -> None:
+    john = problems(0, 1)[0]
+    last = ask(*john.messages(), {"role": "assistant", "content": ""}, tool("220000.0"))
+    assert Misbehaving(rate=1.0).reply(last) == Gsm8kSolver().reply(last)
+    with pytest.raises(ValueError, match="rate is 3"):
+        Misbehaving(rate=3)
+    with pytest.raises(ValueError, match="no way to misbehave called 'shouting'"):
+        Misbehaving(only=["shouting"])

@@ -52,7 +52,7 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
         (["--format", "hermies"], "Did you mean 'hermes'?"),
         (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
         (["--quirks", "vllm"], "there are no quirks 'vllm'"),
-        (["--host", "0.0.0.0"], "--allow-remote"),
+        (["--host", "0.0.0.0"], "can be reached from other machines"),
         (["--faults", "missing.yaml"], "missing.yaml: cannot be read"),
     ],
 )

@@ -1,0 +1,70 @@
+"""A model that goes bad: the later the training step, the more of its tool calls are malformed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fakes.sglang.chance import Key, digest, draw, pick, whole
+from fakes.sglang.gsm8k import Gsm8kSolver
+from fakes.sglang.malformed import Malformed, kinds, malformed
+from fakes.sglang.protocol import Ask, Finish, Policy, Reply
+
+
+class Misbehaving:
+    """A policy that spoils the calls of another one.
+
+    At a step, ``rate + slope * step`` of the turns that call a tool (at most ``ceiling``) are spoilt, each in one of
+    the ways of the malformed catalogue. Which turns are spoilt depends on the seed and the conversation: what is spoilt
+    at one step is spoilt at every later one.
+    """
+
+    def __init__(
+        self,
+        inner: Policy | None = None,
+        *,
+        rate: float = 0.05,
+        slope: float = 0.01,
+        ceiling: float = 1.0,
+        only: Sequence[str] | None = None,
+    ) -> None:
+        for name, value in (("rate", rate), ("ceiling", ceiling)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}, but a share of the calls lies between 0 and 1")
+        unknown = sorted(set(only or ()) - set(kinds()))
+        if unknown:
+            raise ValueError(f"there is no way to misbehave called {unknown[0]!r}; there are: {', '.join(kinds())}")
+        self.inner = inner or Gsm8kSolver()
+        self.rate = rate
+        self.slope = slope
+        self.ceiling = ceiling
+        self.kinds = tuple(only or kinds())
+
+    def rate_at(self, step: int) -> float:
+        """The share of calls that is spoilt at a step."""
+        return max(0.0, min(self.ceiling, self.rate + self.slope * step))
+
+    def reply(self, ask: Ask) -> Reply:
+        """What the other policy says, or something worse."""
+        good = self.inner.reply(ask)
+        if not good.calls:
+            return good
+        keys: tuple[Key, ...] = (ask.seed, "misbehave", digest(str(ask.messages)), ask.sample)
+        if draw(*keys, "spoilt") >= self.rate_at(ask.step):
+            return good
+        bad = self._spoilt(ask.format, keys)
+        if bad is None:
+            return good
+        finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
+        # Kinds that are about thinking bring their own; the others come after the good thought.
+        own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
+        return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
+
+    def _spoilt(self, form: str, keys: tuple[Key, ...]) -> Malformed | None:
+        left = list(self.kinds)
+        while left:
+            kind = pick(left, *keys, "kind", len(left))
+            bad = malformed(kind, form, whole(0, 2**31, *keys, "text"))
+            if bad is not None:
+                return bad
+            left.remove(kind)  # the kind makes no sense in this format
+        return None
