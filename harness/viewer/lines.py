@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 from threading import Lock
+from weakref import finalize
 
 _BLOCK = 1 << 20
 
@@ -21,6 +22,10 @@ class LineIndex:
         self._ends = array("Q")
         self._scanned = 0
         self._extending = Lock()
+        self._reading = Lock()
+        # Held open: a filter reads every line of a big file.
+        self._file = path.open("rb")
+        finalize(self, self._file.close)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -64,9 +69,9 @@ class LineIndex:
     def read(self, line: int) -> bytes:
         """The bytes of one known line, without its end."""
         start = self._ends[line - 1] if line else 0
-        with self.path.open("rb") as file:
-            file.seek(start)
-            return file.read(self._ends[line] - start).rstrip(b"\r\n")
+        with self._reading:
+            self._file.seek(start)
+            return self._file.read(self._ends[line] - start).rstrip(b"\r\n")
 
     def _close(self) -> None:
         """A last line without a newline is a line as well."""
