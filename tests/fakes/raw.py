@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+from collections.abc import Callable
 from typing import Any, Literal
 
 End = Literal["closed", "reset"]
@@ -73,7 +74,8 @@ class Raw:
     async def send(self, data: bytes) -> None:
         """Send bytes."""
         self._writer.write(data)
-        await self._writer.drain()
+        with contextlib.suppress(ConnectionError):  # reading will tell
+            await self._writer.drain()
 
     def reset(self) -> None:
         """Leave without a word."""
@@ -115,3 +117,27 @@ async def whole(port: int, data: bytes) -> tuple[bytes, End]:
     async with Raw(port) as raw:
         await raw.send(data)
         return await raw.rest()
+
+
+class Watch(list[dict[str, Any]]):
+    """A journal that can be waited for: give its ``note`` to a fake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = asyncio.Event()
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Something happened."""
+        self.append(event)
+        self._more.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; it is looked at again after every event."""
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                self._more.clear()
+                await self._more.wait()
+
+    def kinds(self) -> list[str]:
+        """What happened, in order."""
+        return [event["event"] for event in self]
