@@ -46,6 +46,8 @@ class JsonScan:
     parts: list[str] = field(default_factory=list)
     fault: Flaw | None = None
     truncated: bool = False
+    found: str = ""
+    """What stood where the JSON broke."""
     strays: list[int] = field(default_factory=list)
     """Where in the text a backslash stands that escapes nothing."""
     ambiguous: str = ""
@@ -69,6 +71,7 @@ class JsonScan:
 
     def fail(self, found: str, expected: str) -> JsonScan:
         shown = json.dumps(found, ensure_ascii=False)
+        self.found = found
         self.fault = Flaw(
             "bad_json", f"at character {self._size} of its JSON there is {shown} where {expected} belongs"
         )

@@ -66,7 +66,7 @@ class Llama3Parser(ObjectCallParser):
             if char == "{":
                 scan = yield from scan_json(reader)
                 python: list[Flaw] = []
-                if scan.fault and not scan.truncated:
+                if scan.found.startswith("'") or scan.found in ("True", "False", "None"):
                     scan, python = yield from self._python(scan)
                 if scan.fault:
                     refused += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .jsontext import DEEPEST
 from .reader import Reader, Scan
 
 __all__ = ["scan_brackets", "stray_escapes"]
@@ -34,6 +35,8 @@ def scan_brackets(reader: Reader) -> Scan[str | None]:
             parts.append(text)
             continue
         if char in _PAIRS:
+            if len(stack) >= DEEPEST:
+                return None
             stack.append(_PAIRS[char])
         elif not stack or stack.pop() != char:
             return None

@@ -9,40 +9,17 @@ from typing import Any
 import pytest
 
 from sfusion_tools.formats import format_names, get_format
-from tests.formats.recordings import TOOLS, chunkings, ids, plain, records, streamed
+from tests.formats.recordings import DATA, TOOLS, chunkings, ids, plain, records, streamed
 
 INTENDED = [record for record in records() if "intended_calls" in record]
+OTHERS = [record for record in records() if "intended_calls" not in record]
 MALFORMED = [record for record in records() if record["class"] == "malformed"]
 
-# Texts of the malformed class in which nothing is wrong for a parser that follows the format's grammar.
-HARMLESS = {
-    "arguments_not_in_schema",
-    "bracket_in_string_unbalanced_close",
-    "bracket_in_string_unbalanced_open",
-    "call_end_token_in_argument",
-    "call_token_in_argument",
-    "closing_token_in_argument_string",
-    "commentary_filler_between",
-    "compact_trailing_prose",
-    "compact_with_call_id",
-    "doubled_whole_output",
-    "empty_list",
-    "fence_in_code_argument",
-    "integer_with_spaces",
-    "missing_section_begin",
-    "null_for_integer",
-    "opening_token_in_argument_string",
-    "opening_value_tag_in_value",
-    "same_index_twice",
-    "string_value_bad_escape",
-    "text_after_section",
-    "trailing_prose_after_call",
-    "trunc_between_calls",
-    "two_markers_arrays",
-    "unknown_key_number",
-    "whole_call_in_argument_string",
-    "wrong_type_string_for_int",
+EXPECTED = {
+    line["id"]: line
+    for line in map(json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n"))
 }
+"""What our own parser is to make of the texts that have no intended calls, checked by hand once."""
 
 
 def test_all_formats_are_recorded() -> None:
@@ -74,21 +51,18 @@ def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None
         assert text in recorded
 
 
-@pytest.mark.parametrize("record", MALFORMED, ids=ids(MALFORMED))
-def test_malformed_text_is_answered_for(record: dict[str, Any]) -> None:
+@pytest.mark.parametrize("record", OTHERS, ids=ids(OTHERS))
+def test_text_without_intended_calls_is_read_as_agreed(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
-    kind = record["id"].rsplit("/", 1)[1]
     parsed = form.parse(record["text"], TOOLS)
-    for pieces in chunkings(record["text"]):
+    expected = EXPECTED[record["id"]]
+    assert json.dumps(plain(parsed)) == json.dumps(expected["calls"])
+    assert [f"{problem.severity} {problem.kind}" for problem in parsed.problems] == expected["problems"]
+    for pieces in chunkings(record["text"], _tag_cuts(record["text"])):
         assert streamed(form, pieces) == parsed
-    for call in parsed.calls:
-        assert call.name in {tool["function"]["name"] for tool in TOOLS}
-        _assert_whole(call.arguments, record["text"])
     for problem in parsed.problems:
-        assert problem.message.endswith((".", ")", ">", "]", "}")), problem.message
+        assert problem.message[0].isupper()
         assert 0 <= problem.position <= len(record["text"])
-    if kind not in HARMLESS and not _recorded_as_harmless(record):
-        assert parsed.problems, "a text that is wrong must not pass uncommented"
 
 
 @pytest.mark.parametrize(
@@ -113,21 +87,6 @@ def test_a_truncated_call_is_never_passed_off_as_whole(record: dict[str, Any]) -
     ]
     for call in plain(get_format(record["format"]).parse(record["text"], TOOLS, finish_reason="tool_calls")):
         assert call in whole
-
-
-def _assert_whole(arguments: dict[str, Any], text: str) -> None:
-    """Code that is handed over is followed by the end of its value in the text, not by more code."""
-    for value in arguments.values():
-        if not isinstance(value, str) or not value:
-            continue
-        tail = re.escape(json.dumps(value[-1], ensure_ascii=False)[1:-1]) + r"|" + re.escape(value[-1])
-        assert re.search(rf"(?:{tail})\s*(?:[\"'\\]|</|$)", text), value
-
-
-def _recorded_as_harmless(record: dict[str, Any]) -> bool:
-    """A text whose name says malformed, but that is in truth a plain list or a plain text."""
-    name = record["id"].rsplit("/", 1)[1]
-    return name == "two_objects_one_tag_comma" and record["format"] == "mistral"
 
 
 def _tag_cuts(text: str) -> list[int]:
