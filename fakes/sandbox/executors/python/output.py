@@ -31,6 +31,8 @@ SETTLE = 0.002
 """Seconds after which to look again whether a large write that is under way has grown."""
 LOOKS = 250
 """Looks without growth after which a write that is whole packets long so far is thought to be finished."""
+SMALL_LOOKS = 3
+"""Looks that must agree that writes are small: a packet on its way has its cost already but not yet its bytes."""
 
 
 def stream_pair() -> tuple[socket.socket, socket.socket]:
@@ -62,10 +64,15 @@ def _up(size: int, unit: int) -> int:
 
 def is_large_write(waiting: int, cost: int | None) -> bool:
     """Say whether the bytes that wait were written in one go, from what they cost the kernel."""
-    if waiting < PACKET:
-        return False
+    if waiting < PACKET or cost is None:
+        return waiting >= PACKET
     whole, rest = divmod(waiting, PACKET)
-    return cost is None or cost - whole * packet_cost(PACKET) - packet_cost(rest) < SLACK
+    if cost - whole * packet_cost(PACKET) - packet_cost(rest) >= SLACK:
+        return False
+    # A few writes of one buffer each can cost nearly as little; but then exactly so many times what one costs.
+    return all(
+        count * packet_cost(waiting // count) != cost for count in range(waiting // 16_384 + 1, waiting // 4_000)
+    )
 
 
 class Capture:
@@ -80,6 +87,7 @@ class Capture:
         self._reading = True
         self._before = 0
         self._looks = 0
+        self._small_looks = 0
         self._timer: asyncio.TimerHandle | None = None
         loop.add_reader(self._ours, self._readable)
 
@@ -102,12 +110,24 @@ class Capture:
 
     def _readable(self) -> None:
         waiting = self._waiting()
-        if waiting < WHOLE and is_large_write(waiting, self._cost()) and self._may_grow(waiting):
+        if self._must_wait(waiting, self._cost()):
             self._loop.remove_reader(self._ours)
             self._timer = self._loop.call_later(SETTLE, self._look_again)
             return
         self._before = self._looks = 0
         self._read(waiting)
+
+    def _must_wait(self, waiting: int, cost: int | None) -> bool:
+        """Say whether to look again in a moment before reading."""
+        if is_large_write(waiting, cost):
+            self._small_looks = 0
+            return waiting < WHOLE and self._may_grow(waiting)
+        if cost is None or waiting <= STOP_ABOVE - len(self._held) or cost == packet_cost(waiting):
+            return False
+        self._small_looks += 1
+        if self._small_looks == SMALL_LOOKS:
+            self._set_buffer(0)  # from now on the program waits, so that nothing moves while packets are told apart
+        return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
         """Say whether a large write may be under way, packet by packet, its writer perhaps held up by others."""
@@ -131,10 +151,9 @@ class Capture:
         try:
             if is_large_write(waiting, cost):
                 self._held += self._ours.recv(waiting)
-            elif waiting <= below:
+            elif waiting <= below or cost == packet_cost(waiting):
                 self._held += self._ours.recv(waiting or 1)
             else:
-                self._set_buffer(0)  # the program waits while we look where its packets end
                 self._held += self._ours.recv(below) if below else b""
                 self._held += self._ours.recv(BUFFERED) if cost is None else self._rest_of_packet()
                 self._make_way()
