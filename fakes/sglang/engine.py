@@ -8,11 +8,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultPlan, Hang, Rule, Status
+from fakes.faults import Rule
 from fakes.sglang.chance import hex_id
 from fakes.sglang.conversation import read_ids, read_tools
 from fakes.sglang.errors import BadValue, EngineDown, Refused
-from fakes.sglang.faults import Abort, checked
 from fakes.sglang.generation import Generation, Request, output, steps_of
 from fakes.sglang.latency import Latency
 from fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
@@ -20,6 +19,7 @@ from fakes.sglang.requests import GenerateCall, requests_of
 from fakes.sglang.sampling import end
 from fakes.sglang.spelling import spell
 from fakes.sglang.state import Run, Snapshot, State
+from fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
@@ -65,8 +65,7 @@ class FakeSGLang:
         self.format = get_format(format)
         self._max_running = max_running
         self._state = State()
-        self._plan = FaultPlan(checked(faults), seed=seed)
-        self._asked: dict[str, int] = {}
+        self._faults = EngineFaults(faults, seed)
         self._idle = asyncio.Event()
 
     async def async_generate(
@@ -191,7 +190,7 @@ class FakeSGLang:
 
     def set_faults(self, rules: Iterable[Rule]) -> None:
         """Replace the faults; their counters begin anew, their clocks with the next request."""
-        self._plan = FaultPlan(checked(rules), seed=self.seed)
+        self._faults = EngineFaults(rules, self.seed)
 
     def snapshot(self) -> Snapshot:
         """How the engine stands."""
@@ -238,9 +237,9 @@ class FakeSGLang:
         started = asyncio.get_running_loop().time()
         try:
             await self._enter(run)
-            fate = self._fate(request)
-            await self._strike(fate, run)
-            generation = self._shortened(self._generation(request), fate)
+            fate = self._faults.fate(request, state.running)
+            await self._faults.before(fate, lambda seconds: self._pass(run, seconds), self)
+            generation = self._faults.during(fate, self._generation(request))
             factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
             fresh = generation.prompt_tokens - generation.cached_tokens
             await self._pass(run, self.latency.to_first_token(fresh, factor))
@@ -260,49 +259,6 @@ class FakeSGLang:
             self._let_next_in()
             if state.idle:
                 self._idle.set()
-
-    def _fate(self, request: Request) -> Fate | None:
-        if not self._plan.rules:
-            return None
-        if not self._plan.started:
-            self._plan.started = asyncio.get_running_loop().time()
-        call = hex_id(16, *request.keys)
-        self._asked[call] = self._asked.get(call, 0) + 1
-        attempt = Attempt(
-            call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, self._state.running)
-        )
-        return self._plan.fate(attempt)
-
-    async def _strike(self, fate: Fate | None, run: Run) -> None:
-        """What goes wrong before anything is said."""
-        loop = asyncio.get_running_loop()
-        for strike in fate.at("before", loop.time()) if fate is not None else ():
-            match strike.action:
-                case Delay(delay=delay):
-                    await self._pass(run, delay.sample(strike.draw))
-                case Degrade() as slower:
-                    await self._pass(run, slower.at(loop.time() - self._plan.started))
-                case Hang(seconds=seconds):
-                    await self._pass(run, float("inf") if seconds is None else seconds)
-                    raise EngineDown("The engine did not answer.")
-                case Status(status=status):
-                    raise Refused(f"The engine refused the request with status {status}.", status)
-                case Crash(restart_after=restart_after):
-                    self.crash()
-                    if restart_after is not None:
-                        loop.call_later(restart_after, self.restart)
-                    raise EngineDown("The engine died.")
-                case _:
-                    raise EngineDown("The connection to the engine was lost.")
-
-    @staticmethod
-    def _shortened(generation: Generation, fate: Fate | None) -> Generation:
-        loop = asyncio.get_running_loop()
-        for strike in fate.at("during", loop.time()) if fate is not None else ():
-            if isinstance(strike.action, Abort):
-                tokens = strike.action.tokens(generation.tokens)
-                generation = generation.until(tokens, strike.action.finish())
-        return generation
 
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running

@@ -169,3 +169,9 @@ def test_chance_strikes_the_same_questions_whatever_came_before() -> None:
 def test_wrong_rules_are_refused(rule: Any, why: str) -> None:
     with pytest.raises(FaultError, match=why):
         engine_rules([rule])
+
+
+def test_an_engine_object_refuses_what_only_a_socket_can_suffer() -> None:
+    with pytest.raises(FaultError, match="give the rule to FakeSGLangServer"):
+        FakeSGLang(Script([]), faults=engine_rules([{"what": {"truncate": 0.5}}]))
+    FakeSGLangServer(Script([]), faults=[{"what": {"truncate": 0.5}}])
