@@ -25,6 +25,8 @@ SLACK = 2_500
 """Bytes that what waits for us may cost the kernel more than one large write would, and still count as one."""
 BUFFERED = 8_192
 """What a program that buffers usually writes at a time; used where the kernel does not tell."""
+MARGIN = 200
+"""Bytes by which writes of one buffer each may differ from each other, all together."""
 SEND_BUFFER = 212_992
 """Linux's default, asked for so that a machine set up otherwise behaves the same."""
 SETTLE = 0.002
@@ -62,6 +64,12 @@ def _up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
+def buffers_waiting(waiting: int, cost: int) -> int | None:
+    """Say how many writes of one buffer each explain the cost of what waits, at most; None when none do."""
+    counts = range(waiting // 900 + 1, waiting // 16_384, -1)
+    return next((count for count in counts if count * packet_cost(waiting // count) == cost), None)
+
+
 def is_large_write(waiting: int, cost: int | None) -> bool:
     """Say whether the bytes that wait were written in one go, from what they cost the kernel."""
     if waiting < PACKET or cost is None:
@@ -69,10 +77,7 @@ def is_large_write(waiting: int, cost: int | None) -> bool:
     whole, rest = divmod(waiting, PACKET)
     if cost - whole * packet_cost(PACKET) - packet_cost(rest) >= SLACK:
         return False
-    # A few writes of one buffer each can cost nearly as little; but then exactly so many times what one costs.
-    return all(
-        count * packet_cost(waiting // count) != cost for count in range(waiting // 16_384 + 1, waiting // 4_000)
-    )
+    return buffers_waiting(waiting, cost) is None  # a few buffers can cost nearly as little as one large write
 
 
 class Capture:
@@ -153,27 +158,35 @@ class Capture:
                 self._held += self._ours.recv(waiting)
             elif waiting <= below or cost == packet_cost(waiting):
                 self._held += self._ours.recv(waiting or 1)
+            elif cost is None:
+                self._held += self._ours.recv(below + BUFFERED)
             else:
-                self._held += self._ours.recv(below) if below else b""
-                self._held += self._ours.recv(BUFFERED) if cost is None else self._rest_of_packet()
+                self._held += self._up_to_packet(below, waiting, cost)
                 self._make_way()
         except BlockingIOError:
             return
         if len(self._held) > STOP_ABOVE:
             self._stop()
 
-    def _rest_of_packet(self) -> bytes:
-        """Read to the end of the packet that is being read: what it costs is given back when its last byte is read."""
-        rest = bytearray()
+    def _up_to_packet(self, below: int, waiting: int, cost: int) -> bytes:
+        """Read to the end of the first packet that goes past the mark, which is `below` bytes away.
+
+        A packet's cost is given back when its last byte is read; so the end is found byte by byte, starting a little
+        before the place where it is to be expected.
+        """
+        sure = below
+        if count := buffers_waiting(waiting, cost):
+            sure = max(below, int((below * count // waiting + 1) * waiting / count) - MARGIN)
+        data = bytearray(self._ours.recv(sure) if sure else b"")
         waiting, cost = self._balance()
-        while len(rest) < PACKET:
-            rest += self._ours.recv(1)
+        while len(data) < below + PACKET:
+            data += self._ours.recv(1)
             left, now = self._balance()
             added = left - waiting + 1  # by the program, meanwhile
             if now < cost + (packet_cost(added) if added > 0 else 0):
                 break
             waiting, cost = left, now
-        return bytes(rest)
+        return bytes(data)
 
     def _balance(self) -> tuple[int, int]:
         """Ask for the bytes that wait and their cost, as they are at one moment."""
