@@ -37,6 +37,10 @@ class PerLoop(Generic[T]):
             value = self._values[loop] = self._make()
         return value
 
+    def peek(self) -> T | None:
+        """The running loop's value; None when nobody has asked for it."""
+        return self._values.get(asyncio.get_running_loop())
+
     def pop(self) -> T | None:
         """Take the running loop's value out; None when there is none."""
         return self._values.pop(asyncio.get_running_loop(), None)

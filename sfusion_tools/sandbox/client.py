@@ -23,7 +23,7 @@ from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
-from sfusion_tools.sandbox.session import Sessions
+from sfusion_tools.sandbox.session import leave, session_for
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,6 @@ class SandboxClient:
         if not any(name.lower() == "content-type" for name in self._headers):
             self._headers["Content-Type"] = "application/json"
         self._on_event = on_event
-        self._sessions = Sessions()
         self._proxies = {e.url: _proxy(e.url) if trust_proxy_env else None for e in self._endpoints}
         for endpoint in self._endpoints:
             if is_placeholder(endpoint.url):
@@ -96,8 +95,8 @@ class SandboxClient:
         return result
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop; the end of the loop does it too."""
-        await self._sessions.aclose()
+        """Close the connections of the running loop unless other clients use them; the end of the loop does it too."""
+        await leave(self)
 
     async def _until_ended(self, program: Program, result: CallResult) -> Reading:
         loop = asyncio.get_running_loop()
@@ -185,7 +184,7 @@ class SandboxClient:
         return sent
 
     async def _exchange(self, endpoint: Endpoint, proxy: str | None, body: bytes, seconds: float) -> _Sent:
-        session = await self._sessions.get()
+        session = await session_for(self)
         connect = min(CONNECT_SECONDS, seconds / 2)
         try:
             async with (

@@ -1,8 +1,12 @@
-"""The HTTP sessions of a client: one for each event loop, closed when that loop ends."""
+"""The HTTP session of an event loop: shared by all clients there, closed when the loop ends.
+
+Tools come and go, with every trajectory in some trainers; the connections need not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from weakref import WeakSet
 
 import aiohttp
 
@@ -15,6 +19,7 @@ IDLE_SECONDS = 4.0
 
 class _Opened:
     def __init__(self) -> None:
+        self.users: WeakSet[object] = WeakSet()
         self.guard: AsyncGenerator[None] | None = None
         self.session = aiohttp.ClientSession(
             # How many may be in flight is the limiter's business, how long one may take the client's.
@@ -25,29 +30,33 @@ class _Opened:
         )
 
 
-class Sessions:
-    """Gives the session of the running loop."""
+_opened = PerLoop(_Opened)
 
-    def __init__(self) -> None:
-        self._opened = PerLoop(_Opened)
 
-    async def get(self) -> aiohttp.ClientSession:
-        """The session, opened when this is its first use here."""
-        opened = self._opened.get()
-        if opened.guard is None:
-            opened.guard = before_loop_ends(self._at_loop_end)
-            await anext(opened.guard)
-        return opened.session
+async def session_for(user: object) -> aiohttp.ClientSession:
+    """The session of the running loop, opened when nobody has needed it yet."""
+    opened = _opened.get()
+    if opened.guard is None:
+        opened.guard = before_loop_ends(_at_loop_end)
+        await anext(opened.guard)
+    opened.users.add(user)
+    return opened.session
 
-    async def aclose(self) -> None:
-        """Close the running loop's session; the next use opens another."""
-        opened = self._opened.pop()
-        if opened is not None:
-            if opened.guard is not None:
-                await opened.guard.aclose()  # finds nothing to close, and never wakes again
-            await opened.session.close()
 
-    async def _at_loop_end(self) -> None:
-        opened = self._opened.pop()
-        if opened is not None:
-            await opened.session.close()
+async def leave(user: object) -> None:
+    """The user needs the running loop's session no more; the last one to leave closes it."""
+    opened = _opened.peek()
+    if opened is None:
+        return
+    opened.users.discard(user)
+    if not opened.users:
+        _opened.pop()
+        if opened.guard is not None:
+            await opened.guard.aclose()  # finds nothing to close, and never wakes again
+        await opened.session.close()
+
+
+async def _at_loop_end() -> None:
+    opened = _opened.pop()
+    if opened is not None:
+        await opened.session.close()
