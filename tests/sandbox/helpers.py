@@ -73,8 +73,10 @@ class RawServer:
         """Request line, headers (lower case) and body of each."""
         self.gone = asyncio.Event()
         """Set when a client has left."""
+        self._readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._readers[writer] = reader
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -88,6 +90,12 @@ class RawServer:
         finally:
             self.gone.set()
             writer.close()
+
+    async def client_left(self, writer: asyncio.StreamWriter) -> None:
+        """Wait, without a word, until the other side hangs up."""
+        while await self._readers[writer].read(1000):
+            pass
+        raise EOFError
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
@@ -156,6 +164,12 @@ class Events:
             self._news.clear()
             await self._news.wait()
         return self.of(event)[0]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Let others run until something is true that comes with no event of its own."""
+    while not condition():  # noqa: ASYNC110  # nothing to wait on: the state is another object's
+        await asyncio.sleep(0)
 
 
 def client(url: str | list[str], **options: Any) -> SandboxClient:
