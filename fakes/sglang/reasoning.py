@@ -60,54 +60,75 @@ class ReasoningStream:
         self._opened = False
         self._closed = False
         self._held = ""
+        self._thought = ""
 
     def feed(self, delta: str) -> tuple[str, str]:
         """What the delta adds to the thinking and to the rest."""
-        text = self._held + delta
-        self._held = ""
+        text, self._held = self._held + delta, ""
+        thought = rest = ""
+        while not self._closed:
+            found = _first(text, self._expected())
+            if found is None:
+                break
+            at, mark = found
+            if self._inside:
+                thought += text[:at]
+            else:
+                rest += text[:at]
+            text = text[at:] if mark == self._marks.tool_start else text[at + len(mark) :]
+            if mark == self._marks.start:
+                self._opened = self._inside = True
+            else:
+                self._closed = True
         if self._closed:
-            return "", text
-        marks = self._marks
-        if not self._opened and marks.start in text:
-            before, _, text = text.partition(marks.start)
-            self._opened = self._inside = True
-            if before:
-                text = before + text
+            return self._untold() + thought, rest + text
+        text, self._held = _hold(text, self._expected())
         if not self._inside:
-            return "", self._keep(text, (marks.start,))
-        if marks.end in text:
-            thought, _, rest = text.partition(marks.end)
-            self._closed = True
-            return thought, rest
-        if marks.tool_start is not None and marks.tool_start in text:
-            at = text.index(marks.tool_start)
-            self._closed = True
-            return text[:at], text[at:]
+            return thought, rest + text
         if not self._told_at_once:
-            self._held = text
-            return "", ""
-        ends = (marks.end, *((marks.tool_start,) if marks.tool_start else ()))
-        return self._keep(text, ends if self._opened else (*ends, marks.start)), ""
+            self._thought += thought + text
+            return "", rest
+        return thought + text, rest
+
+    def _expected(self) -> tuple[str, ...]:
+        """The marks that would change anything now."""
+        marks = self._marks
+        if not self._inside:
+            return (marks.start,)
+        ends = (marks.end, marks.tool_start) if marks.tool_start is not None else (marks.end,)
+        return ends if self._opened else (*ends, marks.start)
+
+    def _untold(self) -> str:
+        told, self._thought = self._thought, ""
+        return told
 
     def finish(self) -> tuple[str, str]:
         """What was held back, when nothing more comes."""
         held, self._held = self._held, ""
-        return (held, "") if self._inside and not self._closed else ("", held)
+        return (self._untold() + held, "") if self._inside and not self._closed else ("", held)
 
-    def _keep(self, text: str, marks: tuple[str, ...]) -> str:
-        longest = 0
-        for mark in marks:
-            for size in range(min(len(mark) - 1, len(text)), longest, -1):
-                if text.endswith(mark[:size]):
-                    longest = size
-                    break
-        self._held = text[len(text) - longest :]
-        return text[: len(text) - longest]
+
+def _hold(text: str, marks: tuple[str, ...]) -> tuple[str, str]:
+    """What can be told, and the end of it that may become a mark."""
+    longest = 0
+    for mark in marks:
+        for size in range(min(len(mark) - 1, len(text)), longest, -1):
+            if text.endswith(mark[:size]):
+                longest = size
+                break
+    cut = len(text) - longest
+    return text[:cut], text[cut:]
+
+
+def _first(text: str, marks: tuple[str, ...]) -> tuple[int, str] | None:
+    found = [(at, mark) for mark in marks if (at := text.find(mark)) >= 0]
+    return min(found) if found else None
 
 
 _ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)
 _FINAL = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|return\|>")
-_HARMONY_MARK = re.compile(r"<\|(?:start|channel)\|>")
+_HARMONY_MARKS = ("<|start|>", "<|channel|>")
+_HARMONY_MARK = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
 
 
 class Harmony:
@@ -142,11 +163,8 @@ class HarmonyStream:
             first = _HARMONY_MARK.search(self._held)
             if first is None:
                 # Plain text before any mark is the answer; half a mark waits.
-                cut = self._held.rfind("<")
-                cut = len(self._held) if cut < 0 else cut
-                rest += self._held[:cut]
-                self._held = self._held[cut:]
-                return thought, rest
+                told, self._held = _hold(self._held, _HARMONY_MARKS)
+                return thought, rest + told
             rest += self._held[: first.start()]
             self._held = self._held[first.start() :]
             end = self._message_end()

@@ -87,7 +87,7 @@ def _possible(rules: Iterable[Rule]) -> list[Rule]:
             for action in actions:
                 if phase != ("during" if isinstance(action, Abort) else "before"):
                     raise FaultError(
-                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} strikes at a socket, and an engine "
-                        "object has none; give the rule to FakeSGLangServer"
+                        f"{rule.name or action.kind}: {action.kind} in phase {phase!r} strikes at a socket, and an "
+                        "engine object has none; give the rule to FakeSGLangServer"
                     )
     return kept
