@@ -74,6 +74,7 @@ class LimiterCore:
 
     def exchange(self, now: float, batch: Batch) -> Reply:
         """Take in what happened at a client, grant what can be granted, and answer."""
+        self._expire(now)  # first: what comes too late must not be taken in
         client = self._hear(now, batch.client)
         lost: list[str] = []
         joined: list[int] = []
@@ -106,6 +107,7 @@ class LimiterCore:
 
     def poll(self, now: float, name: str, epoch: int) -> Reply:
         """What the client has not been told yet; nothing to a poll from before its last attachment."""
+        self._expire(now)
         client = self._hear(now, name)
         self.tick(now)
         if client.attached and client.epoch != epoch:
@@ -140,6 +142,11 @@ class LimiterCore:
 
     def tick(self, now: float) -> None:
         """Let leases run out, end the learning after a restart, and grant."""
+        self._expire(now)
+        if not self.learning_at(now):
+            self._grant(now)
+
+    def _expire(self, now: float) -> None:
         while self._permits:
             name, permit = next(iter(self._permits.items()))
             if permit.expires > now:
@@ -153,8 +160,6 @@ class LimiterCore:
             self._drop_waiters(client)
             if not client.permits:
                 del self._clients[client.name]
-        if not self.learning_at(now):
-            self._grant(now)
 
     def learning_at(self, now: float) -> bool:
         """True while a restarted limiter still waits to hear what is held."""
