@@ -188,6 +188,19 @@ async def test_one_loop_uses_one_session_and_its_connections_again():
         await tool.aclose()
 
 
+async def test_clients_of_one_loop_share_its_connections_and_none_closes_them_for_another():
+    """Some trainers make the tools anew for every trajectory."""
+    async with FakeSandbox() as sandbox:
+        for number in range(5):
+            await client(sandbox.url).run(Program(f"print({number})"))
+        staying, leaving = client(sandbox.url), client(sandbox.url)
+        await staying.run(PROGRAM)
+        await leaving.run(PROGRAM)
+        await leaving.aclose()
+        await staying.run(PROGRAM)
+        assert sandbox.ledger.connections == 1
+
+
 def test_nothing_is_left_when_loops_end():
     """No unclosed session, no destroyed task, no warning: in a fresh process, with all of them switched on."""
     program = """
