@@ -41,13 +41,13 @@ class ViewerApp(App[None]):
         Binding("N", "step(1)", "Step+", key_display="N"),
         Binding("P", "step(-1)", "Step-", key_display="P"),
         Binding("slash", "ask('find')", "Find", key_display="/"),
-        Binding("enter", "next_hit", "Next hit"),
+        Binding("enter", "next_hit", "Hit"),
         Binding("f", "ask('filter')", "Filter"),
-        Binding("g", "ask('goto')", "Go to"),
+        Binding("g", "ask('goto')", "Go"),
         Binding("t", "fold", "Calls"),
         Binding("r", "fields", "Fields"),
-        Binding("escape", "clear", "Clear"),
         Binding("q", "quit", "Quit"),
+        Binding("escape", "clear", "Clear"),
     ]
 
     def __init__(self, steps: Sequence[StepFile], where: Path) -> None:
@@ -218,8 +218,9 @@ class ViewerApp(App[None]):
     def action_fold(self) -> None:
         """Fold or unfold all tool calls and tool replies."""
         self.unfolded = not self.unfolded
-        for folded in self.query_one("#detail").query(Collapsible):
-            folded.collapsed = not self.unfolded
+        for turn in self.query("#detail .assistant, #detail .tool"):
+            for folded in turn.query(Collapsible):
+                folded.collapsed = not self.unfolded
 
     def action_fields(self) -> None:
         """Show or hide the fields of the request."""

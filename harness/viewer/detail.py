@@ -45,7 +45,10 @@ def _turn(turn: Turn, term: str, unfolded: bool, *, fold_all: bool) -> Widget:
     children: list[Widget] = []
     if fold_all:
         text = turn.parts[0].text if turn.parts else ""
-        children.append(_folded(f"{turn.role}  {_first_line(text)}", marked(text, term), text, term, unfolded))
+        # The system's turn is long and always the same: unfolding calls leaves it alone.
+        open_it = unfolded and turn.role == "tool"
+        title = f"{turn.role}  {_first_line(text)}"
+        children.append(_folded(title, marked(text, term), text, term, open_it))
     else:
         children.append(Static(Content(turn.role), classes="role"))
         children += [_part(part, term, unfolded) for part in turn.parts]
@@ -120,8 +123,8 @@ def field_text(sample: Sample, term: str = "") -> Text:
     """The fields of a sample and of the request behind it, one a line."""
     text = Text()
     for key, value in _flat(sample.fields):
-        text.append(f"{key}\n", style="bold")
-        text.append(f"  {_printable(value)}\n")
+        text.append(f"{key}: ", style="bold")
+        text.append(f"{_printable(value)}\n")
     if not sample.fields:
         text.append("no further fields", style="dim")
     return _hits(text, term)
