@@ -74,7 +74,6 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
         if self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
-        self._server.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, unless the connection does not listen (yet)."""

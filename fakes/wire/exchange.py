@@ -126,7 +126,8 @@ class Exchange:
                 turn = await self._execute_under_fire()
             else:
                 self._answer = await self.execute()
-            if turn == "go on":
+            # What was refused without running anything has no "after execution".
+            if turn == "go on" and (self._ran != "no" or not self.subject.work):
                 turn = await self._strike("after")
         if turn == "over" or self._answer is None:
             return 0

@@ -262,9 +262,6 @@ class WireServer:
             case Wedge(ping=ping, seconds=seconds):
                 self.wedge(ping=ping, seconds=seconds, rule=strike.rule)
 
-    def disconnected(self, connection: Connection) -> None:
-        """A client is gone."""
-
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run something beside the requests; it ends with the server at the latest."""
         task = asyncio.get_running_loop().create_task(work)

@@ -14,7 +14,7 @@ import pytest
 
 from fakes.faults import KINDS, Phase
 from fakes.sandbox import FakeSandbox
-from tests.fakes.raw import PING, Raw, Watch, one, run_code, whole
+from tests.fakes.raw import PING, Raw, Watch, one, post, run_code, whole
 
 PROGRAM = run_code('# sfusion:call=c1 prints="hello\\n" seconds=0.05')
 OK = b'{"status":"Success","message":"","compile_result":null,"run_result":{"status":"Finished",'
@@ -354,6 +354,12 @@ async def test_a_status_after_execution_hides_a_run_that_happened() -> None:
         statuses = [(await one(sandbox.port, PROGRAM)).status for _ in range(3)]
     assert statuses == [504, 504, 200]
     assert sandbox.ledger.executions("c1") == 3, "a client that retries has run the code three times"
+
+
+async def test_a_refused_request_has_no_phase_after_execution() -> None:
+    async with FakeSandbox(faults=[{"phase": "after", "what": {"status": 504}}]) as sandbox:
+        assert (await one(sandbox.port, post("/run_code", b"{}"))).status == 422
+        assert sandbox.ledger.strikes == {}
 
 
 async def test_pings_are_spared_unless_named() -> None:
