@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -62,7 +64,7 @@ class PythonExecutor:
         True insists on them, False does without.
         """
         self._profile = profile
-        self._path = default_path() if path is None else path
+        self._path = path
         self._env = dict(env or {})
         self._bounds = bounds or Bounds()
         self._jupyter: NotebookKind = jupyter
@@ -158,12 +160,16 @@ class PythonExecutor:
     def _room(self) -> str:
         if self._base is None:
             self._base = os.path.realpath(tempfile.mkdtemp(prefix="sfusion-"))
+            if self._path is None:
+                self._path = default_path()
+                if shutil.which("python", path=self._path) is None:
+                    self._path = _named_python(self._base) + os.pathsep + self._path
         return self._base
 
     def _place(self, work: WorkDirectory, language: Language | None = None) -> Place:
         """Give a program a bare environment: what the server knows (tokens, keys, proxies) is not its business."""
         env = {
-            "PATH": self._path,
+            "PATH": self._path or default_path(),
             "HOME": work.scratch,
             "TMPDIR": work.scratch,
             "LANG": "C.UTF-8",
@@ -181,6 +187,16 @@ class PythonExecutor:
             found = await runner.run(_CPP_LIBRARIES, place, 10.0)
             self._cpp_flags = " ".join((found.stdout or "").split())
         return self._cpp_flags
+
+
+def _named_python(room: str) -> str:
+    """Make a directory in which this Python is called `python`, as programs expect and some systems do not have it."""
+    folder = Path(room, "bin")
+    folder.mkdir()
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return str(folder)
 
 
 def _agreed(what: str, wanted: bool | None, able: bool) -> bool:

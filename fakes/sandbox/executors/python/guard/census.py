@@ -92,16 +92,19 @@ def tasks(pids: list[int]) -> int:
 
 def memory(pids: list[int], bound: int) -> int:
     """Sum the memory of these processes; exactly only when the cheap sum, which counts shared pages often, is over."""
-    total = 0
-    for pid in pids:
-        fields = _read(f"/proc/{pid}/statm").split()
-        if len(fields) > 2:
-            total += max(int(fields[1]) - int(fields[2]), 0) * PAGE
-    return total if total <= bound else sum(_proportional(pid) for pid in pids)
+    own = {pid: _own_memory(pid) for pid in pids}
+    total = sum(own.values())
+    return total if total <= bound else sum(_proportional(pid, own[pid]) for pid in pids)
 
 
-def _proportional(pid: int) -> int:
+def _own_memory(pid: int) -> int:
+    fields = _read(f"/proc/{pid}/statm").split()
+    return max(int(fields[1]) - int(fields[2]), 0) * PAGE if len(fields) > 2 else 0
+
+
+def _proportional(pid: int, otherwise: int) -> int:
+    """Ask for a process's share of memory, shared pages divided by those who share them."""
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    return 0
+    return otherwise
