@@ -31,7 +31,7 @@ def rollout(
     seed: Annotated[int, typer.Option(help="Seed of problems and faults.")] = 0,
     format: Annotated[str, typer.Option("--format", help="Tool-call format of the model.")] = "hermes",
     policy: Annotated[
-        str, typer.Option(help="The model: gsm8k, misbehaving, say:TEXT, or script:FILE (YAML or JSON).")
+        str, typer.Option(help="The model: gsm8k, misbehaving[:RATE], say:TEXT, or script:FILE (YAML or JSON).")
     ] = "gsm8k",
     sandbox: Annotated[str, typer.Option(help="fake, or the address of a sandbox.", metavar="fake|URL")] = "fake",
     sandbox_executor: Annotated[

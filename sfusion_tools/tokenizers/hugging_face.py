@@ -31,13 +31,9 @@ class HfTokenizer:
             # Remote code is never run, and nothing is fetched: a rollout must not depend on the network.
             self._inner: Any = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
-            raise TokenizerNotFound(
-                f"{path} holds no tokenizer that transformers can load: {error}"
-            ) from error
+            raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
         if self._inner.eos_token_id is None:
-            raise TokenizerNotFound(
-                f"the tokenizer at {path} names no eos_token, which ends an assistant turn"
-            )
+            raise TokenizerNotFound(f"the tokenizer at {path} names no eos_token, which ends an assistant turn")
 
     @property
     def eos_token_id(self) -> int:

@@ -14,6 +14,7 @@ from rich.console import Console
 from fakes.faults import parse_rules
 from fakes.sandbox import FakeSandbox
 from fakes.sglang import FakeSGLang, Script, problems
+from harness.commands.serve_sglang import read_policy
 from harness.rollouts import RolloutPlan, Tally, reporter, run_rollouts, sample_record, sample_text
 from harness.viewer import open_dump
 from sfusion_tools.gsm8k import compute_score
@@ -106,6 +107,22 @@ async def test_over_sampled_requests_are_no_samples(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "1.jsonl")) == len(lines(tmp_path / "requests" / "1.jsonl")) == 4
     assert tally.total == tally.ended == 6
     assert tally.cancelled >= 1
+
+
+async def test_every_call_of_a_misbehaving_model_is_accounted_for(tmp_path: Path) -> None:
+    plan = RolloutPlan(
+        tmp_path,
+        problems=20,
+        policy=read_policy("misbehaving:0.9"),
+        executor="scripted",
+        limits=RolloutLimits(max_assistant_turns=5, max_consecutive_invalid_calls=3),
+    )
+    tally = await run_rollouts(plan)
+    assert tally.failed == 0
+    for told in lines(tmp_path / "requests" / "1.jsonl"):
+        assert told["calls"] == told["executed"] + sum(told["refused"].values()) + told["not_run"]
+        assert told["executed"] == sum(told["outcomes"].values())
+    assert tally.refused.total() > 10
 
 
 async def finished() -> AsyncRolloutRequest:

@@ -81,9 +81,7 @@ def test_the_tools_section_reads_as_in_the_plans_sample(tokenizer: ByteTokenizer
 
 
 def test_a_tool_reply_stands_under_its_role_name(tokenizer: ByteTokenizer) -> None:
-    ids = tokenizer.apply_chat_template(
-        [{"role": "tool", "content": "220000.0\n"}], add_generation_prompt=True
-    )
+    ids = tokenizer.apply_chat_template([{"role": "tool", "content": "220000.0\n"}], add_generation_prompt=True)
     assert tokenizer.decode(ids, skip_special_tokens=True) == "tool\n220000.0\n\nassistant\n"
 
 
@@ -104,9 +102,7 @@ def test_text_and_ids_of_a_conversation_agree(tokenizer: ByteTokenizer) -> None:
 
 
 def test_tools_without_a_system_message_get_one(tokenizer: ByteTokenizer) -> None:
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "hi"}], tools=[CODE_INTERPRETER], tokenize=False
-    )
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tools=[CODE_INTERPRETER], tokenize=False)
     assert text.startswith("<|im_start|>system\n# Tools\n\n")
 
 
