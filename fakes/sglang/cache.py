@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
-
-from fakes.sglang.chance import digest
+from hashlib import blake2b
 
 _BLOCK = 16
 
@@ -36,5 +36,6 @@ class PrefixCache:
 def _blocks(ids: Sequence[int]) -> Iterator[bytes]:
     before = b""
     for start in range(0, len(ids) - _BLOCK + 1, _BLOCK):
-        before = digest(before, ",".join(map(str, ids[start : start + _BLOCK])))
+        block = struct.pack(f"<{_BLOCK}q", *ids[start : start + _BLOCK])
+        before = blake2b(before + block, digest_size=16).digest()
         yield before

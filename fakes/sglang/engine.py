@@ -228,12 +228,11 @@ class FakeSGLang:
         state = self._state
         if not state.up:
             raise EngineDown("The engine is not running.")
-        waiting = len(state.runs) - state.running
-        if self._is_full() and self.max_queued is not None and waiting >= self.max_queued:
+        if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
             state.refused += 1
             raise Refused("The request queue is full.")
         run = Run(request.rid)
-        state.runs[run] = None
+        state.arrive(run)
         started = asyncio.get_running_loop().time()
         try:
             await self._enter(run)
@@ -255,7 +254,7 @@ class FakeSGLang:
             state.aborted += 1  # whoever asked has gone
             raise
         finally:
-            state.runs.pop(run, None)
+            state.leave(run)
             self._let_next_in()
             if state.idle:
                 self._idle.set()
@@ -270,7 +269,7 @@ class FakeSGLang:
                 break
             run.nudge.clear()
             await run.nudge.wait()
-        run.admitted = True
+        self._state.admit(run)
         self._let_next_in()
 
     def _let_next_in(self) -> None:
@@ -296,7 +295,6 @@ class FakeSGLang:
         reply = self.policy.reply(ask)
         prompt_tokens = len(request.ids) if reply.prompt_tokens is None else reply.prompt_tokens
         cached = self._state.cache.match(request.ids) if reply.cached_tokens is None else reply.cached_tokens
-        self._state.cache.add(request.ids)
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:

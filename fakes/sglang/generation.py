@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -44,7 +45,7 @@ class Request:
     @property
     def keys(self) -> tuple[Key, ...]:
         """What chance for this request is drawn from: what is asked, not when."""
-        return (digest(",".join(map(str, self.ids))), self.sample)
+        return (digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample)
 
 
 @dataclass(frozen=True, slots=True)

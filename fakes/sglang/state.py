@@ -34,7 +34,6 @@ class Run:
     nudge: asyncio.Event = field(default_factory=asyncio.Event)
     ended_by: Finish | None = None
     crashed: bool = False
-    admitted: bool = False
 
     def end(self, finish: Finish) -> None:
         """Make the request end as soon as it looks."""
@@ -52,7 +51,8 @@ class State:
     """The engine's memory; the rules about it, without waiting."""
 
     cache: PrefixCache = field(default_factory=PrefixCache)
-    runs: dict[Run, None] = field(default_factory=dict)
+    working: dict[Run, None] = field(default_factory=dict)
+    waiting: dict[Run, None] = field(default_factory=dict)
     up: bool = True
     paused: bool = False
     arrivals: int = 0
@@ -67,16 +67,35 @@ class State:
     @property
     def running(self) -> int:
         """How many requests are being worked on."""
-        return sum(run.admitted for run in self.runs)
+        return len(self.working)
+
+    @property
+    def runs(self) -> list[Run]:
+        """All requests, those that wait last."""
+        return [*self.working, *self.waiting]
 
     @property
     def idle(self) -> bool:
         """True when nobody runs or waits."""
-        return not self.runs
+        return not self.working and not self.waiting
 
     def first_waiting(self) -> Run | None:
         """Whose turn it is when a place is free."""
-        return next((run for run in self.runs if not run.admitted), None)
+        return next(iter(self.waiting), None)
+
+    def arrive(self, run: Run) -> None:
+        """Somebody waits."""
+        self.waiting[run] = None
+
+    def admit(self, run: Run) -> None:
+        """Somebody has a place."""
+        del self.waiting[run]
+        self.working[run] = None
+
+    def leave(self, run: Run) -> None:
+        """Somebody is done, or gone."""
+        self.waiting.pop(run, None)
+        self.working.pop(run, None)
 
     def abort(self, rid: str, all_of_them: bool) -> int:
         """End the requests whose id begins with this one, or all; an empty id is nobody's."""
@@ -100,12 +119,11 @@ class State:
 
     def snapshot(self) -> Snapshot:
         """How things stand."""
-        running = self.running
         return Snapshot(
             up=self.up,
             paused=self.paused,
-            running=running,
-            waiting=len(self.runs) - running,
+            running=self.running,
+            waiting=len(self.waiting),
             finished=self.finished,
             aborted=self.aborted,
             refused=self.refused,

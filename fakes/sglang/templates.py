@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 Numbers = Mapping[str, int]
 
@@ -55,6 +56,7 @@ class Template:
         return text.format(name=name, **{**known, **self.facts(numbers), **more})
 
 
+@cache
 def _pattern(text: str) -> re.Pattern[str]:
     parts: list[str] = []
     seen: set[str] = set()
