@@ -301,6 +301,8 @@ class LimiterCore:
 
     def _attach(self, now: float, client: _Client, attach: Attach, lost: list[str], joined: list[int]) -> None:
         # A grant whose message got lost is not in the client's list: its permit returns, its waiter keeps its place.
+        # Who was silent for a whole lease has lost its place: others may have been told that they are first.
+        keeps_places = client.attached or self.learning_at(now)
         client.attached = True
         client.epoch = attach.epoch
         client.grants.clear()
@@ -319,8 +321,9 @@ class LimiterCore:
             self._leave_line(client, number)
         for number, ticket in attach.waiting:
             if number not in client.tickets:
-                keeps_place = ticket is not None and ticket < self._next_ticket and ticket not in self._line
-                self._join(client, number, ticket if keeps_place and ticket else self._take_ticket())
+                if ticket is None or not keeps_places or ticket in self._line:
+                    ticket = self._take_ticket()
+                self._join(client, number, ticket)
             joined.append(number)
         self._sort_line()
         if self._unheard is not None:
