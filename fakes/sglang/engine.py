@@ -28,7 +28,9 @@ class FakeSGLang:
     """An engine whose words come from a policy.
 
     What it says depends on the seed and on what is asked, never on arrival order; how long it takes is asked of the
-    running event loop, so that it also runs on virtual time.
+    running event loop, so that it also runs on virtual time. With ``label_tool_calls`` a turn that calls tools ends
+    with ``tool_calls``, as verl's rollout expects of its engine; sglang's own says ``stop`` and leaves it to its
+    chat route.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class FakeSGLang:
         stream_interval: int = 4,
         incremental_streaming: bool = False,
         weight_version: str = "default",
+        label_tool_calls: bool = False,
         faults: Iterable[Rule] = (),
         seed: int = 0,
         step: int = 0,
@@ -60,6 +63,7 @@ class FakeSGLang:
         self.stream_interval = stream_interval
         self.incremental_streaming = incremental_streaming
         self.weight_version = weight_version
+        self.label_tool_calls = label_tool_calls
         self.seed = seed
         self.step = step
         self.format = get_format(format)
@@ -303,6 +307,8 @@ class FakeSGLang:
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
             finish = reply.finish or ending.finish
+            if self.label_tool_calls and reply.calls and finish.type == "stop":
+                finish = Finish("tool_calls")
         return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
 
     def _output(

@@ -120,8 +120,8 @@ def _turn(given: Any, where: str) -> Turn | str:
             re.compile(texts.get(key, ""))
         except re.error as error:
             raise BadScript(f"{where}: `{key}` is no regular expression: {error}") from error
-    if texts.get("finish") not in (None, "stop", "length", "abort"):
-        raise BadScript(f"{where}: `finish` is stop, length or abort, not {texts['finish']!r}")
+    if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
+        raise BadScript(f"{where}: `finish` is stop, length, tool_calls or abort, not {texts['finish']!r}")
     return Turn(calls=calls, turn=turn, **texts)
 
 

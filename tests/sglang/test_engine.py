@@ -343,3 +343,12 @@ async def test_calls_that_a_format_cannot_spell_are_told_apart_from_the_clients_
     calls = (ToolCall("not an identifier", {"code": "x"}),)
     with pytest.raises(NothingToSay, match="pythonic"):
         await FakeSGLang(Script([Turn(calls=calls)]), format="pythonic").async_generate("Hi")
+
+
+@pytest.mark.parametrize(("labelled", "type"), [(False, "stop"), (True, "tool_calls")])
+async def test_a_turn_with_calls_is_labelled_as_such_on_request(labelled: bool, type: str) -> None:
+    script = Script([Turn(calls=(ToolCall("search", {"query": "x"}),)), Turn(say="done", turn=1)])
+    speaking = FakeSGLang(script, label_tool_calls=labelled)
+    assert (await speaking.async_generate("Hi"))["meta_info"]["finish_reason"]["type"] == type
+    cut = await speaking.async_generate("Hi", {"max_new_tokens": 5})
+    assert cut["meta_info"]["finish_reason"]["type"] == "length"

@@ -118,7 +118,7 @@ def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("[{sya: hello}]", "turn 0: unknown key 'sya'"),
         ("[3]", "turn 0: a turn is a text or a mapping"),
         ("[{tool_result: '['}]", "no regular expression"),
-        ("[{finish: maybe}]", "stop, length or abort"),
+        ("[{finish: maybe}]", "stop, length, tool_calls or abort"),
         ("[{calls: [{arguments: {}}]}]", "a call has a `name`"),
         ("[{turn: first}]", "`turn` is a whole number"),
     ],
