@@ -1,0 +1,152 @@
+"""A model's arguments: what can be used is used, what cannot gets a sentence that helps, nothing crashes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
+from sfusion_tools.sandbox.config import SandboxToolConfig
+
+CONFIG = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=30, max_timeout=60)
+
+
+def refused(parameters: Any) -> str:
+    with pytest.raises(BadArguments) as caught:
+        read_arguments(parameters, CONFIG)
+    return str(caught.value)
+
+
+def test_code_alone_is_enough():
+    program, remark = read_arguments({"code": "print(1)"}, CONFIG)
+    assert (program.code, program.language, program.timeout, program.memory_limit_mb, program.stdin, remark) == (
+        "print(1)",
+        "python",
+        30.0,
+        1024,
+        None,
+        "",
+    )
+
+
+def test_what_the_config_says_holds_where_the_model_does_not_speak():
+    config = SandboxToolConfig(
+        sandbox_fusion_url="http://h", default_timeout=5, default_language="cpp", memory_limit_mb=-1, compile_timeout=3
+    )
+    program, _ = read_arguments({"code": "int main(){}"}, config)
+    assert (program.language, program.timeout, program.compile_timeout, program.memory_limit_mb) == (
+        "cpp",
+        5.0,
+        3.0,
+        -1,
+    )
+
+
+def test_more_arguments_than_needed_do_no_harm():
+    """The sample of the plan has ``"executes": "True"`` beside the code."""
+    assert read_arguments({"code": "1", "executes": "True"}, CONFIG)[0].code == "1"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        (None, "must be a JSON object, found null"),
+        ([{"code": "1"}], "must be a JSON object, found a list"),
+        ("print(1)", "must be a JSON object, found a string: 'print(1)'"),
+        (
+            '{"code": "print(1)"}',
+            "must be a JSON object, found an object wrapped into a string; give the object itself",
+        ),
+        ("[" * 100_000, "must be a JSON object, found a string"),
+        (3, "must be a JSON object, found a number"),
+        (True, "must be a JSON object, found true or false"),
+        ({}, "`code` is missing, found no arguments"),
+        ({"cmd": "1"}, "`code` is missing, found only 'cmd'"),
+        ({"code": None}, "`code` must be a string, found null"),
+        ({"code": 123}, "`code` must be a string, found a number"),
+        ({"code": ["print(1)"]}, "`code` must be a string, found a list"),
+        ({"code": {"a": 1}}, "`code` must be a string, found an object"),
+        ({"code": ""}, "`code` is empty"),
+        ({"code": " \n"}, "`code` is empty"),
+    ],
+)
+def test_arguments_without_code_are_refused_with_an_example(parameters, says):
+    """Incidents D7 and D12: a list crashed, a number was run as text, missing code was run as nothing."""
+    message = refused(parameters)
+    assert says in message
+    assert 'call it with an object such as {"code": "print(1 + 1)"}' in message
+    assert len(message) < 300
+
+
+def test_half_a_character_is_refused_before_the_server_fails_on_it():
+    assert refused({"code": "print('\ud800')"}) == "`code` has half a character (a lone surrogate) at position 7"
+
+
+NO_TIMES = ["abc", "", -1, 0, "-1", float("nan"), True, False, [5], {"s": 5}, 10**400, 10**5000]
+
+
+@pytest.mark.parametrize("timeout", NO_TIMES, ids=range(len(NO_TIMES)))
+def test_a_timeout_that_is_no_time_is_refused(timeout):
+    message = refused({"code": "1", "timeout": timeout})
+    assert message.startswith("`timeout` must be a number of seconds above 0, at most 60; found ")
+    assert len(message) < 200
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), ("7", 7.0), (60, 60.0), (None, 30.0)])
+def test_a_timeout_within_bounds_is_met(timeout, seconds):
+    program, remark = read_arguments({"code": "1", "timeout": timeout}, CONFIG)
+    assert (program.timeout, remark) == (seconds, "")
+
+
+@pytest.mark.parametrize("timeout", [61, 10**9, "1e9", float("inf")])
+def test_a_timeout_beyond_is_capped_and_the_model_is_told(timeout):
+    program, remark = read_arguments({"code": "1", "timeout": timeout}, CONFIG)
+    assert program.timeout == 60.0
+    assert "was lowered to 60 s, the most allowed here" in remark
+
+
+def test_the_cap_is_never_below_the_default():
+    config = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=90, max_timeout=10)
+    assert read_arguments({"code": "1"}, config)[0].timeout == 90.0
+    assert read_arguments({"code": "1", "timeout": 999}, config)[0].timeout == 90.0
+
+
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [
+        ("python3", "did you mean 'python'?"),
+        ("Python", "did you mean 'python'?"),
+        ("javascript", "known: D_ut, R, bash"),
+        (["python"], "did you mean 'python'?"),
+        ({"a": 1}, "is not known here"),
+        (3, "`language` 3 is not known here"),
+        ("x" * 100_000, "is not known here"),
+    ],
+)
+def test_an_unknown_language_is_refused_with_the_nearest_one(language, says):
+    assert says in refused({"code": "1", "language": language})
+
+
+def test_a_known_language_is_used():
+    assert read_arguments({"code": "1", "language": "bash"}, CONFIG)[0].language == "bash"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+ARGUMENTS = st.fixed_dictionaries({"code": st.just("1") | JSON}, optional={"language": JSON, "timeout": JSON})
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(JSON | ARGUMENTS)
+def test_no_value_crashes(parameters):
+    with suppress(BadArguments):
+        program, _ = read_arguments(parameters, CONFIG)
+        assert 0 < program.timeout <= 60
+        program.body()
