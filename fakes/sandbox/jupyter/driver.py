@@ -20,6 +20,14 @@ from typing import Any
 FOLDER = "tmp/sandbox/configs"
 CHECK = "print(123)"
 """Run before the first cell, to see that the kernel is well; so the first cell is number 2."""
+ARGUMENTS = [
+    # Newer kernels warn on every start that they talk over TCP; the recorded ones do not.
+    "--IPKernelApp.log_level=ERROR",
+    # A cell's file, which does not exist, is named after the directory for temporary files: after everybody's one,
+    # not the one that this request happens to have.
+    "--IPKernelApp.exec_lines=__import__('ipykernel.compiler').compiler.get_tmp_directory = "
+    "lambda: '/tmp/ipykernel_%d' % __import__('os').getpid()",
+]
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner import main; del sys.path[0]; main()"
 
 Result = dict[str, Any]
@@ -48,8 +56,7 @@ def real_kernel(name: str) -> tuple[Run, End]:
 
     manager = AsyncKernelManager(kernel_name=name)
     wait = asyncio.new_event_loop().run_until_complete
-    # Newer kernels warn on every start that they talk over TCP; the recorded ones do not.
-    wait(manager.start_kernel(extra_arguments=["--IPKernelApp.log_level=ERROR"]))
+    wait(manager.start_kernel(extra_arguments=ARGUMENTS))
     client = manager.client()
     client.start_channels()
     wait(client.wait_for_ready())

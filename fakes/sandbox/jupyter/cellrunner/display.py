@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import pprint
 import sys
@@ -26,10 +27,21 @@ _METHODS = (
 
 def plain(value: object) -> str:
     """Show a value as text: containers over several lines when they are long."""
+    if isinstance(value, type) and type(value).__repr__ is type.__repr__:
+        return value.__qualname__ if value.__module__ == "builtins" else f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, types.FunctionType):
+        return f"<function {value.__module__}.{value.__qualname__}{_signature(value)}>"
     text = repr(value)
     if len(text) > WIDTH and type(value) in (list, tuple, dict, set, frozenset):
         return pprint.pformat(value, width=WIDTH, sort_dicts=False)
     return text
+
+
+def _signature(function: types.FunctionType) -> str:
+    try:
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):
+        return ""
 
 
 def bundle(value: object) -> dict[str, Any]:

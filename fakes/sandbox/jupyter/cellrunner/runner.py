@@ -19,8 +19,6 @@ from . import display, source, tracebacks
 from .streams import OutStream, Send
 
 EXIT_NOTE = "To exit: use 'exit', 'quit', or Ctrl-D."
-OWN_FRAMES = 2
-"""Frames of this module below a cell's own."""
 
 
 class CellRunner:
@@ -31,55 +29,66 @@ class CellRunner:
         self._send = send
         self._count = 0
         self._numbers: dict[str, int] = {}
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)
+        self.asked_to_exit = False
         module = types.ModuleType("__main__", "")
         sys.modules["__main__"] = module
         self._names = module.__dict__
         self._out: dict[int, object] = {}
         self._names["display"] = display.install(lambda data: send("display_data", {"data": data}))
-        self._names.update({"In": [""], "Out": self._out, "_": "", source.SHELL: _shell, source.MAGIC: _magic})
+        self._names.update(
+            {
+                "exit": self._exit,
+                "quit": self._exit,
+                "In": [""],
+                "Out": self._out,
+                "_": "",
+                source.SHELL: _shell,
+                source.MAGIC: _magic,
+            }
+        )
         # A kernel's frontend is asked, not a terminal.
         builtins.input = self._input
         getpass.getpass = self._input  # type: ignore[assignment]  # its second argument means nothing here
 
-    def run(self, text: str) -> None:
-        """Run one cell; whatever it raises is shown, not raised."""
+    async def run(self, text: str) -> None:
+        """Run one cell inside the running loop, as a kernel does; whatever it raises is shown, not raised."""
         self._count += 1
         filename = f"/tmp/ipykernel_{os.getpid()}/{zlib.crc32(text.encode('utf-8', 'replace')) + 10**9}.py"
         self._numbers[filename] = self._count
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
         self._names["In"].append(text)
         try:
-            self._run(source.compiled(text, filename))
+            await self._run(source.compiled(text, filename))
         except BaseException as exc:
             self._show_error(exc)
         sys.stdout.flush()
         sys.stderr.flush()
         self._send("done", None)
 
-    def _run(self, cell: source.Cell) -> None:
-        self._evaluate(cell.statements)
+    async def _run(self, cell: source.Cell) -> None:
+        await self._evaluate(cell.statements)
         if cell.expression is None:
             return
-        value = self._evaluate(cell.expression)
+        value = await self._evaluate(cell.expression)
         if value is None or cell.silent:
             return
         self._send("execute_result", {"data": display.bundle(value)})
         self._out[self._count] = value
         self._names.update({"_": value, f"_{self._count}": value})
 
-    def _evaluate(self, code: types.CodeType) -> object:
-        value = eval(code, self._names)  # running what it is given is this module's purpose
-        if code.co_flags & inspect.CO_COROUTINE:
-            return self._loop.run_until_complete(value)
-        return value
+    async def _evaluate(self, code: types.CodeType) -> object:
+        value: Any = eval(code, self._names)  # running what it is given is this module's purpose
+        return await value if code.co_flags & inspect.CO_COROUTINE else value
 
     def _show_error(self, exc: BaseException) -> None:
-        trace = tracebacks.drawn(exc, self._numbers.get, OWN_FRAMES)
+        trace = tracebacks.drawn(exc, self._numbers.get)
         if isinstance(exc, SystemExit):
-            print(f"{tracebacks.__name__.partition('.')[0]}: UserWarning: {EXIT_NOTE}", file=sys.stderr)
+            print(f"UserWarning: {EXIT_NOTE}", file=sys.stderr)
         self._send("error", {"traceback": trace, "ename": type(exc).__name__, "evalue": _text(exc)})
+
+    def _exit(self) -> None:
+        """Let the kernel end after this cell; whoever runs another one waits in vain."""
+        self.asked_to_exit = True
 
     def _input(self, prompt: object = "") -> NoReturn:
         """Ask the driver's terminal, which has nothing to say."""
@@ -96,7 +105,8 @@ def _text(exc: BaseException) -> str:
 
 def _shell(command: str) -> None:
     done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    sys.stdout.write(done.stdout.decode("utf-8", "replace"))
+    # A kernel runs such lines on a terminal, and terminals end lines so.
+    sys.stdout.write(done.stdout.decode("utf-8", "replace").replace("\n", "\r\n"))
 
 
 def _magic(name: str, *, cell: bool = False) -> None:
@@ -120,6 +130,10 @@ def main() -> None:
     sys.stdout = OutStream("stdout", 1, send)
     sys.stderr = OutStream("stderr", 2, send)
     runner = CellRunner(send)
+    asyncio.run(_serve(runner, commands))
+
+
+async def _serve(runner: CellRunner, commands: int) -> None:
     with os.fdopen(commands, encoding="utf-8") as lines:
-        for line in lines:
-            runner.run(json.loads(line))
+        while not runner.asked_to_exit and (line := await asyncio.to_thread(lines.readline)):
+            await runner.run(json.loads(line))

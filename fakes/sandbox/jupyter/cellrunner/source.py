@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codeop
 import io
 import re
 import tokenize
@@ -72,8 +73,8 @@ def ends_with_semicolon(text: str) -> bool:
 
 def compiled(text: str, filename: str) -> Cell:
     """Compile a cell; raises SyntaxError as Python does."""
-    tree = ast.parse(rewritten(text), filename)
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree: ast.Module = compile(rewritten(text), filename, "exec", flags | ast.PyCF_ONLY_AST | codeop.Compile().flags)
     last: CodeType | None = None
     if tree.body and isinstance(tree.body[-1], ast.Expr):
         expression = ast.Expression(tree.body.pop().value)  # type: ignore[attr-defined]  # seen to be an Expr

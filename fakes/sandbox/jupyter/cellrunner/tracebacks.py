@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType
 
 RED, GREEN, CYAN, BOLD_GREEN, OFF = "\x1b[0;31m", "\x1b[0;32m", "\x1b[0;36m", "\x1b[1;32m", "\x1b[0m"
 WIDTH = 75
@@ -18,9 +19,9 @@ Number = Callable[[str], int | None]
 """Says which cell a file name stands for."""
 
 
-def drawn(exc: BaseException, number: Number, skip: int) -> list[str]:
-    """Draw an exception with its causes; the outermost `skip` frames are the runner's own."""
-    if isinstance(exc, SyntaxError) and (exc.__traceback__ is None or _depth(exc.__traceback__) <= skip):
+def drawn(exc: BaseException, number: Number) -> list[str]:
+    """Draw an exception with its causes."""
+    if isinstance(exc, SyntaxError) and not _frames(exc, number):
         return [_syntax_error(exc, number)]
     if isinstance(exc, SystemExit):
         only = f"{RED}SystemExit{OFF}{RED}:{OFF} {exc}\n"
@@ -41,22 +42,24 @@ def drawn(exc: BaseException, number: Number, skip: int) -> list[str]:
     for (each, _), before in zip(reversed(chain), notes, strict=True):
         if before:
             parts.append(before)
-        parts += _one(each, number, skip)
+        parts += _one(each, number)
     return parts
 
 
-def _depth(tb: TracebackType) -> int:
-    return sum(1 for _ in traceback.walk_tb(tb))
+def _frames(exc: BaseException, number: Number) -> list[tuple[FrameType, int]]:
+    """List the frames from the first one of a cell on; those before are the runner's."""
+    frames = list(traceback.walk_tb(exc.__traceback__))
+    return list(itertools.dropwhile(lambda item: number(item[0].f_code.co_filename) is None, frames))
 
 
-def _one(exc: BaseException, number: Number, skip: int) -> list[str]:
+def _one(exc: BaseException, number: Number) -> list[str]:
     name = type(exc).__name__
     label = "Traceback (most recent call last)"
     parts = [f"{RED}{name}{OFF}{label:>{WIDTH - len(name)}}"]
-    frames = list(traceback.walk_tb(exc.__traceback__))
-    own = [(frame, line) for frame, line in frames if not _is_runner(frame.f_code.co_filename)]
-    for frame, line in own if len(own) < len(frames) else frames[skip:]:
+    for frame, line in _frames(exc, number):
         code = frame.f_code
+        if _is_runner(code.co_filename):
+            continue
         cell = number(code.co_filename)
         if cell is None:
             where = f"File {GREEN}{code.co_filename}:{line}{OFF}, in {CYAN}{code.co_qualname}{OFF}"

@@ -40,6 +40,7 @@ SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
 SHARED_MEMORY = "/dev/shm"
+TERMINALS = "/dev/pts"
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,11 +81,13 @@ def enter_namespaces() -> None:
 
 
 def furnish_namespace(shared_memory: int) -> None:
-    """Show the first process of a new namespace only its own processes and its own shared memory."""
+    """Show the first process of a new namespace only its own processes, shared memory and terminals."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if os.path.isdir(SHARED_MEMORY):
         mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
+    if os.path.isdir(TERMINALS):
+        mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
 
 
 def landlock_version() -> int:

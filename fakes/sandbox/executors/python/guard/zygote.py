@@ -166,8 +166,9 @@ def _become(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
             with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         if spec.landlock:
-            shared = [kernel.SHARED_MEMORY] if os.path.isdir(kernel.SHARED_MEMORY) else []
-            kernel.allow_writes_only_beneath([*spec.writable, *shared])
+            # Programs cannot do without shared memory; terminals only where they are the program's own.
+            usual = [kernel.SHARED_MEMORY, *([kernel.TERMINALS] if spec.namespaces else [])]
+            kernel.allow_writes_only_beneath([*spec.writable, *filter(os.path.isdir, usual)])
         if kernel.LINUX:
             kernel.drop_capabilities()
         _limit(spec)
