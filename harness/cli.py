@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.limiter import app as limiter
 from harness.commands.parse import parse
 from harness.commands.rollout import rollout
 from harness.commands.serve_sandbox import serve_sandbox
@@ -37,6 +38,7 @@ def _options(
     """Options of every command."""
 
 
+app.add_typer(limiter, name="limiter")
 app.command("parse")(parse)
 
 serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
