@@ -6,6 +6,7 @@ This module imports Ray, so nothing imports it before a Ray limiter is really us
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import time
@@ -88,6 +89,7 @@ class _TokenBucketWorker:
         self._host = LimiterHost(core, time.monotonic)
         self._callers = Limiter(LocalTransport(self._host), name=CALLERS)
         self._permits: dict[str, Permit] = {}
+        self._acquisitions = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._memory.write(self._id, settings, self._clients)
 
@@ -110,7 +112,9 @@ class _TokenBucketWorker:
         """Wait in line for a permit and answer with its name. It has no lease: it is out until released."""
         self._loop = asyncio.get_running_loop()
         permit = await self._callers.acquire()
-        name = permit.id
+        # A permit may have been handed on under its own id, so each acquisition gets a name of its own:
+        # else the second release of one caller would be the first of another.
+        name = f"{permit.id}.{next(self._acquisitions)}"
         self._permits[name] = permit
         return name
 

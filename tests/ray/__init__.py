@@ -1,0 +1,1 @@
+"""The tool stack on real Ray clusters: real processes, really killed."""
