@@ -1,0 +1,1 @@
+"""Tests of the executor that really runs programs and notebooks."""

@@ -1,0 +1,40 @@
+"""Sees from outside whether a program lives: the program holds a connection, and only its death ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+
+class Witness:
+    """A local socket to which programs connect."""
+
+    def __init__(self, listening: socket.socket, path: str) -> None:
+        self._listening = listening
+        self._path = path
+
+    @property
+    def python(self) -> str:
+        """Lines of Python that connect to the witness and say hello."""
+        return (
+            "import socket as _socket\n"
+            "_seen = _socket.socket(_socket.AF_UNIX)\n"
+            f"_seen.connect({self._path!r})\n"
+            "_seen.send(b'here')\n"
+        )
+
+    async def meet(self) -> socket.socket:
+        """Wait for a program to connect."""
+        connection, _ = await asyncio.to_thread(self._listening.accept)
+        connection.settimeout(30)
+        assert await asyncio.to_thread(connection.recv, 4) == b"here"
+        return connection
+
+
+async def dead(connection: socket.socket) -> bool:
+    """Wait until whoever holds the other end is gone; False when that takes half a minute."""
+    with connection:
+        try:
+            return await asyncio.to_thread(connection.recv, 1) == b""
+        except TimeoutError:
+            return False
