@@ -51,7 +51,8 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     try:
         # An object in plain UTF-8, which is nearly every body, needs no guessing of the encoding.
         plain = body[:1] == b"{" and body[1:2] != b"\0"
-        if deeper_than(body, _DEEP):
+        deep = deeper_than(body, _DEEP)
+        if deep:
             value = on_fresh_stack(lambda: json.loads(body))
         else:
             value = _decode(body.decode("utf-8", "surrogatepass")) if plain else json.loads(body)
@@ -68,7 +69,7 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
         raise Unusable(refuse([broken])) from None
     except (ValueError, RecursionError):
         raise Unusable(unparsable()) from None
-    if deeper_than(body, _DEEPEST):
+    if deep and deeper_than(body, _DEEPEST):
         raise Unusable(unparsable())
     return value
 

@@ -103,6 +103,8 @@ class App(Protocol):
 
 def parse_target(target: str) -> tuple[str, str]:
     """Split a request target into the decoded path and the raw query, as uvicorn does."""
+    if not ("%" in target or "?" in target or "#" in target) and target[:1] == "/":
+        return target, ""
     if not target.startswith("/"):
         _, found, rest = target.partition("://")
         if found:

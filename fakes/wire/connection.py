@@ -13,6 +13,7 @@ from aiohttp import web
 from fakes.wire.message import invalid_request
 
 if TYPE_CHECKING:
+    from fakes.wire.delivery import Delivery
     from fakes.wire.server import WireServer
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
@@ -50,7 +51,7 @@ def with_host(data: bytes) -> bytes:
 class Connection(web.RequestHandler):
     """A connection that can be deaf, held back, closed or reset, and that says when the client is gone."""
 
-    __slots__ = ("_deaf", "_gone", "_greeted", "_held", "_lost", "_server")
+    __slots__ = ("_deaf", "_gone", "_greeted", "_halted", "_held", "_lost", "_server", "_writable", "delivery", "message")
 
     def __init__(self, manager: web.Server, server: WireServer, **options: Any) -> None:
         super().__init__(manager, **options)
@@ -59,7 +60,13 @@ class Connection(web.RequestHandler):
         self._lost = False
         self._deaf = False
         self._greeted = False
+        self._halted = False
         self._held: bytearray | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self.delivery: Delivery | None = None
+        """How the usual answers of this connection are sent; made with the first."""
+        self.message: Any = None
+        """The request being handled, as aiohttp's parser read it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected; faults of phase ``connect`` strike here."""
@@ -72,8 +79,9 @@ class Connection(web.RequestHandler):
         """The client is gone; a run that it started goes on, as on the real server."""
         self._lost = True
         super().connection_lost(exc)
-        if self._gone is not None and not self._gone.done():
-            self._gone.set_result(None)
+        for waiting in (self._gone, self._writable):
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client, unless the connection does not listen (yet)."""
@@ -102,6 +110,32 @@ class Connection(web.RequestHandler):
             if self._lost:
                 self._gone.set_result(None)
         return self._gone
+
+    def pause_reading(self) -> None:
+        """More has come than is being read."""
+        self._halted = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """aiohttp asks for this after every read; there is something to do only after a pause."""
+        if self._halted:
+            self._halted = not resume_parser
+            if resume_parser:
+                super().resume_reading()
+            else:
+                super().resume_reading(resume_parser=False)
+
+    def resume_writing(self) -> None:
+        """The client has read what was written."""
+        super().resume_writing()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+
+    async def drained(self) -> None:
+        """Wait until more can be written without piling it up here."""
+        while self.writing_paused and not self._lost:
+            self._writable = asyncio.get_running_loop().create_future()
+            await self._writable
 
     def deafen(self) -> None:
         """Swallow whatever comes in from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,20 +31,12 @@ class Spoilage:
 
 
 class Delivery:
-    """Sends one answer over one connection. ``hang`` waits until the client is gone or the server stops."""
+    """Sends answers over one connection."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        head_only: bool,
-        announce_close: bool,
-        drain: Callable[[], Awaitable[None]],
-    ) -> None:
+    def __init__(self, connection: Connection, *, head_only: bool, announce_close: bool) -> None:
         self._connection = connection
         self._head_only = head_only
         self._announce_close = announce_close
-        self._drain = drain
 
     async def send(self, answer: Answer) -> None:
         """Send all of it."""
@@ -56,7 +48,7 @@ class Delivery:
             if answer.close:
                 connection.finish()
             elif connection.writing_paused:
-                await self._drained()
+                await self._connection.drained()
             return
         self._write(head)
         if not self._head_only:
@@ -81,7 +73,7 @@ class Delivery:
             self._write(answer.body[:size])
         else:
             await self._drip(answer.body[:size], spoilage.drip)
-        await self._drained()
+        await self._connection.drained()
         return None if spoilage.cut is None else spoilage.ending
 
     async def _send_malformed(self, answer: Answer, malformed: Malformed) -> Ending:
@@ -104,7 +96,7 @@ class Delivery:
                 opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
                 half = len(body) // 2
                 self._write(opening + chunk(body[:half]) + b"zz\r\n" + body[half:] + b"\r\n0\r\n\r\n")
-        await self._drained()
+        await self._connection.drained()
         return "close"
 
     async def _stream(self, stream: AsyncIterator[bytes]) -> None:
@@ -113,7 +105,7 @@ class Delivery:
                 break
             if piece:
                 self._write(chunk(piece))
-                await self._drained()
+                await self._connection.drained()
 
     async def _stream_spoiled(self, stream: AsyncIterator[bytes], spoilage: Spoilage) -> Ending | None:
         """The length of a stream is unknown: a share below 1 cuts the first piece, bytes count over all."""
@@ -129,7 +121,7 @@ class Delivery:
                 for start in range(0, size, spoilage.drip.bytes):
                     self._write(chunk(piece[start : min(size, start + spoilage.drip.bytes)]))
                     await asyncio.sleep(spoilage.drip.every)
-            await self._drained()
+            await self._connection.drained()
             if left is not None:
                 if left < 1 or left <= len(piece):
                     return spoilage.ending
@@ -147,7 +139,3 @@ class Delivery:
     def _write(self, data: bytes) -> None:
         if self._connection.transport is not None:
             self._connection.transport.write(data)
-
-    async def _drained(self) -> None:
-        if self._connection.writing_paused and not self._connection.lost:
-            await self._drain()

@@ -17,7 +17,7 @@ class Listener:
         self._host = host
         self._wanted = port
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._port = port
+        self._take_port(port)
         self._holder: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
@@ -29,8 +29,12 @@ class Listener:
     @property
     def address(self) -> str:
         """``host:port`` as a URL has it."""
+        return self._address
+
+    def _take_port(self, port: int) -> None:
         host = f"[{self._host}]" if self._family == socket.AF_INET6 else self._host
-        return f"{host}:{self._port}"
+        self._port = port
+        self._address = f"{host}:{port}"
 
     @property
     def listening(self) -> bool:
@@ -40,7 +44,7 @@ class Listener:
     async def open(self, factory: Callable[[], asyncio.Protocol]) -> None:
         """Bind and listen."""
         sock = self._bind(self._port)
-        self._port = sock.getsockname()[1]
+        self._take_port(sock.getsockname()[1])
         if self._holder is None:
             self._holder = self._second(self._port)
         try:
@@ -59,7 +63,7 @@ class Listener:
             if self._holder is not None:
                 self._holder.close()
                 self._holder = None
-            self._port = self._wanted or self._port
+            self._take_port(self._wanted or self._port)
 
     def _bind(self, port: int) -> socket.socket:
         sock = socket.socket(self._family, socket.SOCK_STREAM)

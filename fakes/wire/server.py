@@ -277,6 +277,7 @@ class WireServer:
     def _make_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
     ) -> web.BaseRequest:
+        protocol.message = message
         # The real server has no limit on the size of a body.
         return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=0)
 
@@ -286,23 +287,25 @@ class WireServer:
         connection = raw.protocol
         assert isinstance(connection, Connection)
         self.ledger.requests += 1
-        if raw.method == "CONNECT":
+        message = connection.message
+        method = message.method
+        if method == "CONNECT":
             self._refuse(connection)
             return _END
-        path, query = parse_target(raw.raw_path)
-        request = Request(raw.method, path, query, raw.headers, raw.version == HttpVersion10, self._listener.address)
+        path, query = parse_target(message.path)
+        http_1_0 = message.version == HttpVersion10
+        request = Request(method, path, query, message.headers, http_1_0, self._listener.address)
         request.gone = connection.gone
         app = self.app
         if app.reads_body(request) and not await self._read_body(raw, request, connection):
             return _END
         subject = app.describe(request)
         close = request.wants_close
-        delivery = Delivery(
-            connection,
-            head_only=request.method == "HEAD",
-            announce_close=close and not request.http_1_0,
-            drain=raw.writer.drain,
-        )
+        delivery = connection.delivery
+        if close or method == "HEAD" or delivery is None:
+            delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not http_1_0)
+            if not close and method != "HEAD":
+                connection.delivery = delivery
         if subject is None:
             status = await self._serve_plainly(request, delivery)
         else:
