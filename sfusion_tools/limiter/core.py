@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from sfusion_tools.limiter.messages import Attach, Batch, Reply, Snapshot
 from sfusion_tools.limiter.pace import Bucket, Width
 from sfusion_tools.limiter.settings import LimiterSettings
+
+Observer = Callable[[str, str, dict[str, object]], None]
+"""Hears (event, client, facts) of everything that changes who waits and who holds."""
 
 LONGEST_SCAN = 256
 """How far the line is read to find out how long a client's run is; a longer run is told bit by bit."""
@@ -53,9 +56,11 @@ class LimiterCore:
         first_ticket: int = 1,
         unleased: Iterable[str] = (),
         learn_from: Iterable[str] | None = (),
+        observer: Observer | None = None,
     ) -> None:
         """Start empty, or after a restart ``learn_from`` the clients of the one before (None: nobody knows which)."""
         self.settings = settings
+        self._observer = observer
         self.incarnation = incarnation
         self._next_ticket = first_ticket
         self._next_permit = 1
@@ -87,6 +92,7 @@ class LimiterCore:
         for number in batch.cancel:
             self._cancel(client, number)
         for number, permit in batch.handed:
+            self._note("handed on", client, waiter=number, ticket=client.tickets.get(number), permit=permit)
             self._leave_line(client, number)
             self._handed += 1
             if not self._renew(now, client, permit):
@@ -94,6 +100,7 @@ class LimiterCore:
         for permit in batch.release:
             if not self._release(client, permit):
                 self._fenced += 1
+                self._note("fenced", client, permit=permit)
                 lost.append(permit)
         lost += [permit for permit in batch.renew if not self._renew(now, client, permit)]
         for number in batch.acquire:
@@ -120,7 +127,7 @@ class LimiterCore:
         if client is None:
             return
         self._drop_waiters(client)
-        for permit in list(client.permits):
+        for permit in sorted(client.permits):
             self._release(client, permit)
         if self._unheard is not None:
             self._unheard.discard(name)
@@ -135,6 +142,7 @@ class LimiterCore:
         )
         self.settings = settings
         self._width.set_ceiling(settings.rate_limit)
+        self._note("resized", None, rate_limit=settings.rate_limit)
         if pace_changed:
             self._bucket = self._new_bucket(now, tokens=None)
         self._tell_everyone()
@@ -151,7 +159,7 @@ class LimiterCore:
             name, permit = next(iter(self._permits.items()))
             if permit.expires > now:
                 break
-            self._release(permit.client, name)
+            self._release(permit.client, name, "expired")
             self._expired += 1
         for client in [c for c in self._clients.values() if self._is_dead(c, now)]:
             # It may only have been stalled: when it speaks again it has to attach and say what it believes.
@@ -247,13 +255,14 @@ class LimiterCore:
         while self._line and self._free() > 0:
             if self._bucket is not None and not self._bucket.take(now):
                 return
-            _, (client, number) = self._line.popitem(last=False)
+            ticket, (client, number) = self._line.popitem(last=False)
             del client.tickets[number]
             permit = f"{self.incarnation}-{self._next_permit}"
             self._next_permit += 1
             self._hold(now, client, permit)
             client.grants.append((number, permit))
             self._granted += 1
+            self._note("granted", client, waiter=number, ticket=ticket, permit=permit)
             self._tell(client)
 
     def _hold(self, now: float, client: _Client, permit: str) -> None:
@@ -272,11 +281,12 @@ class LimiterCore:
             self._permits.move_to_end(permit)
         return True
 
-    def _release(self, client: _Client, permit: str) -> bool:
+    def _release(self, client: _Client, permit: str, how: str = "released") -> bool:
         if permit not in client.permits:
             return False
         client.permits.discard(permit)
         (self._permits if client.leased else self._kept).pop(permit)
+        self._note(how, client, permit=permit)
         return True
 
     def _take_ticket(self) -> int:
@@ -287,6 +297,7 @@ class LimiterCore:
     def _join(self, client: _Client, number: int, ticket: int) -> None:
         client.tickets[number] = ticket
         self._line[ticket] = (client, number)
+        self._note("asked", client, waiter=number, ticket=ticket)
 
     def _leave_line(self, client: _Client, number: int) -> bool:
         ticket = client.tickets.pop(number, None)
@@ -296,8 +307,10 @@ class LimiterCore:
         return True
 
     def _cancel(self, client: _Client, number: int) -> None:
+        ticket = client.tickets.get(number)
         if self._leave_line(client, number):
             self._cancelled += 1
+            self._note("cancelled", client, waiter=number, ticket=ticket)
 
     def _attach(self, now: float, client: _Client, attach: Attach, lost: list[str], joined: list[int]) -> None:
         # A grant whose message got lost is not in the client's list: its permit returns, its waiter keeps its place.
@@ -307,17 +320,19 @@ class LimiterCore:
         client.epoch = attach.epoch
         client.grants.clear()
         self._tell(client)
-        for permit in client.permits.difference(attach.held):
+        for permit in sorted(client.permits.difference(attach.held)):
             self._release(client, permit)
         for permit in attach.held:
             if self._renew(now, client, permit):
                 continue
             if self.learning_at(now):
                 self._hold(now, client, permit)
+                self._note("learned", client, permit=permit)
             else:
                 lost.append(permit)
         standing = {number for number, _ in attach.waiting}
         for number in [n for n in client.tickets if n not in standing]:
+            self._note("cancelled", client, waiter=number, ticket=client.tickets[number])
             self._leave_line(client, number)
         for number, ticket in attach.waiting:
             if number not in client.tickets:
@@ -334,8 +349,9 @@ class LimiterCore:
             self._line.move_to_end(ticket)
 
     def _drop_waiters(self, client: _Client) -> None:
-        for ticket in client.tickets.values():
+        for number, ticket in client.tickets.items():
             del self._line[ticket]
+            self._note("dropped", client, waiter=number, ticket=ticket)
         client.tickets.clear()
 
     def _is_dead(self, client: _Client, now: float) -> bool:
@@ -357,6 +373,10 @@ class LimiterCore:
     def _tell(self, client: _Client) -> None:
         client.news = True
         self._ready[client.name] = None
+
+    def _note(self, event: str, client: _Client | None, **facts: object) -> None:
+        if self._observer is not None:
+            self._observer(event, client.name if client is not None else "", facts)
 
     def _new_bucket(self, now: float, *, tokens: float | None) -> Bucket | None:
         rate = self.settings.per_second

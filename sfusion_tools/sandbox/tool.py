@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from sfusion_tools.base_tool import BaseTool, create_argument
+from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
@@ -53,17 +55,20 @@ class SandboxFusionTool(BaseTool):
         config: dict[str, Any],
         tool_schema: OpenAIFunctionToolSchema | None = None,
         *,
+        limiter: Callable[[], Limiter | None] | None = None,
         on_event: Event | None = None,
     ) -> None:
+        """``limiter`` gives the limiter of the running loop in place of the one that the config chooses."""
         super().__init__(config, tool_schema)
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self._on_event = on_event
+        self._limiter = limiter
         self._instances: dict[str, _Instance] = {}
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
         settings = self.settings
-        limiter = LimiterChoice(
+        limiter = self._limiter or LimiterChoice(
             settings.limits,
             kind=settings.limiter,
             name=settings.limiter_name,
@@ -98,15 +103,16 @@ class SandboxFusionTool(BaseTool):
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Run the code of one call. The third value says how it ended, so that a trainer can mask what was not
-        the program's doing."""
+        the program's doing. A caller that has a name for the call gives it as ``call_id``."""
+        call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
         try:
             program, remark = read_arguments(parameters, self.settings)
         except BadArguments as error:
-            result = CallResult(uuid4().hex, Outcome.BAD_ARGUMENTS, str(error))
+            result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
         else:
             timeout = program.timeout
-            result = await self._client.run(program)
+            result = await self._client.run(program, call_id=call_id)
         instance = self._instances.get(instance_id)
         if instance is not None:
             instance.last_outcome, instance.last_stdout = result.outcome, result.stdout
