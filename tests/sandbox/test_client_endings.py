@@ -176,6 +176,18 @@ async def test_an_answer_of_100_mb_is_refused_without_being_read(framing):
     assert peak < 24 * MEGABYTE
 
 
+async def test_an_answer_that_announces_too_much_is_not_waited_for():
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        writer.write(http("{", length=100 * MEGABYTE))
+        await server.client_left(writer)
+
+    server = RawServer(serve)
+    async with server.running() as url:
+        result = await client(url, retry=ONCE, bounds=Bounds(margin=0.5)).run(Program("print(3)", timeout=0.5))
+        await server.gone.wait()
+    assert (result.outcome, result.message) == (Outcome.BAD_RESPONSE, "the answer is over 16,777,216 bytes")
+
+
 async def test_a_bomb_of_compressed_bytes_is_refused():
     bomb = gzip.compress(b" " * (40 * MEGABYTE))
     async with answering(http(bomb, "200 OK", "content-encoding: gzip")) as (url, server):
