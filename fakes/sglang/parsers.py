@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from fakes.sglang.calls import ArrayParser, CallParser, OwnParser
+from fakes.sglang.quirks_parser import QuirkParser
+from fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
 from sfusion_tools.formats import get_format
 
 Quirks = Literal["sglang"] | None
@@ -17,10 +19,21 @@ def call_parser(name: str | None, quirks: Quirks = None) -> CallParser | None:
     """The parser of a format; without a name no calls are cut, as in sglang."""
     if name is None:
         return None
+    if quirks == "sglang":
+        return QuirkParser(get_format(name).name)
     return OwnParser(get_format(name))
 
 
-def array_parser(quirks: Quirks = None) -> CallParser:
+def reasoning_parser(name: str | None, quirks: Quirks = None) -> Reasoning | Harmony | None:
+    """The reasoning parser of a name; without one thinking stays in the text."""
+    if name is None:
+        return None
+    if name not in PARSERS:
+        raise ValueError(f"There is no reasoning parser {name!r}. Known are: {', '.join(sorted(PARSERS))}.")
+    return Harmony(waits=True) if name == "gpt-oss" and quirks == "sglang" else PARSERS[name]
+
+
+def array_parser() -> CallParser:
     """The parser of the plain JSON that constrained decoding gives."""
     return ArrayParser()
 

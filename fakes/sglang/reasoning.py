@@ -131,8 +131,15 @@ _HARMONY_MARKS = ("<|start|>", "<|channel|>")
 _HARMONY_MARK = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
 
 
+@dataclass(frozen=True, slots=True)
 class Harmony:
-    """gpt-oss: the analysis channel is the thinking, the final channel the answer, calls stay as they are."""
+    """gpt-oss: the analysis channel is the thinking, the final channel the answer, calls stay as they are.
+
+    sglang waits for the first mark before it tells anything, so that a text without one is never told; ``waits`` does
+    the same.
+    """
+
+    waits: bool = False
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
         """Never: a channel is always named."""
@@ -140,6 +147,12 @@ class Harmony:
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
         """The thinking and the rest of a whole text."""
+        if self.waits and _HARMONY_MARK.search(text) is None:
+            return "", ""
+        return self.channels(text)
+
+    def channels(self, text: str) -> tuple[str, str]:
+        """The thinking and the rest of some messages."""
         thought = "".join(_ANALYSIS.findall(text))
         return thought, _FINAL.sub("", _ANALYSIS.sub("", text))
 
@@ -153,6 +166,7 @@ class HarmonyStream:
 
     def __init__(self, harmony: Harmony) -> None:
         self._harmony = harmony
+        self._waits = harmony.waits
         self._held = ""
 
     def feed(self, delta: str) -> tuple[str, str]:
@@ -162,22 +176,25 @@ class HarmonyStream:
         while True:
             first = _HARMONY_MARK.search(self._held)
             if first is None:
+                if self._waits:
+                    return "", ""
                 # Plain text before any mark is the answer; half a mark waits.
                 told, self._held = _hold(self._held, _HARMONY_MARKS)
                 return thought, rest + told
+            self._waits = False
             rest += self._held[: first.start()]
             self._held = self._held[first.start() :]
             end = self._message_end()
             if end is None:
                 return thought, rest
-            more_thought, more_rest = self._harmony.whole(self._held[:end], False)
+            more_thought, more_rest = self._harmony.channels(self._held[:end])
             thought, rest = thought + more_thought, rest + more_rest
             self._held = self._held[end:]
 
     def finish(self) -> tuple[str, str]:
         """What was held back, when nothing more comes."""
         held, self._held = self._held, ""
-        return self._harmony.whole(held, False)
+        return ("", "") if self._waits else self._harmony.channels(held)
 
     def _message_end(self) -> int | None:
         ends = [self._held.find(mark) for mark in ("<|end|>", "<|call|>", "<|return|>")]

@@ -36,9 +36,13 @@ class GenerateCall:
 def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[Request]:
     """The single requests of a call, in the order of their ``index``; those without an id get one later."""
     prompts, is_batch = _prompts(call, tokenizer)
+    if not prompts:
+        raise BadValue("The batch has no prompt.")
     given = _spread(call.sampling_params, len(prompts), Mapping)
-    samples = (given[0] or {}).get("n") or 1
-    if any(((params or {}).get("n") or 1) != samples for params in given):
+    samples = _samples(given[0])
+    if samples < 1:
+        raise BadValue(f"n must be at least 1, got {samples}.")
+    if any(_samples(params) != samples for params in given):
         raise BadValue("The parallel_sample_num should be the same for all samples in sample params.")
     is_batch = is_batch or samples > 1
     rids = _rids(call.rid, len(prompts), samples, is_batch)
@@ -80,6 +84,11 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
                 )
             )
     return made
+
+
+def _samples(params: Mapping[str, Any] | None) -> int:
+    wanted = (params or {}).get("n")
+    return 1 if wanted is None else int(wanted)
 
 
 def _prompts(call: GenerateCall, tokenizer: Tokenizer) -> tuple[list[tuple[Sequence[int], str]], bool]:

@@ -25,9 +25,15 @@ from fakes.sglang.chat_rules import chat_call, completion_call, must_call, refus
 from fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.errors import Refused
-from fakes.sglang.parsers import Quirks, array_parser, call_parser, is_written_as_array, shown_name
+from fakes.sglang.parsers import (
+    Quirks,
+    array_parser,
+    call_parser,
+    is_written_as_array,
+    reasoning_parser,
+    shown_name,
+)
 from fakes.sglang.protocol import JsonObject
-from fakes.sglang.reasoning import PARSERS
 from fakes.sglang.requests import GenerateCall
 from fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
 from fakes.sglang.validation import (
@@ -83,10 +89,9 @@ class ModelInfo:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        call_parser(self.tool_call_parser, self.quirks)  # an unknown name is refused here
-        if self.reasoning_parser is not None and self.reasoning_parser not in PARSERS:
-            known = ", ".join(sorted(PARSERS))
-            raise ValueError(f"There is no reasoning parser {self.reasoning_parser!r}. Known are: {known}.")
+        # Unknown names are refused here, and not with the first request.
+        call_parser(self.tool_call_parser, self.quirks)
+        reasoning_parser(self.reasoning_parser, self.quirks)
 
 
 class Handlers:
@@ -206,13 +211,19 @@ class Handlers:
         names = [tool.function.name for tool in body.tools]
         calls = [
             {
-                "tool_index": names.index(piece.name) if piece.name in names else -1,
+                "tool_index": self._tool_index(piece, names),
                 "name": piece.name,
                 "parameters": piece.arguments,
             }
             for piece in cut.pieces
         ]
         return Answer.json({"normal_text": cut.content, "calls": calls})
+
+    def _tool_index(self, piece: CallPiece, names: list[str]) -> int:
+        """The tool's place in the list; sglang's parsers do not all count that way."""
+        if self._model.quirks == "sglang":
+            return piece.index
+        return names.index(piece.name) if piece.name in names else -1
 
     # -- what the engine is for --
 
@@ -269,10 +280,10 @@ class Handlers:
         parser = None
         if body.tools and body.tool_choice != "none" and model.tool_call_parser is not None:
             if as_array and must_call(body):
-                parser = array_parser(model.quirks)
+                parser = array_parser()
             else:
                 parser = call_parser(model.tool_call_parser, model.quirks)
-        reasoning = PARSERS[model.reasoning_parser] if model.reasoning_parser and body.separate_reasoning else None
+        reasoning = reasoning_parser(model.reasoning_parser, model.quirks) if body.separate_reasoning else None
         earlier = sum(len(message.tool_calls or ()) for message in body.messages if message.role == "assistant")
         salt = hex_id(16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json())
 

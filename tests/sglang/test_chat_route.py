@@ -139,6 +139,18 @@ async def test_an_unknown_tool_is_handed_on_and_a_broken_call_is_told() -> None:
     assert events[-1]["choices"][0]["problems"] == choice["problems"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_with_quirks_an_unknown_tool_vanishes_and_takes_the_finish_reason_along(stream: bool) -> None:
+    async with saying("", ToolCall("rm_rf", {"path": "/"}), quirks="sglang") as server:
+        told = await chat(server.url, tools=[CODE_TOOL], stream=stream)
+    if stream:
+        held = streamed(told.events)
+        assert (held["calls"], held["finish"]) == ({}, "stop")
+    else:
+        choice = told.json["choices"][0]
+        assert (choice["message"]["tool_calls"], choice["finish_reason"]) == (None, "stop")
+
+
 async def test_length_stays_length_even_when_a_call_was_read() -> None:
     async with FakeSGLangServer(Script([Turn(calls=(CALL,), finish="length")])) as server:
         choice = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]
@@ -240,6 +252,7 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
             "BadRequestError",
             "schema_ is required for json_schema response format request.",
         ),
+        ({"n": 0}, "BadRequestError", "n must be at least 1, got 0."),
         ({"temperature": -1}, "BadRequestError", "temperature must be a non-negative finite number, got -1.0."),
         ({"max_tokens": 99999}, "BadRequestError", "max_completion_tokens is too large: 99999."),
         ({"max_tokens": 32760}, "BadRequestError", "Requested token count exceeds the model's maximum context length"),

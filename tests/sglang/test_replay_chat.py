@@ -74,6 +74,12 @@ async def test_a_client_holds_what_was_recorded_except_for_named_quirks(record: 
         assert held(got) == held(want)
 
 
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
+async def test_with_the_quirks_of_sglang_every_byte_is_as_recorded(record: Record) -> None:
+    got, want = await replay_chat(record, quirks="sglang")
+    assert got == want
+
+
 def uncut(record: Record) -> bool:
     """True when no parser of tool calls has a say in the answer."""
     request = record["request"]
