@@ -372,6 +372,19 @@ def _bad_sibling(shop: _Workshop) -> _Made | None:
     return _Made(text, [shop.sibling, last], (("refused", kind),))
 
 
+def _unclosed_string(shop: _Workshop) -> _Made | None:
+    """A good call, one with a string that never ends, a good one."""
+    if shop.is_in("raw"):
+        return None
+    last = {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}}
+    quote = "'" if shop.is_in("python") else '"'
+    end = shop.body("\ufffb").split("\ufffb")[1]
+    bad = shop.parts.block(shop.name, shop.body("x = 1\ufffb").replace(f"\ufffb{end}", end.removeprefix(quote)))
+    text = shop.parts.join([shop.good(shop.sibling), bad, shop.good(last)])
+    kind = "unbalanced" if shop.is_in("python") else "bad_json"
+    return _Made(text, [shop.sibling, last], (("refused", kind),))
+
+
 _KINDS: dict[str, Callable[[_Workshop], _Made | None]] = {
     "bad_escape": _bad_escape,
     "mixed_escape": _mixed_escape,
@@ -400,4 +413,5 @@ _KINDS: dict[str, Callable[[_Workshop], _Made | None]] = {
     "unknown_tool": _unknown_tool,
     "invented_reply": _invented_reply,
     "bad_sibling": _bad_sibling,
+    "unclosed_string": _unclosed_string,
 }

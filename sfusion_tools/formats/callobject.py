@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .base import StreamParser
 from .jsontext import Flaw, JsonScan, Loaded, load
 from .literal import decode_object
+from .reader import Reader, Scan
 
 __all__ = [
     "DOUBLED",
+    "SIBLINGS",
     "UNESCAPED",
     "CallObject",
     "Found",
     "ObjectCallParser",
     "Refusal",
+    "next_object",
     "read_arguments",
     "read_call_object",
 ]
@@ -84,9 +87,20 @@ def read_arguments(value: Any) -> Loaded | Flaw:
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
 
 
+SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
+"""How the next call begins: inside a string its quotes would be escaped, so this is never part of an argument."""
 DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
 UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
 """What looks complete may be the first half of a string that was closed too early, so it is not handed over."""
+
+
+def next_object(reader: Reader, openers: Iterable[str]) -> Scan[int]:
+    """Where behind the mark the next call begins, among what a broken one has swallowed; 0 if nowhere."""
+    ahead = yield from reader.peek(max(map(len, SIBLINGS)))
+    read = reader.since_mark()
+    text = read + ahead
+    found = (text.find(sign, 1) for sign in (*SIBLINGS, *openers))
+    return min((at for at in found if 0 < at <= len(read)), default=0)
 
 
 class ObjectCallParser(StreamParser):

@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 from .base import Format, joined
-from .callobject import UNESCAPED, Found, ObjectCallParser
+from .callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, next_object
 from .jsontext import Flaw, JsonScan, dump, scan_json
 from .literal import decode_python
-from .mistral import SIBLINGS
 from .pytext import scan_brackets
 from .reader import Markers, Scan
 from .toolbox import Toolbox
@@ -21,6 +20,8 @@ _ENDS = ("<|eom_id|>", "<|eot_id|>")
 _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _BEGIN = re.compile(r"""\{\s*['"](?:name|type|function|parameters|arguments)['"]\s*:""")
 _SOME = re.compile(r"""\{(?:\s*(?:['"][a-z]{0,10}(?:['"]\s*)?)?)?""")
+_DEEPEST = 32
+"""Nobody nests a Python spelling deeper, and trying to read one costs time with every broken call."""
 _CLOSERS = re.compile(r"\}+")
 
 
@@ -119,7 +120,7 @@ class Llama3Parser(ObjectCallParser):
         """Try the text that is no JSON as a Python dict."""
         reader = self.reader
         reader.rewind()
-        text = yield from scan_brackets(reader)
+        text = yield from scan_brackets(reader, _DEEPEST)
         known, value = decode_python(text) if text is not None else (False, None)
         if not known:
             return scan, []
@@ -130,8 +131,7 @@ class Llama3Parser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Step over a broken object; True if another one follows."""
         reader = self.reader
-        read = reader.since_mark()
-        nearest = min((at for sibling in SIBLINGS if (at := read.find(sibling, 1)) > 0), default=0)
+        nearest = yield from next_object(reader, (TAG,))
         if nearest:
             if scan.truncated:
                 fault = Flaw("bad_json", "a string in its JSON is never closed")

@@ -6,16 +6,14 @@ import re
 from typing import Any
 
 from .base import Format, joined
-from .callobject import DOUBLED, UNESCAPED, Found, ObjectCallParser, read_arguments
+from .callobject import DOUBLED, SIBLINGS, UNESCAPED, Found, ObjectCallParser, next_object, read_arguments
 from .jsontext import Flaw, JsonScan, dump, load, scan_json
 from .reader import Markers, Scan
 from .toolbox import Toolbox
 
-__all__ = ["SIBLINGS", "Mistral"]
+__all__ = ["Mistral"]
 
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
-SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
-"""How the next call begins: inside a string its quotes would be escaped, so this is never part of an argument."""
 _NEXT = Markers((OPEN, "]", *SIBLINGS))
 _OPEN = Markers((OPEN,))
 _NAME = re.compile(r"[\w.:/-]+")
@@ -96,8 +94,7 @@ class MistralParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Step over a broken element; True if that was the end of the list."""
         reader = self.reader
-        read = reader.since_mark()
-        nearest = min((at for sibling in SIBLINGS if (at := read.find(sibling, 1)) > 0), default=0)
+        nearest = yield from next_object(reader, (OPEN,))
         if nearest:
             if scan.truncated:
                 fault = Flaw("bad_json", "a string in its JSON is never closed")

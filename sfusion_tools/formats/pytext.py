@@ -19,7 +19,7 @@ _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
 
-def scan_brackets(reader: Reader) -> Scan[str | None]:
+def scan_brackets(reader: Reader, deepest: int = DEEPEST) -> Scan[str | None]:
     """Read from an opening bracket over its closing one; None if the brackets or a string do not close rightly."""
     parts: list[str] = []
     stack: list[str] = []
@@ -35,7 +35,7 @@ def scan_brackets(reader: Reader) -> Scan[str | None]:
             parts.append(text)
             continue
         if char in _PAIRS:
-            if len(stack) >= DEEPEST:
+            if len(stack) >= deepest:
                 return None
             stack.append(_PAIRS[char])
         elif not stack or stack.pop() != char:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import keyword
 import re
 import warnings
@@ -22,6 +23,8 @@ __all__ = ["Pythonic"]
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"[\w.]+")
 _SIBLING = re.compile(r",\s*(?=[A-Za-z_][\w.]*\()")
+_BETWEEN = re.compile(r"\)\s*,\s*(?=[A-Za-z_][\w.]*\()")
+_TRIES = 20
 _STRING = re.compile(r"""(?s)'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 _RECOVER = Markers((")", "]", "\n"))
@@ -95,6 +98,8 @@ class PythonicParser(StreamParser):
             read = read_arguments(text) if text is not None else None
             unclosed = read is None or (isinstance(read, Flaw) and read.kind == "positional_argument")
             sibling = _sibling(reader.since_mark()) if unclosed else 0
+            if read is None and ended and not sibling:
+                sibling = _salvage(reader.since_mark())
             self._flush(last)
             last = None
             if read is None or sibling:
@@ -119,13 +124,13 @@ class PythonicParser(StreamParser):
         known = name or None
         if sibling:
             reader.rewind()
-            flaw = Flaw("unbalanced", "its ) is missing")
+            flaw = Flaw("unbalanced", "its ) or a quote in it is missing")
             self.refuse(flaw, position=position, raw=reader.take(sibling), name=known)
             return True
         if ended:
             raw = reader.since_mark()
-            unclosed = "]" in raw
-            flaw = Flaw("unbalanced" if unclosed else "truncated", "a quote or a bracket in it is never closed")
+            kind = "unbalanced" if raw.rstrip().endswith(")]") else "truncated"
+            flaw = Flaw(kind, "a quote or a bracket in it is never closed")
             self.refuse(flaw, position=position, raw=raw, name=known)
             return False
         flaw = Flaw("unbalanced", "its brackets or quotes do not match")
@@ -221,6 +226,24 @@ def _sibling(text: str) -> int:
         seen = match.start()
         if depth == 1:
             return match.end()
+    return 0
+
+
+def _salvage(text: str) -> int:
+    """Where the calls behind an unclosed string begin, if the list was closed and they are flawless; 0 if not.
+
+    In a text that was cut this is not tried: what looks like a call may be part of the string.
+    """
+    if not text.rstrip().endswith(")]"):
+        return 0
+    for match in itertools.islice(_BETWEEN.finditer(text), _TRIES):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ast.parse("[" + text[match.end() :], mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+        return match.end()
     return 0
 
 

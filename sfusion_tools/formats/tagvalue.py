@@ -13,6 +13,10 @@ from dataclasses import dataclass
 
 from .reader import Markers, Reader, Scan
 
+_PATIENCE = 200
+"""How many tags are looked at behind a possible end before the call is given up: a model that repeats itself for
+thousands of lines must not cost the square of that."""
+
 __all__ = ["TagSpec", "TagValue", "read_tag_value"]
 
 
@@ -50,10 +54,15 @@ def read_tag_value(reader: Reader, spec: TagSpec, markers: Markers) -> Scan[TagV
     depth = 1
     ends: list[int] = []
     strayed = False
+    beyond = 0
     while True:
         marker = yield from reader.until(markers, _drop)
         if marker is None:
             return _settle(reader, spec, ends, strayed)
+        if ends:
+            beyond += 1
+            if beyond > _PATIENCE:
+                return _settle(reader, spec, [], strayed=True)
         if marker == spec.closing:
             depth -= 1
             follower = yield from reader.ahead(spec.followers, spec.gap)
