@@ -123,7 +123,9 @@ class SandboxApp:
         if visit.admin:
             return None
         endpoint = visit.endpoint
-        if endpoint is None or endpoint.model is None:
+        if endpoint is None:
+            return Subject(f"{request.method} elsewhere", work=False)
+        if endpoint.model is None:
             return Subject(f"{request.method} {request.path}", work=False)
         try:
             fields = check_body(request.body, request.headers.get("Content-Type"), endpoint.model)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from fakes.wire.message import invalid_request
+from fakes.wire.message import invalid_request, render_whole
 
 if TYPE_CHECKING:
     from fakes.wire.delivery import Delivery
@@ -175,7 +175,11 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """aiohttp calls this for bytes that are no HTTP; the answer is uvicorn's."""
+        """aiohttp calls this for bytes that are no HTTP, and for a bug of ours; the answers are uvicorn's."""
+        answer = invalid_request()
+        if status >= 500 and isinstance(exc, Exception):
+            self._server.log_failure(exc)
+            answer = render_whole(self._server.app.failure(exc))
         if self.transport is not None:
-            self.transport.write(invalid_request())
+            self.transport.write(answer)
         return written(keep_alive=False)

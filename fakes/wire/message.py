@@ -92,6 +92,11 @@ def render_head(answer: Answer, *, announce_close: bool = False, length: int | N
     return "".join(parts).encode("latin-1", "replace")
 
 
+def render_whole(answer: Answer) -> bytes:
+    """Head and body of an answer that is not streamed."""
+    return render_head(answer) + answer.body
+
+
 def invalid_request() -> bytes:
     """What uvicorn sends when the bytes are no HTTP request."""
     opening = _opening(400, int(time.time()))

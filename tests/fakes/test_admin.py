@@ -166,6 +166,21 @@ def test_what_counts_as_this_machine_only(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 
 
+async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeSandbox() as sandbox:
+
+        def fail(request: object) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(sandbox.server.app, "describe", fail)
+        answer = await one(sandbox.port, run_code())
+    assert (answer.status, answer.json["detail"]) == (500, "a bug")
+    assert answer.header("server") == "uvicorn"
+    assert "a bug" in caplog.text
+
+
 async def test_a_bug_in_an_executor_looks_like_a_bug_of_the_real_server(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeSandbox(executor=Runner()) as sandbox:
         answer = await one(sandbox.port, post("/run_jupyter", b'{"cells":["1"]}'))

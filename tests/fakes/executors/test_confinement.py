@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.sandbox.executors.python import Bounds, PythonExecutor
+from fakes.sandbox.executors.python import Bounds, PythonExecutor, spawner
 from tests.fakes.executors.calls import cells, ran, run
 from tests.fakes.executors.conftest import on_linux
 from tests.fakes.executors.witness import Witness, dead
@@ -278,5 +278,25 @@ async def test_it_runs_where_nothing_holds_programs_and_says_so(caplog: pytest.L
 
 
 def test_it_can_be_imported_on_a_mac() -> None:
-    code = "import sys; sys.platform = 'darwin'; import fakes.sandbox.executors.python.executor, fakes.sandbox.jupyter"
+    code = (
+        "import fakes.sandbox, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
+        "import fakes.sandbox.executors.python.executor, fakes.sandbox.executors.python.guard.zygote"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_it_runs_programs_on_a_mac(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + spawner._BOOT
+    monkeypatch.setattr(spawner, "_BOOT", boot)
+    executor = PythonExecutor()
+    try:
+        assert (await ran(executor, "print(input())", stdin="x")).stdout == "x\n"
+        assert (await ran(executor, "import time; time.sleep(60)", run_timeout=0.2)).status == "TimeLimitExceeded"
+        running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport os\nif os.fork() == 0: os.read(0, 1)"))
+        child = await witness.meet()
+        await running
+        assert await dead(child)  # still in the program's process group, as most are
+        confinement = await executor.confinement()
+        assert (confinement.namespaces, confinement.landlock) == (False, False)
+    finally:
+        await executor.aclose()
