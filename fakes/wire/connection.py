@@ -51,7 +51,18 @@ def with_host(data: bytes) -> bytes:
 class Connection(web.RequestHandler):
     """A connection that can be deaf, held back, closed or reset, and that says when the client is gone."""
 
-    __slots__ = ("_deaf", "_gone", "_greeted", "_halted", "_held", "_lost", "_server", "_writable", "delivery", "message")
+    __slots__ = (
+        "_deaf",
+        "_gone",
+        "_greeted",
+        "_halted",
+        "_held",
+        "_lost",
+        "_server",
+        "_writable",
+        "delivery",
+        "message",
+    )
 
     def __init__(self, manager: web.Server, server: WireServer, **options: Any) -> None:
         super().__init__(manager, **options)
