@@ -1,0 +1,33 @@
+"""Reports of runs: pages for people, files for build systems, lines for terminals.
+
+``stories`` and ``build_timeline`` are pure functions over the events of a journal; everything else draws what they say.
+"""
+
+from __future__ import annotations
+
+from harness.reports.html import render_index, render_run
+from harness.reports.junit import junit
+from harness.reports.markdown import markdown
+from harness.reports.model import Judged, Run, headline
+from harness.reports.stories import Span, Story, stories
+from harness.reports.summary import summary, summary_json
+from harness.reports.timeline import Mark, Steps, Timeline, build_timeline
+
+__all__ = [
+    "Judged",
+    "Mark",
+    "Run",
+    "Span",
+    "Steps",
+    "Story",
+    "Timeline",
+    "build_timeline",
+    "headline",
+    "junit",
+    "markdown",
+    "render_index",
+    "render_run",
+    "stories",
+    "summary",
+    "summary_json",
+]

@@ -1,0 +1,215 @@
+// The strips above the lanes: time, in flight against the limit, waiting calls, faults and events.
+const GUTTER = 112;
+const RIGHT = 14;
+const STRIPS = { axis: [0, 24], flight: [34, 104], queue: [122, 52], events: [192, 34] };
+const CHART_HEIGHT = 236;
+
+/** A canvas of that many CSS pixels, sharp on any screen; draw with CSS pixels. */
+const prepare = (canvas, height) => {
+  const ratio = devicePixelRatio || 1;
+  const width = canvas.parentElement.clientWidth;
+  if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return [pen, width];
+};
+
+const scale = (view, width) => {
+  const inner = Math.max(width - GUTTER - RIGHT, 10);
+  const span = view.to - view.from || 1;
+  return {
+    x: (time) => GUTTER + ((time - view.from) / span) * inner,
+    time: (x) => view.from + ((x - GUTTER) / inner) * span,
+    inner,
+  };
+};
+
+const ticks = (from, to, wanted) => {
+  const rough = (to - from) / Math.max(wanted, 1) || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough);
+  const found = [];
+  for (let index = Math.ceil(from / step); index * step <= to + step * 1e-6; index += 1) found.push(index * step);
+  const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return found.map((value) => [value, `${value.toFixed(digits)} s`]);
+};
+
+/** The value of a step series at a time. */
+const valueAt = ([times, values], time) => {
+  let low = 0;
+  let high = times.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low ? values[low - 1] : 0;
+};
+
+/** Draw a step series; many steps in one pixel become one stroke from their lowest to their highest. */
+const drawSteps = (pen, series, map, view, [top, height], peak, stroke, fill, dash = []) => {
+  const [times, values] = series;
+  if (!times.length) return;
+  const y = (value) => top + height - (value / (peak || 1)) * height;
+  const path = new Path2D();
+  let x = GUTTER;
+  let value = valueAt(series, view.from);
+  path.moveTo(x, y(value));
+  let index = times.findIndex((time) => time > view.from);
+  const right = map.x(view.to);
+  while (index >= 0 && index < times.length && times[index] <= view.to) {
+    x = map.x(times[index]);
+    path.lineTo(x, y(value));
+    let low = value;
+    let high = value;
+    const pixel = Math.floor(x);
+    while (index < times.length && Math.floor(map.x(times[index])) === pixel && times[index] <= view.to) {
+      value = values[index];
+      low = Math.min(low, value);
+      high = Math.max(high, value);
+      index += 1;
+    }
+    path.lineTo(x, y(high));
+    path.lineTo(x, y(low));
+    path.lineTo(x, y(value));
+  }
+  path.lineTo(right, y(value));
+  if (fill) {
+    const area = new Path2D(path);
+    area.lineTo(right, top + height);
+    area.lineTo(GUTTER, top + height);
+    pen.fillStyle = fill;
+    pen.fill(area);
+  }
+  pen.strokeStyle = stroke;
+  pen.lineWidth = 1.5;
+  pen.setLineDash(dash);
+  pen.stroke(path);
+  pen.setLineDash([]);
+};
+
+const drawGrid = (pen, view, map, height, labels) => {
+  pen.font = `11px ${colour("sans")}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (const [time, text] of ticks(view.from, view.to, map.inner / 110)) {
+    const x = Math.round(map.x(time)) + 0.5;
+    pen.strokeStyle = colour("line-soft");
+    pen.lineWidth = 1;
+    pen.beginPath();
+    pen.moveTo(x, labels ? STRIPS.axis[1] : 0);
+    pen.lineTo(x, height);
+    pen.stroke();
+    if (labels && x > GUTTER - 2 && x < GUTTER + map.inner - 8) {
+      pen.fillStyle = colour("faint");
+      pen.fillText(text, x, 13);
+    }
+  }
+};
+
+const stripLabel = (pen, [top, height], name, peak) => {
+  pen.textAlign = "right";
+  pen.textBaseline = "middle";
+  pen.fillStyle = colour("soft");
+  pen.font = `12px ${colour("sans")}`;
+  pen.fillText(name, GUTTER - 28, top + height / 2);
+  pen.fillStyle = colour("faint");
+  pen.font = `10.5px ${colour("sans")}`;
+  if (peak !== null) {
+    pen.fillText(String(peak), GUTTER - 6, top + 1);
+    pen.fillText("0", GUTTER - 6, top + height - 1);
+  }
+  pen.strokeStyle = colour("line");
+  pen.lineWidth = 1;
+  pen.beginPath();
+  pen.moveTo(GUTTER, top + height + 0.5);
+  pen.lineTo(GUTTER + 1e5, top + height + 0.5);
+  pen.stroke();
+};
+
+const peakOf = (...series) => Math.max(1, ...series.map(([, values]) => values.reduce((a, b) => Math.max(a, b), 0)));
+
+const drawMarks = (pen, marks, map, view, [top, height]) => {
+  const counts = new Map();
+  for (const [at, kind, , , until] of marks) {
+    if ((until ?? at) < view.from || at > view.to) continue;
+    if (kind === "strike") {
+      const pixel = Math.round(map.x(at) / 3) * 3;
+      counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
+    } else {
+      const x = map.x(Math.max(at, view.from));
+      if (until !== null) {
+        pen.fillStyle = colour("shade");
+        pen.fillRect(x, STRIPS.axis[1], Math.max(map.x(Math.min(until, view.to)) - x, 1), CHART_HEIGHT - STRIPS.axis[1]);
+      }
+      pen.strokeStyle = colour("event");
+      pen.lineWidth = 1;
+      pen.beginPath();
+      pen.moveTo(Math.round(x) + 0.5, STRIPS.axis[1]);
+      pen.lineTo(Math.round(x) + 0.5, CHART_HEIGHT);
+      pen.stroke();
+    }
+  }
+  const most = Math.max(1, ...counts.values());
+  pen.fillStyle = colour("sandbox_error");
+  for (const [pixel, count] of counts) {
+    const size = 5 + (height - 7) * (most > 1 ? (count - 1) / (most - 1) : 0) * 0.75;
+    pen.fillRect(pixel - 1, top + height - size, 2, size);
+  }
+  let free = -Infinity;
+  pen.font = `600 11px ${colour("sans")}`;
+  pen.textBaseline = "middle";
+  pen.textAlign = "left";
+  for (const [at, kind, text, , until] of marks) {
+    if (kind === "strike" || (until ?? at) < view.from || at > view.to) continue;
+    const wide = pen.measureText(text).width;
+    const x = Math.min(map.x(Math.max(at, view.from)) + 4, GUTTER + map.inner - wide);
+    if (x < free) continue;
+    pen.fillStyle = colour("card");
+    pen.fillRect(x - 2, top - 13, wide + 4, 14);
+    pen.fillStyle = colour("event");
+    pen.fillText(text, x, top - 6);
+    free = x + wide + 10;
+  }
+};
+
+const drawCursor = (pen, view, map, height) => {
+  if (view.cursor === null) return;
+  const x = Math.round(map.x(view.cursor)) + 0.5;
+  if (x < GUTTER) return;
+  pen.strokeStyle = colour("faint");
+  pen.lineWidth = 1;
+  pen.setLineDash([3, 3]);
+  pen.beginPath();
+  pen.moveTo(x, 0);
+  pen.lineTo(x, height);
+  pen.stroke();
+  pen.setLineDash([]);
+};
+
+const drawChart = (canvas, data, view) => {
+  const [pen, width] = prepare(canvas, CHART_HEIGHT);
+  const map = scale(view, width);
+  drawGrid(pen, view, map, CHART_HEIGHT, true);
+  const peak = peakOf(data.inFlight, data.atServer, data.limit);
+  const queue = peakOf(data.waiting);
+  drawSteps(pen, data.inFlight, map, view, STRIPS.flight, peak, colour("series"), colour("series-fill"));
+  drawSteps(pen, data.atServer, map, view, STRIPS.flight, peak, colour("server"), null, [1, 3]);
+  drawSteps(pen, data.limit, map, view, STRIPS.flight, peak, colour("limit"), null, [6, 4]);
+  drawSteps(pen, data.waiting, map, view, STRIPS.queue, queue, colour("queue"), colour("queue-fill"));
+  drawMarks(pen, data.marks, map, view, STRIPS.events);
+  stripLabel(pen, STRIPS.flight, "in flight", peak);
+  stripLabel(pen, STRIPS.queue, "waiting", queue);
+  stripLabel(pen, STRIPS.events, "faults", null);
+  drawCursor(pen, view, map, CHART_HEIGHT);
+  if (view.drag) {
+    const [from, to] = view.drag.map(map.x);
+    pen.fillStyle = colour("series-fill");
+    pen.fillRect(Math.min(from, to), STRIPS.axis[1], Math.abs(to - from), CHART_HEIGHT);
+  }
+};

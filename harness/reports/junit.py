@@ -1,0 +1,55 @@
+"""JUnit XML: what every CI system reads. A run is a test case of its scenario's suite."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from harness.reports.model import BROKEN, UNKNOWN, Run
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(runs: Sequence[Run]) -> str:
+    """All runs as one file. Each promise is a test case, so that a reader sees at once which one broke."""
+    top = ElementTree.Element("testsuites", name="sfusion")
+    totals = [0, 0, 0]
+    for run in runs:
+        suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
+        cases = [_case(suite, run, one.promise, one.state, one.sentence) for one in run.verdicts]
+        error = 0
+        if run.error:
+            case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
+            ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
+            error = 1
+        counts = len(cases) + error, cases.count(BROKEN) + cases.count(UNKNOWN), error
+        _count(suite, counts, run.wall_seconds or 0.0)
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+    _count(top, (totals[0], totals[1], totals[2]), sum(run.wall_seconds or 0.0 for run in runs))
+    ElementTree.indent(top)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
+
+
+def _count(element: ElementTree.Element, counts: tuple[int, int, int], seconds: float) -> None:
+    for name, value in zip(("tests", "failures", "errors"), counts, strict=True):
+        element.set(name, str(value))
+    element.set("skipped", "0")
+    element.set("time", f"{seconds:.3f}")
+
+
+def _case(suite: ElementTree.Element, run: Run, promise: str, state: str, sentence: str) -> str:
+    share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
+    case = ElementTree.SubElement(
+        suite, "testcase", classname=_clean(run.name), name=_clean(promise), time=f"{share:.3f}"
+    )
+    if state in (BROKEN, UNKNOWN):  # unknown is not a pass
+        failure = ElementTree.SubElement(case, "failure", message=_clean(f"{state}: {sentence}"), type=state)
+        replay = f"\nsfusion replay {run.directory}" if run.directory else ""
+        failure.text = _clean(f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}{replay}")
+    return state
+
+
+def _clean(text: str) -> str:
+    """The text without the characters that XML cannot hold in any spelling."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,99 @@
+"""A run as reports see it: who it was, what its promises came to, and its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.reports.stories import Event
+
+HELD, BROKEN, UNKNOWN = "held", "broken", "unknown"
+STATES = (BROKEN, UNKNOWN, HELD)
+"""The three answers of a verdict, in the order in which a reader wants them."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One promise and what became of it."""
+
+    promise: str
+    state: str
+    sentence: str
+    evidence: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One scenario, or one cell of its matrix, that was run and judged."""
+
+    scenario: str
+    verdicts: Sequence[Judged]
+    cell: str = ""
+    about: str = ""
+    world: str = "sim"
+    seed: int = 0
+    sfusion: str = ""
+    events: Sequence[Event] = ()
+    source: str = ""
+    """The scenario file's text."""
+    limit: int | None = None
+    """The in-flight limit the limiter began with."""
+    wall_seconds: float | None = None
+    directory: str = ""
+    """Where its files are, as the command line was given it; empty when nothing was written."""
+    error: str = ""
+    """Why it could not be run at all."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The scenario and its cell, as people call it."""
+        return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
+
+    @property
+    def state(self) -> str:
+        """Broken if any promise is, else unknown if any is, else held."""
+        if self.error:
+            return BROKEN
+        return next((state for state in STATES if any(one.state == state for one in self.verdicts)), UNKNOWN)
+
+    def of(self, state: str) -> list[Judged]:
+        """The promises that came to this."""
+        return [one for one in self.verdicts if one.state == state]
+
+    @property
+    def calls(self) -> int:
+        """How many calls it made."""
+        return sum(1 for event in self.events if event["event"] == "call_started")
+
+    @property
+    def seconds(self) -> float:
+        """How long it took on its own clock."""
+        times = [float(event["at"]) for event in self.events]
+        return max(times) - min(times) if times else 0.0
+
+
+def headline(runs: Sequence[Run]) -> str:
+    """One sentence about all runs."""
+    counts = {state: sum(1 for run in runs if run.state == state) for state in STATES}
+    total = f"{len(runs)} scenario{'' if len(runs) == 1 else 's'}"
+    if not runs:
+        return "No scenario was run."
+    if counts[HELD] == len(runs):
+        return f"{total}: every promise held."
+    parts = []
+    if counts[BROKEN]:
+        parts.append(f"{counts[BROKEN]} broke a promise")
+    if counts[UNKNOWN]:
+        parts.append(f"{counts[UNKNOWN]} could not be judged in full")
+    if counts[HELD]:
+        parts.append(f"{counts[HELD]} held")
+    return f"{total}: {', '.join(parts)}."
+
+
+def span_text(seconds: float) -> str:
+    """Seconds as people write them."""
+    if seconds >= 120:
+        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.3g} s"

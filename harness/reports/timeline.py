@@ -1,0 +1,141 @@
+"""Tells a journal second by second: what was in flight, what waited, what the limit was, what was done to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from harness.reports.stories import Event, Story, names_of, stories
+
+Change: TypeAlias = tuple[float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A number over time: it has ``values[i]`` from ``times[i]`` on."""
+
+    times: tuple[float, ...] = ()
+    values: tuple[int, ...] = ()
+
+    @property
+    def peak(self) -> int:
+        """The highest value it ever had."""
+        return max(self.values, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that was done to the run: a fault that struck, a kill, a crash; ``until`` when it lasted."""
+
+    at: float
+    kind: str
+    text: str
+    call: str = ""
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A run over time."""
+
+    start: float
+    end: float
+    in_flight: Steps
+    at_server: Steps
+    waiting: Steps
+    limit: Steps
+    marks: tuple[Mark, ...]
+
+
+_LASTING = {"crash": "restart", "wedge": "unwedge", "pause": "resume"}
+
+
+def build_timeline(events: Iterable[Event], limit: int | None = None, told: Sequence[Story] | None = None) -> Timeline:
+    """The timeline of a journal; ``limit`` is what the limiter began with, ``told`` the stories if they are there."""
+    listed = list(events)
+    told = stories(listed) if told is None else told
+    times = [float(event["at"]) for event in listed]
+    start, end = min(times, default=0.0), max(times, default=0.0)
+    spans = [(story, span) for story in told for span in story.spans]
+    return Timeline(
+        start,
+        end,
+        _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "attempt")),
+        _steps(_at_server(listed)),
+        _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "waiting")),
+        _limit(listed, limit, start),
+        tuple(_marks(listed)),
+    )
+
+
+def _changes(intervals: Iterable[tuple[float, float]]) -> Iterable[Change]:
+    for start, end in intervals:
+        if end > start:
+            yield start, 1
+            yield end, -1
+
+
+def _steps(changes: Iterable[Change]) -> Steps:
+    """Add up changes. At one instant endings come first, so that a permit handed on is not counted twice."""
+    times: list[float] = []
+    values: list[int] = []
+    now = 0
+    for at, change in sorted(changes):
+        now += change
+        if times and times[-1] == at:
+            values[-1] = now
+        else:
+            times.append(at)
+            values.append(now)
+    return Steps(tuple(times), tuple(values))
+
+
+def _at_server(events: Iterable[Event]) -> Iterable[Change]:
+    """Requests at the server, whether or not their callers still wait."""
+    there: set[tuple[Any, Any]] = set()
+    for event in events:
+        if event.get("source") != "server":
+            continue
+        request, at = (event.get("call"), event.get("attempt")), float(event["at"])
+        if event["event"] == "arrived" and request not in there:
+            there.add(request)
+            yield at, 1
+        elif event["event"] in ("answered", "unanswered") and request in there:
+            there.discard(request)
+            yield at, -1
+
+
+def _limit(events: Iterable[Event], limit: int | None, start: float) -> Steps:
+    changes: list[tuple[float, int]] = [] if limit is None else [(start, limit)]
+    for event in events:
+        if event.get("source") == "limiter" and event["event"] in ("opened", "resized"):
+            value = next((event[key] for key in ("width", "limit", "rate_limit") if event.get(key) is not None), None)
+            if value is not None:
+                changes.append((float(event["at"]), int(value)))
+    return Steps(tuple(at for at, _ in changes), tuple(value for _, value in changes))
+
+
+def _marks(events: Sequence[Event]) -> Iterable[Mark]:
+    for place, event in enumerate(events):
+        source, name, at = event.get("source"), str(event["event"]), float(event["at"])
+        if source in ("server", "engine") and name == "strike":
+            what = str(event.get("kind") or "")
+            text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
+            yield Mark(at, "strike", text, str(event.get("call") or ""))
+        elif (source in ("server", "engine") and name in _LASTING) or source == "world":
+            if name in _LASTING.values():
+                continue
+            whom = names_of(event)
+            until = _end_of(events, place, name, whom)
+            yield Mark(at, name, " ".join([name, *whom]), until=until)
+        elif source == "limiter" and name in ("resized", "expired", "fenced"):
+            yield Mark(at, name, f"permit {name}" if name != "resized" else "limit resized")
+
+
+def _end_of(events: Sequence[Event], place: int, name: str, whom: list[str]) -> float | None:
+    ending = _LASTING.get(name)
+    if ending is None:
+        return None
+    later = (event for event in events[place + 1 :] if event["event"] == ending and names_of(event) == whom)
+    return next((float(event["at"]) for event in later), float(events[-1]["at"]))

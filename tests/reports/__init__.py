@@ -1,0 +1,1 @@
+"""Reports: what a run tells people, build systems and browsers."""
