@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
+from fakes.sglang.admin import PREFIX, Admin
 from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
 from fakes.wire import MARK, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
@@ -23,10 +24,13 @@ class SGLangApp(WireApp):
     def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
         super().__init__()
         self.handlers = Handlers(engine, model)
+        self.admin: Admin | None = None
         self._routes: Routes[Handler] = Routes(self.handlers.table)
 
     def describe(self, request: Request) -> Subject | None:
-        """What the request is about."""
+        """What the request is about; faults and ledger do not concern the admin door."""
+        if self.admin is not None and request.path.startswith(PREFIX):
+            return None
         if request.path not in _WORK or request.method not in ("POST", "PUT"):
             return Subject(f"{request.method} {request.path}", work=False)
         text = request.body.decode("utf-8", "replace")
@@ -40,6 +44,8 @@ class SGLangApp(WireApp):
 
     async def answer(self, request: Request, execution: Execution) -> Answer:
         """Find the handler and let it answer."""
+        if self.admin is not None and request.path.startswith(PREFIX):
+            return self.admin.answer(request)
         handler = self._found(request)
         if isinstance(handler, Answer):
             return handler

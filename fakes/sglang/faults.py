@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +42,29 @@ class Abort(Action):
         return Finish("abort", message=self.message, status_code=self.status, err_type=kind)
 
 
-def engine_rules(data: object, *, where: str = "faults") -> list[Rule]:
+def engine_rules(data: object, *, where: str = "faults", lines: Sequence[int] = ()) -> list[Rule]:
     """Read rules from data as :func:`fakes.faults.read_rules` does, ``abort`` included."""
     if isinstance(data, dict) and set(data) == {"faults"}:
         data = data["faults"]
     if isinstance(data, list):
-        data = [_with_abort(item, where) for item in data]
-    return checked(read_rules(data, where=where), where=where)
+        places = [f"{where}:{lines[at]}" if at < len(lines) else where for at in range(len(data))]
+        data = [_with_abort(item, place) for item, place in zip(data, places, strict=True)]
+    return checked(read_rules(data, where=where, lines=lines), where=where)
 
 
 def load_engine_rules(path: Path) -> list[Rule]:
     """Read the rules of a YAML file."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        node, data = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
     except OSError as error:
         raise FaultError(f"{path}: cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FaultError(f"{path}: not YAML: {error}") from error
-    return engine_rules(data, where=str(path))
+        raise FaultError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    if isinstance(node, yaml.MappingNode):
+        node = next((value for key, value in node.value if key.value == "faults"), None)
+    children = node.value if isinstance(node, yaml.SequenceNode) else []
+    return engine_rules(data, where=str(path), lines=[child.start_mark.line + 1 for child in children])
 
 
 def checked(rules: Iterable[Rule], *, where: str = "faults") -> list[Rule]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 from fakes.faults import Rule
+from fakes.sglang.admin import Admin
 from fakes.sglang.app import SGLangApp
 from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.faults import engine_rules, split
@@ -78,7 +79,10 @@ class FakeSGLangServer:
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
-        at_socket, in_engine = split(engine_rules(list(faults)))
+        if _is_loopback(host):
+            self.app.admin = Admin(self)  # who cannot log in must not change faults from afar
+        self.rules: list[Rule] = engine_rules(list(faults))
+        at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
         self.server = _Wire(
@@ -144,10 +148,9 @@ class FakeSGLangServer:
     # -- what can be done to it --
 
     def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
-        """Replace all faults."""
-        at_socket, in_engine = split(engine_rules(list(faults)))
-        self._do(lambda: self.server.set_faults(at_socket, seed=seed))
-        self._do(lambda: self.engine.set_faults(in_engine))
+        """Replace all faults; their counters and clocks begin anew."""
+        rules = engine_rules(list(faults))
+        self._do(lambda: self.replace_faults(rules, seed=seed))
 
     def crash(self, *, restart_after: float | None = None) -> None:
         """Die now: port closed, connections reset, generations lost."""
@@ -164,6 +167,17 @@ class FakeSGLangServer:
     def unwedge(self) -> None:
         """Answer again."""
         self._do(self.server.unwedge)
+
+    def replace_faults(self, rules: list[Rule], *, seed: int | None = None) -> None:
+        """The same from inside the server's loop."""
+        self.rules = rules
+        at_socket, in_engine = split(rules)
+        self.server.set_faults(at_socket, seed=seed)
+        self.engine.set_faults(in_engine)
+
+    def fault_names(self) -> list[str]:
+        """The rules in force, by name or kind."""
+        return [rule.name or rule.what[0].kind for rule in self.rules]
 
     def _do(self, action: Callable[[], object]) -> None:
         """Run something where the server lives: here, or in its thread."""

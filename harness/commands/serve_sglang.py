@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from fakes.sglang import FakeSGLangServer, Policy
+    from fakes.wire import Journal
 
 
 def serve_sglang(
@@ -43,9 +46,12 @@ def serve_sglang(
     max_running: Annotated[int | None, typer.Option(min=1, help="Requests worked on at once.")] = None,
     max_queued: Annotated[int | None, typer.Option(min=0, help="Requests that may wait; more get 503.")] = None,
     cache_report: Annotated[bool, typer.Option(help="Tell cached tokens in the usage.")] = False,
+    access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
+    journal: Annotated[Path | None, typer.Option(help="Append what happens to this file, a JSON line each.")] = None,
 ) -> None:
     """Serve a fake sglang: /generate, /v1/chat/completions, /v1/completions and the rest, without a GPU."""
     import asyncio
+    from contextlib import ExitStack
 
     from fakes.faults import FaultError
     from fakes.sglang import FakeSGLang, FakeSGLangError, FakeSGLangServer, Latency
@@ -56,38 +62,41 @@ def serve_sglang(
     if quirks not in (None, "none", "sglang"):
         _fail(f"there are no quirks {quirks!r}; known is: sglang")
     parser = None if format == "none" else format
-    try:
-        rules = load_engine_rules(faults) if faults is not None else []
-        engine = FakeSGLang(
-            read_policy(policy),
-            format=parser or "qwen25",
-            context_length=context_length,
-            latency=Latency(first_token=first_token, per_token=per_token, load=load, spread=spread),
-            max_running=max_running,
-            max_queued=max_queued,
-            seed=seed,
-            step=step,
-        )
-        server = FakeSGLangServer(
-            engine,
-            host=host,
-            port=port,
-            tool_call_parser=parser,
-            reasoning_parser=reasoning_parser,
-            quirks="sglang" if quirks == "sglang" else None,
-            model=model,
-            report_cache=cache_report,
-            faults=rules,
-            seed=seed,
-            allow_remote=allow_remote,
-        )
-        about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
-        about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
-        if server.info.quirks:
-            about += ", with the quirks of sglang's parsers"
-        asyncio.run(_live(server, about))
-    except (FormatError, FaultError, FakeSGLangError, WireError, ValueError) as error:
-        _fail(str(error))
+    with ExitStack() as stack:
+        try:
+            rules = load_engine_rules(faults) if faults is not None else []
+            engine = FakeSGLang(
+                read_policy(policy),
+                format=parser or "qwen25",
+                context_length=context_length,
+                latency=Latency(first_token=first_token, per_token=per_token, load=load, spread=spread),
+                max_running=max_running,
+                max_queued=max_queued,
+                seed=seed,
+                step=step,
+            )
+            server = FakeSGLangServer(
+                engine,
+                host=host,
+                port=port,
+                tool_call_parser=parser,
+                reasoning_parser=reasoning_parser,
+                quirks="sglang" if quirks == "sglang" else None,
+                model=model,
+                report_cache=cache_report,
+                faults=rules,
+                seed=seed,
+                allow_remote=allow_remote,
+                journal=_journal(stack, journal),
+                access_log=(lambda line: typer.echo(line, err=True)) if access_log else None,
+            )
+            about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
+            about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
+            if server.info.quirks:
+                about += ", with the quirks of sglang's parsers"
+            asyncio.run(_live(server, about))
+        except (FormatError, FaultError, FakeSGLangError, WireError, ValueError) as error:
+            _fail(str(error))
 
 
 def read_policy(text: str) -> Policy:
@@ -110,6 +119,23 @@ def read_policy(text: str) -> Policy:
     raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
 
 
+def _journal(stack: ExitStack, path: Path | None) -> Journal | None:
+    import json
+
+    if path is None:
+        return None
+    try:
+        file = stack.enter_context(path.open("a", encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"--journal {path} cannot be written: {error.strerror}") from error
+
+    def write(event: dict[str, Any]) -> None:
+        file.write(json.dumps(event) + "\n")
+        file.flush()
+
+    return write
+
+
 async def _live(server: FakeSGLangServer, about: str) -> None:
     import asyncio
     import signal
@@ -121,6 +147,8 @@ async def _live(server: FakeSGLangServer, about: str) -> None:
     async with server:
         typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
         typer.echo(about)
+        if server.app.admin is not None:
+            typer.echo(f"admin: {server.url}/__sfusion/state (faults, ledger, step, reset)")
         await over.wait()
     typer.echo("stopped")
 

@@ -312,3 +312,17 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
         messages = [*HI, {"role": "assistant", "content": "Once upon"}]
         told = await chat(server.url, messages=messages, continue_final_message=True)
         assert told.json["choices"][0]["message"]["content"] == "and so on"
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+async def test_deltas_of_the_engine_make_no_difference_to_the_client(incremental: bool) -> None:
+    engine = FakeSGLang(
+        Script([Turn(say="Let me see. ☃", calls=(CALL,))]), stream_interval=3, incremental_streaming=incremental
+    )
+    async with FakeSGLangServer(engine) as server:
+        events = (await chat(server.url, tools=[CODE_TOOL], stream=True, logprobs=True)).events
+    told = streamed(events)
+    assert told["content"] == "Let me see. ☃"
+    assert json.loads(told["calls"][0]["arguments"]) == dict(CALL.arguments)
+    rows = [row for e in events for c in e["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
+    assert rows[-1]["token"] == "<|im_end|>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -17,9 +18,10 @@ from tests.sglang.command import MAIN, serving
 
 
 async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Path) -> None:
-    faults = tmp_path / "faults.yaml"
+    faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky, first: 1, what: {status: 503}}\n")
     options = ("--port", "0", "--policy", "say:Good day", "--model", "tiny", "--faults", str(faults), "--seed", "7")
+    options += ("--journal", str(journal), "--access-log")
     with serving(*options) as (process, url):
         assert (await post(url, "/generate", {"text": "x"})).status == 503
         assert (await post(url, "/generate", {"text": "x"})).json["text"] == "Good day"
@@ -31,6 +33,9 @@ async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Pa
     assert "model tiny" in rest
     assert "1 fault rule(s)" in rest
     assert rest.endswith("stopped\n")
+    assert '"POST /generate" 503' in rest
+    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+    assert events == ["arrived", "strike", "answered", "arrived", "started", "finished", "answered"]
 
 
 def test_a_taken_port_is_one_clear_sentence() -> None:
@@ -65,7 +70,16 @@ def test_wrong_input_is_refused_before_anything_is_served(options: list[str], wh
 
 def test_faults_of_a_sandbox_are_refused(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
-    faults.write_text("- {what: {output: lost}}\n")
+    faults.write_text("- {what: {status: 503}}\n- {what: {output: lost}}\n")
     done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
     assert done.exit_code == 2
     assert "output is a fault of a sandbox" in done.stderr
+
+
+def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    for wrong in ("{what: {abort: {att: 3}}}", "{waht: abort}"):
+        faults = tmp_path / "faults.yaml"
+        faults.write_text(f"faults:\n  - {{what: abort}}\n  - {wrong}\n")
+        done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
+        assert done.exit_code == 2
+        assert f"{faults}:3: " in done.stderr
