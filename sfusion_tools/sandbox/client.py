@@ -119,12 +119,12 @@ class SandboxClient:
                 sent.reading.message += "; not repeated because the program may have run"
                 return sent.reading
             if number >= self._retry.max_attempts:
-                sent.reading.message += f"; gave up after {number} attempts"
+                sent.reading.message += f"; gave up after {_attempts(number)}"
                 return sent.reading
             asked = retry_after(sent.headers, time.time())
             pause = self._retry.pause(result.call_id, number, asked)
             if pause >= left:
-                sent.reading.message += f"; gave up after {number} attempts: the next would come after the deadline"
+                sent.reading.message += f"; gave up after {_attempts(number)}: the next would come after the deadline"
                 return sent.reading
             self._tell("backing_off", result, attempt=number, seconds=pause, asked=asked)
             before = loop.time()
@@ -256,6 +256,10 @@ class SandboxClient:
     def _tell(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is not None:
             self._on_event(event, {"call": result.call_id, **facts})
+
+
+def _attempts(number: int) -> str:
+    return "1 attempt" if number == 1 else f"{number} attempts"
 
 
 def _health(sent: _Sent) -> bool | None:

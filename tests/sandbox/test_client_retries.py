@@ -148,7 +148,7 @@ def test_a_retry_after_beyond_the_deadline_ends_the_call_at_once():
             result = await client(url, bounds=Bounds(deadline=60.0)).run(PROGRAM)
         assert (result.outcome, len(server.requests)) == (Outcome.THROTTLED, 1)
         assert result.seconds < 1.0
-        assert "gave up after 1 attempts: the next would come after the deadline" in result.message
+        assert "gave up after 1 attempt: the next would come after the deadline" in result.message
 
     in_virtual_time(go)
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from fakes.sandbox import FakeSandbox
+from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
@@ -364,6 +365,33 @@ def test_the_schema_of_the_config_is_shown():
     tool = SandboxFusionTool({"sandbox_fusion_url": "http://127.0.0.1:1"}, schema)
     assert (tool.name, tool.get_openai_tool_schema()) == ("run", schema)
     assert make("http://127.0.0.1:1").get_openai_tool_schema().function.name == "code_interpreter"
+
+
+def test_a_named_call_backs_off_alike_in_every_run():
+    async def go() -> list[dict[str, Any]]:
+        events = Events()
+        async with FakeSandbox(faults=[{"first_attempts": 3, "what": {"status": 503}}]) as sandbox:
+            tool = make(sandbox, on_event=events, backoff_base=0.5, backoff_cap=8.0)
+            _, _, metrics = await tool.execute("instance", {"code": "1"}, call_id="step-7")
+        assert metrics is not None
+        assert metrics["call_id"] == "step-7"
+        return events.of("backing_off")
+
+    first, second = in_virtual_time(go), in_virtual_time(go)
+    assert first == second
+    assert len(first) == 3
+
+
+async def test_a_limiter_can_be_brought_along():
+    limiter = local_limiter(LimiterSettings(rate_limit=1))
+    async with FakeSandbox() as sandbox:
+        tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url}, limiter=lambda: limiter)
+        held = await limiter.acquire()
+        waiting = asyncio.create_task(ask(tool, printing("3\n")))
+        await until(lambda: limiter.waiting == 1)
+        assert sandbox.ledger.arrived == 0
+        held.release()
+        assert (await waiting)[0] == "3\n"
 
 
 def test_a_call_is_one_story_of_events():
