@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,17 +52,17 @@ def answers(records: list[Recording], executor: PythonExecutor) -> dict[str, dic
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     path = recorded_path(tmp_path_factory.mktemp("bin"))
-    yield answers(PROGRAMS, PythonExecutor(path=path))
+    return answers(PROGRAMS, PythonExecutor(path=path))
 
 
 @pytest.fixture(scope="module", params=["kernel", "builtin"])
-def notebooks(request: pytest.FixtureRequest) -> Iterator[dict[str, dict[str, Any]]]:
+def notebooks(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     kind: NotebookKind = request.param
     if kind == "kernel":
         pytest.importorskip("ipykernel")
-    yield answers(NOTEBOOKS, PythonExecutor(jupyter=kind))
+    return answers(NOTEBOOKS, PythonExecutor(jupyter=kind))
 
 
 def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:

@@ -18,7 +18,8 @@ MEMORY_EVERY = 4
 """Ticks between two looks at the memory, which cost more."""
 GRACE = 0.02
 GRACE_LOOKS = 5
-"""Seconds, and looks in them, for processes that end on their own when the program has ended."""
+FEW = 4
+"""Seconds, and looks in them, for a few processes that end on their own when the program has ended."""
 
 
 class Supervisor:
@@ -66,8 +67,8 @@ class Supervisor:
         """Count what the program has left behind; helpers that are just ending get a moment to do so."""
         for _ in range(GRACE_LOOKS):
             left = len(self._members()) if self._members is not None else 0
-            if not left:
-                return 0
+            if not left or left > FEW:
+                break
             time.sleep(GRACE / GRACE_LOOKS)
         return left
 

@@ -34,7 +34,10 @@ def main() -> None:
         _serve()
     finally:
         if os.getpid() == _zygote:
-            # A server that was killed could not remove its work directories.
+            # A server that was killed could neither wait for its programs' end nor remove their directories.
+            with suppress(ChildProcessError):
+                while True:
+                    os.wait()
             shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 
