@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
@@ -34,9 +35,9 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
             continue
         try:
             _respell_types(tool.function.parameters)
-            Draft202012Validator.check_schema(cast(Any, tool.function.parameters))
-        except SchemaError as error:
-            return f"Tool {number} function has invalid 'parameters' schema: {error}"
+            flaw = _schema_flaw(json.dumps(tool.function.parameters))
+            if flaw is not None:
+                return f"Tool {number} function has invalid 'parameters' schema: {flaw}"
         except RecursionError:
             return f"Tool {number} function 'parameters' schema is too deeply nested or contains a cycle."
     wanted = request.max_completion_tokens or request.max_tokens
@@ -54,6 +55,16 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
         for part in message.content if isinstance(message.content, list) else ():
             if part.type in ("image_url", "video_url", "audio_url"):
                 return f"Model only supports text input; received unsupported content type '{part.type}'."
+    return None
+
+
+@lru_cache(maxsize=512)
+def _schema_flaw(schema: str) -> str | None:
+    """What is wrong with a schema. The check takes milliseconds and a rollout sends the same tools all day."""
+    try:
+        Draft202012Validator.check_schema(json.loads(schema))
+    except SchemaError as error:
+        return str(error)
     return None
 
 
