@@ -164,6 +164,15 @@ async def test_a_closed_executor_can_be_used_again(executor: PythonExecutor) -> 
         await executor.aclose()
 
 
+async def test_a_guard_that_died_is_replaced(executor: PythonExecutor) -> None:
+    assert (await ran(executor, "print(1)")).stdout == "1\n"
+    guard = executor._spawner._process if executor._spawner else None
+    assert guard is not None
+    guard.kill()
+    await asyncio.to_thread(guard.wait)
+    assert (await ran(executor, "print(2)")).stdout == "2\n"
+
+
 SERVER = """
 import asyncio, sys, tempfile
 from fakes.sandbox.executors.python import PythonExecutor

@@ -99,7 +99,7 @@ class PythonExecutor:
         try:
             refuse_escapes(request.fetch_files)
             runner = await self._ready()
-            with WorkDirectory(self._room()) as work:
+            async with WorkDirectory(self._room()) as work:
                 place = self._place(work)
                 if self._jupyter == "auto":
                     self._jupyter = await installed_kind(runner, place)
@@ -126,7 +126,7 @@ class PythonExecutor:
         if language.gives_files:
             refuse_escapes(request.fetch_files)
         runner = await self._ready()
-        with WorkDirectory(self._room()) as work:
+        async with WorkDirectory(self._room()) as work:
             place = self._place(work, language)
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
             if language.prepare is not None:
@@ -164,6 +164,7 @@ class PythonExecutor:
                 self._path = default_path()
                 if shutil.which("python", path=self._path) is None:
                     self._path = _named_python(self._base) + os.pathsep + self._path
+        os.makedirs(self._base, exist_ok=True)  # a guard that broke down may have cleared it away
         return self._base
 
     def _place(self, work: WorkDirectory, language: Language | None = None) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -38,13 +39,15 @@ class WorkDirectory:
         self.scratch = os.path.join(self.outer, "scratch")
         os.mkdir(self.scratch)
 
-    def __enter__(self) -> WorkDirectory:
+    async def __aenter__(self) -> WorkDirectory:
         """Give itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
-        """Remove everything."""
-        remove_tree(self.outer)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Remove everything; in a thread, because a program may have made a hundred thousand files."""
+        await asyncio.to_thread(remove_tree, self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
         """Write the program down and give its path."""
