@@ -345,7 +345,7 @@ class Limiter:
     def _keep_alive(self) -> None:
         if self._loop is None or self._closed:
             return
-        if self._waiting and self._listener is None:
+        if (self._waiting or self._held) and self._listener is None:
             self._listener = self._loop.create_task(self._listen(), name=f"limiter {self.name}: listen")
         if self._renewal is None and self._held:
             self._renewal = self._loop.call_later(self._lease / RENEWALS_PER_LEASE, self._renew)
@@ -358,9 +358,9 @@ class Limiter:
             self._keep_alive()
 
     async def _listen(self) -> None:
-        """Hear of grants as long as somebody waits."""
+        """Hear of grants as long as somebody waits, and at once when the limiter dies as long as permits are held."""
         try:
-            while self._waiting and self._attached:
+            while (self._waiting or self._held) and self._attached:
                 sent, epoch = asyncio.get_running_loop().time(), self._epoch
                 reply = await self._transport.wait(self.name, epoch, self._lease / RENEWALS_PER_LEASE)
                 # What an earlier attachment was granted and never heard of, the attachment itself gave back.

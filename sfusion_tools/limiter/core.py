@@ -88,7 +88,7 @@ class LimiterCore:
         elif batch.attach is not None:
             self._attach(now, client, batch.attach, lost, joined)
         elif not client.attached:
-            return self._reply(client, (), ())
+            return self._reply(now, client)
         for number in batch.cancel:
             self._cancel(client, number)
         for number, permit in batch.handed:
@@ -110,7 +110,7 @@ class LimiterCore:
         self._feel(now, batch.succeeded, batch.throttled)
         self.tick(now)
         tickets = tuple((number, client.tickets[number]) for number in joined if number in client.tickets)
-        return self._reply(client, tickets, tuple(lost))
+        return self._reply(now, client, tickets, tuple(lost))
 
     def poll(self, now: float, name: str, epoch: int) -> Reply:
         """What the client has not been told yet; nothing to a poll from before its last attachment."""
@@ -119,7 +119,7 @@ class LimiterCore:
         self.tick(now)
         if client.attached and client.epoch != epoch:
             return Reply(self.incarnation, version=0, lease=self.settings.lease)
-        return self._reply(client, (), ())
+        return self._reply(now, client)
 
     def forget(self, name: str) -> None:
         """The client is gone: its waiters leave the line and its permits return."""
@@ -396,7 +396,16 @@ class LimiterCore:
             run = ticket
         return run
 
-    def _reply(self, client: _Client, tickets: tuple[tuple[int, int], ...], lost: tuple[str, ...]) -> Reply:
+    def _reply(
+        self,
+        now: float,
+        client: _Client,
+        tickets: tuple[tuple[int, int], ...] = (),
+        lost: tuple[str, ...] = (),
+    ) -> Reply:
+        for _, permit in client.grants:
+            # The lease counts from when the client hears of the grant: it may have waited here to be told.
+            self._renew(now, client, permit)
         grants = tuple(client.grants)
         client.grants.clear()
         client.news = False

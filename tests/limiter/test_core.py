@@ -113,6 +113,16 @@ def test_renewal_keeps_a_permit_alive(bench: Bench) -> None:
     assert bench.core.snapshot(bench.now).in_use == 0
 
 
+def test_the_lease_counts_from_when_the_client_hears_of_the_grant(bench: Bench) -> None:
+    ((_, held), _) = bench.say("b", acquire=(1, 2)).grants
+    bench.say("a", acquire=(1,))
+    bench.say("b", release=(held,))
+    bench.now += 9
+    ((_, permit),) = bench.poll("a").grants
+    bench.now += 9
+    assert bench.say("a", renew=(permit,)).lost == ()
+
+
 def test_only_the_permits_named_are_renewed(bench: Bench) -> None:
     (_, kept), (_, forgotten) = bench.say("a", acquire=(1, 2)).grants
     bench.now += 6

@@ -160,10 +160,10 @@ class LimiterMachine(RuleBasedStateMachine):
         number = next(n for n, t in peer.waiting.items() if t == next_in_line)
         permit = next(iter(peer.held))
         self.check_order(peer, number)
-        before = self.core.in_use
+        before = self.out()
         del peer.waiting[number]
         self.say(peer, handed=((number, permit),))
-        assert self.core.in_use <= max(before, self.core.width), "handing on never adds a permit"
+        assert self.out() <= max(before, self.core.width), "handing on never adds a permit"
 
     @rule(name=st.sampled_from(CLIENTS))
     def renew(self, name: str) -> None:

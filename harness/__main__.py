@@ -1,0 +1,5 @@
+"""``python -m harness`` is ``sfusion``."""
+
+from harness.cli import main
+
+main()

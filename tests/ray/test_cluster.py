@@ -1,0 +1,283 @@
+"""The limiter of a whole cluster: three nodes, real processes, really killed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import ray
+
+from fakes.sandbox import FakeSandbox
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.ray_actor import connect, find, ray_limiter
+from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
+from tests.ray.actors import Gate, Holder, snapshot, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+def spread(number: int) -> dict[str, Any]:
+    """Options that put actors on the two other nodes in turn."""
+    return {"resources": {f"node{number % 2}": 0.01}}
+
+
+class TestMultiNodeRateLimiterCase:
+    """Pools of several nodes share one limit."""
+
+    @pytest.mark.usefixtures("fresh_default_limiter")
+    def test_rate_limiter(self, gate: Gate) -> None:
+        pools = [init_execution_pool(4, rate_limit=3, mode=PoolMode.ThreadMode) for _ in range(3)]
+        calls = [pool.execute.remote(gate.through, f"{n}/{i}") for n, pool in enumerate(pools) for i in range(4)]
+        gate.wait_for(3)
+        until(lambda: snapshot("rate-limiter").waiting == 9)
+        gate.open()
+        assert sorted(ray.get(calls)) == sorted(f"{n}/{i}" for n in range(3) for i in range(4))
+        assert gate.peak <= 3
+
+    @pytest.mark.usefixtures("fresh_default_limiter")
+    def test_rotten_execution(self) -> None:
+        pools = [init_execution_pool(2, rate_limit=1) for _ in range(2)]
+        assert ray.get([pool.execute.remote(int, "rotten") for pool in pools for _ in range(3)]) == [None] * 6
+        until(lambda: snapshot("rate-limiter").in_use == 0)
+
+    def test_clients_on_several_nodes_share_the_limit(self, limiter_name: str) -> None:
+        holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=4) for n in range(4)]
+        ray.get([holder.acquire.remote() for holder in holders])
+        late = holders[0].acquire.remote()
+        until(lambda: snapshot(limiter_name).waiting == 1)
+        assert snapshot(limiter_name).in_use == 4
+        ray.get(holders[3].release.remote())
+        ray.get(late)
+
+
+def test_the_permits_of_a_killed_process_come_back(limiter_name: str) -> None:
+    """verl defects (c) and (k): SIGKILL of a process that holds all permits and waits for more."""
+    doomed = Holder.options(**spread(0)).remote(limiter_name, rate_limit=2, lease=2.0)
+    survivor = Holder.options(**spread(1)).remote(limiter_name, rate_limit=2, lease=2.0)
+    ray.get(doomed.acquire.remote(2))
+    _ = doomed.acquire.remote(5)  # at the head of the line when it dies
+    until(lambda: snapshot(limiter_name).waiting == 1)
+    waits = survivor.acquire.remote(2)
+    until(lambda: snapshot(limiter_name).waiting == 2)
+    os.kill(ray.get(doomed.pid.remote()), signal.SIGKILL)
+    assert len(ray.get(waits)) == 2
+    after = snapshot(limiter_name)
+    assert list(after.holders.values()) == [2], "all of them are the survivor's"
+    # The dead one's waiter left the line, or got a permit in its last moments, which expired like the others.
+    assert after.expired + after.dropped == 3
+
+
+@pytest.mark.parametrize("way", ["ray.kill", "SIGKILL", "out of scope"])
+def test_the_limiter_outlives_its_creator(limiter_name: str, way: str) -> None:
+    """verl defect (d)."""
+    creator = Holder.options(**spread(0)).remote(limiter_name, rate_limit=2, lease=2.0)
+    ray.get(creator.acquire.remote())
+    survivor = Holder.options(**spread(1)).remote(limiter_name, rate_limit=2, lease=2.0)
+    ray.get(survivor.acquire.remote())
+    before = snapshot(limiter_name).incarnation
+    pid = ray.get(creator.pid.remote())
+    if way == "ray.kill":
+        ray.kill(creator)
+    elif way == "SIGKILL":
+        os.kill(pid, signal.SIGKILL)
+    del creator
+    gc.collect()
+    until(lambda: not _is_running(pid))
+    ray.get(survivor.acquire.remote())  # by the lease of the dead one
+    assert snapshot(limiter_name).incarnation == before
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_limiter_comes_back_without_admitting_more(limiter_name: str) -> None:
+    """Those who hold keep holding, those who wait keep their order, and nobody gets in beyond the limit."""
+    first = Holder.options(**spread(0)).remote(limiter_name, rate_limit=3, lease=20.0)
+    second = Holder.options(**spread(1)).remote(limiter_name, rate_limit=3, lease=20.0)
+    ray.get(first.acquire.remote(2))
+    ray.get(second.acquire.remote())
+    waits = second.acquire.remote()
+    until(lambda: snapshot(limiter_name).waiting == 1)
+    before = snapshot(limiter_name).incarnation
+    ray.kill(find(limiter_name), no_restart=False)
+    until(lambda: _after_restart(limiter_name, before) == (3, 1, False))
+    ray.get(first.release.remote())
+    ray.get(waits)
+    assert snapshot(limiter_name).in_use == 3
+
+
+def _after_restart(name: str, before: str) -> tuple[int, int, bool] | None:
+    try:
+        now = snapshot(name)
+    except ray.exceptions.RayActorError:
+        return None
+    return (now.in_use, now.waiting, now.learning) if now.incarnation != before else None
+
+
+def test_a_resized_limit_survives_a_restart(limiter_name: str) -> None:
+    actor = connect(LimiterSettings(5), limiter_name)
+    ray.get(actor.configure.remote(LimiterSettings(2)))
+    before = snapshot(limiter_name).incarnation
+    ray.kill(actor, no_restart=False)
+    until(lambda: _after_restart(limiter_name, before) is not None)
+    assert snapshot(limiter_name).rate_limit == 2
+
+
+def test_a_removed_limiter_is_followed_by_one_that_learns_first(limiter_name: str) -> None:
+    """verl defect (d), second half: survivors go on with the new one, and it does not admit more."""
+    from sfusion_tools.limiter.ray_actor import remove
+
+    holder = Holder.remote(limiter_name, rate_limit=1, lease=2.0)
+    ray.get(holder.acquire.remote())
+    remove(limiter_name)
+    waits = holder.acquire.remote()
+    until(lambda: find(limiter_name) is not None and snapshot(limiter_name).waiting == 1)
+    until(lambda: not snapshot(limiter_name).learning)
+    assert snapshot(limiter_name).in_use == 1, "what was held before is known to the new one"
+    ray.get(holder.release.remote())
+    ray.get(waits)
+
+
+def test_two_hundred_grants_come_in_the_order_in_which_they_were_asked_for(limiter_name: str, gate: Gate) -> None:
+    """verl defect (m): one place, 200 waiters of four processes, no inversion."""
+    gate.open()
+    holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=1) for n in range(4)]
+    ray.get(holders[0].acquire.remote())
+    reports, labels = [], []
+    for number in range(200):
+        labels.append(f"{number:03}")
+        reports.append(holders[number * 7 % 4].report.remote(gate, labels[-1]))
+        until(lambda waiting=number + 1: snapshot(limiter_name).waiting == waiting)
+    ray.get(holders[0].release.remote())
+    ray.get(reports)
+    assert gate.wait_for(200) == labels
+    assert gate.peak == 1
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_another_rate_limit_is_refused_or_applied_but_never_silently(
+    limiter_name: str, apply: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """verl defect (e)."""
+    connect(LimiterSettings(2), limiter_name)
+    with caplog.at_level(logging.WARNING):
+        connect(LimiterSettings(50), limiter_name, apply=apply)
+    assert snapshot(limiter_name).rate_limit == (50 if apply else 2)
+    said = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
+    assert said in caplog.text
+
+
+def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limiter_name: str) -> None:
+    """verl defect (h)."""
+    holder = Holder.remote(limiter_name, rate_limit=2)
+    ray.get(holder.acquire.remote())
+    script = """
+import asyncio, json, sys, ray
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.ray_actor import find, ray_limiter
+ray.init(address=sys.argv[1], namespace="another-job", log_to_driver=False)
+async def main():
+    await ray_limiter(LimiterSettings(2), sys.argv[2]).acquire()
+    print(json.dumps((await find(sys.argv[2]).snapshot.remote()).in_use))
+asyncio.run(main())
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", script, cluster, limiter_name], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(run.stdout) == 2, "its own permit and the one held here"
+
+
+def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
+    """verl defects (f) and (j): cancel while waiting, and cancel in the moment of the grant."""
+
+    async def scenario() -> None:
+        limiter = ray_limiter(LimiterSettings(1), limiter_name)
+        held = await limiter.acquire()
+        waiting = [asyncio.create_task(limiter.acquire()) for _ in range(5)]
+        await asyncio.to_thread(until, lambda: snapshot(limiter_name).waiting == 5)
+        for task in waiting[:4]:
+            task.cancel()
+        held.release()
+        waiting[4].cancel()  # it has just been handed the permit, or is about to be
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await limiter.flush()
+        after = await asyncio.to_thread(snapshot, limiter_name)
+        assert (after.in_use, after.waiting) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    """A process of a training job that lets its model run code."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._tool = SandboxFusionTool(config)
+
+    async def run(self, prefix: str, calls: int) -> list[str]:
+        """Run calls at once; how each of them ended."""
+        programs = [f"# sfusion:call={prefix}-{n} seconds=0.01\nprint({n})" for n in range(calls)]
+        ended = await asyncio.gather(*(self._tool.execute("", {"code": code}) for code in programs))
+        return [metrics["outcome"] for _, _, metrics in ended]
+
+
+def test_a_limiter_killed_under_load_never_lets_more_through(limiter_name: str) -> None:
+    """Counted where it matters: at the sandbox. Four processes, the limiter killed three times."""
+    with FakeSandbox() as sandbox:
+        config = {
+            "sandbox_fusion_url": sandbox.url,
+            "rate_limit": 5,
+            "limiter": "ray",
+            "limiter_name": limiter_name,
+            "permit_lease": 5.0,
+        }
+        trainers = [Trainer.options(**spread(n)).remote(config) for n in range(4)]
+        assert ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 4
+        runs = [trainer.run.remote(f"t{n}", 100) for n, trainer in enumerate(trainers)]
+        for kill in range(1, 4):
+            until(lambda done=kill * 75: sandbox.ledger.finished >= done)
+            before = snapshot(limiter_name).incarnation
+            ray.kill(find(limiter_name), no_restart=False)
+            until(lambda old=before: _after_restart(limiter_name, old) is not None)
+        assert ray.get(runs) == [["ok"] * 100] * 4
+        assert sandbox.ledger.peak_in_flight <= 5
+        assert sandbox.ledger.finished == 404, "each call ran once"
+    until(lambda: snapshot(limiter_name).in_use == 0)
+
+
+def test_the_limiter_is_seen_resized_and_removed_by_command(cluster: str, limiter_name: str) -> None:
+    holder = Holder.remote(limiter_name, rate_limit=2)
+    ray.get(holder.acquire.remote(2))
+    waits = holder.acquire.remote()
+    until(lambda: snapshot(limiter_name).waiting == 1)
+
+    def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "harness", "limiter", *arguments, "--name", limiter_name]
+        return subprocess.run([*command, "--address", cluster], capture_output=True, text=True, timeout=120)
+
+    shown = json.loads(sfusion("show", "--json").stdout)
+    assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
+    assert "in use         2 of 2" in sfusion("show").stdout
+    refused = sfusion("resize", "0")
+    assert refused.returncode == 2
+    assert "rate_limit must be a whole number of at least 1" in refused.stderr
+    assert "rate_limit 2 -> 3" in sfusion("resize", "3").stdout
+    ray.get(waits)
+    assert sfusion("remove").returncode == 0
+    until(lambda: find(limiter_name) is None)
+    gone = sfusion("show")
+    assert gone.returncode == 3
+    assert f"no limiter named {limiter_name!r}" in gone.stderr
