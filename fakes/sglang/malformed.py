@@ -179,8 +179,6 @@ def _raw_newline(shop: _Workshop) -> _Made | None:
     if shop.is_in("raw"):
         return None
     text = shop.spoilt(shop.body("a = 1\nprint(a)"))
-    if shop.is_in("python"):
-        return _Made(text, (), (("refused", "unbalanced"),))
     return _Made(text, [shop.with_value("a = 1\nprint(a)")], (("repaired", "raw_control"),), "mended")
 
 

@@ -84,8 +84,10 @@ class Llama3Parser(ObjectCallParser):
                     if '"}' in (yield from reader.line()):
                         one, _ = found.pop()
                         refused += 1
-                        yield from reader.before(_NEXT, lambda text: None)
+                        edge = yield from reader.before(_NEXT, lambda text: None)
                         self.refuse(UNESCAPED, position=one.position, raw=one.raw)
+                        if edge in SIBLINGS:
+                            continue
                     break
                 if separator != ";":
                     crowded = Flaw("bad_separator", "several calls have to be separated by ;")
@@ -107,11 +109,10 @@ class Llama3Parser(ObjectCallParser):
                 separator = candidate
                 break
         yield from reader.spaces()
-        char = yield from reader.peek()
-        if char == "{":
-            for sibling in SIBLINGS:
-                if (yield from reader.sees(sibling)):
-                    return separator
+        ahead = yield from reader.peek(max(map(len, SIBLINGS)))
+        if ahead and any(ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS):
+            return separator
+        char = ahead[:1]
         if char or separator != ";":
             reader.rewind()
         return None

@@ -7,13 +7,15 @@ import re
 from .jsontext import DEEPEST
 from .reader import Reader, Scan
 
-__all__ = ["scan_brackets", "stray_escapes"]
+__all__ = ["scan_brackets", "stray_escapes", "without_raw_breaks"]
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
+_PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LITERAL = re.compile(
-    r"""(?s)([A-Za-z]*)('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
+    r"""(?s)([A-Za-z]*)('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 )
+_RAW_BREAK = re.compile(r"(?<!\\)\n")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
@@ -48,7 +50,7 @@ def scan_brackets(reader: Reader, deepest: int = DEEPEST) -> Scan[str | None]:
 def _string(reader: Reader, quote: str) -> Scan[str | None]:
     triple = yield from reader.sees(quote * 3)
     closing = quote * 3 if triple else quote
-    plain = re.compile(rf"[^{quote}\\]+" if triple else rf"[^{quote}\\\n]+")
+    plain = _PLAIN[quote]
     parts = [reader.take(len(closing))]
     while True:
         parts.append((yield from reader.run(plain)))
@@ -77,3 +79,15 @@ def stray_escapes(code: str) -> tuple[str, bool]:
         if strays:
             return "\\" + strays[0], any(pair in _CONTROLS for pair in pairs)
     return "", False
+
+
+def without_raw_breaks(code: str) -> str:
+    """``code`` with line breaks inside of simple quotes spelt as escapes, which is how they can only be meant."""
+
+    def spelt(match: re.Match[str]) -> str:
+        prefix, literal = match[1], match[2]
+        if not _RAW_BREAK.search(literal) or literal.startswith(("'''", '"""')) or "r" in prefix.lower():
+            return match[0]
+        return prefix + literal.replace("\r", "\\r").replace("\\\n", "\\\\\\n").replace("\n", "\\n")
+
+    return _LITERAL.sub(spelt, code)

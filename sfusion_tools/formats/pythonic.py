@@ -14,8 +14,8 @@ from .base import Format, StreamParser, joined
 from .errors import RenderError
 from .jsontext import Flaw
 from .literal import is_json_tree
-from .pytext import scan_brackets, stray_escapes
-from .reader import Markers, Scan
+from .pytext import scan_brackets, stray_escapes, without_raw_breaks
+from .reader import Scan
 from .toolbox import Toolbox
 
 __all__ = ["Pythonic"]
@@ -27,7 +27,6 @@ _BETWEEN = re.compile(r"\)\s*,\s*(?=[A-Za-z_][\w.]*\()")
 _TRIES = 20
 _STRING = re.compile(r"""(?s)'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
-_RECOVER = Markers((")", "]", "\n"))
 
 
 class PythonicParser(StreamParser):
@@ -94,19 +93,24 @@ class PythonicParser(StreamParser):
             name = yield from reader.run(_WORD)
             yield from reader.spaces()
             text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else None
-            ended = reader.closed and not reader.left
+            if text is not None and "\n" in text:
+                mended = without_raw_breaks(text)
+                broken_lines, text = mended != text, mended
+            else:
+                broken_lines = False
             read = read_arguments(text) if text is not None else None
             unclosed = read is None or (isinstance(read, Flaw) and read.kind == "positional_argument")
             sibling = _sibling(reader.since_mark()) if unclosed else 0
-            if read is None and ended and not sibling:
-                sibling = _salvage(reader.since_mark())
             self._flush(last)
             last = None
             if read is None or sibling:
-                if not (yield from self._broken(name, position, sibling, ended=ended)):
+                if not (yield from self._broken(name, position, sibling)):
                     return
             else:
                 last = self._checked(name, text or "", read, position, reader.since_mark())
+                if last and broken_lines:
+                    message = "a string holds a raw line break, which was kept; write \\n instead"
+                    last[4].append(Flaw("raw_control", message))
         if not closed and last:
             last[4].append(Flaw("missing_close", "the ] behind the calls is missing"))
         self._flush(last)
@@ -118,32 +122,33 @@ class PythonicParser(StreamParser):
             name, arguments, position, raw, mended = last
             self.call(name, arguments, position=position, raw=raw, mended=mended)
 
-    def _broken(self, name: str, position: int, sibling: int, *, ended: bool) -> Scan[bool]:
-        """Refuse a call whose brackets do not close and step over it; True if the list goes on."""
+    def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
+        """Refuse a call whose brackets or quotes do not close and step over it; True if the list goes on."""
         reader = self.reader
-        known = name or None
         if sibling:
             reader.rewind()
-            flaw = Flaw("unbalanced", "its ) or a quote in it is missing")
-            self.refuse(flaw, position=position, raw=reader.take(sibling), name=known)
+            flaw = Flaw("unbalanced", "its ) is missing")
+            self.refuse(flaw, position=position, raw=reader.take(sibling), name=name or None)
             return True
-        if ended:
+        read = reader.since_mark()
+        text = read + (yield from reader.line())
+        end = text.rfind("]") + 1
+        size = end if end > len(read) else len(text)
+        after = _salvage(text[:size])
+        if after:
+            reader.rewind()
+            raw = reader.take(after)
+        else:
+            reader.take(size - len(read))
             raw = reader.since_mark()
-            kind = "unbalanced" if raw.rstrip().endswith(")]") else "truncated"
-            flaw = Flaw(kind, "a quote or a bracket in it is never closed")
-            self.refuse(flaw, position=position, raw=raw, name=known)
-            return False
-        flaw = Flaw("unbalanced", "its brackets or quotes do not match")
         if not name:
             flaw = Flaw("missing_name", "there is no name before its (")
-        while True:
-            edge = yield from reader.until(_RECOVER, lambda text: None)
-            if edge == ")" and (yield from reader.ahead((",",))) == ",":
-                self.refuse(flaw, position=position, raw=reader.since_mark(), name=known)
-                return True
-            if edge != ")":
-                self.refuse(flaw, position=position, raw=reader.since_mark(), name=known)
-                return False
+        elif not after and size == len(text) and not (yield from reader.peek()) and not raw.rstrip().endswith("]"):
+            flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
+        else:
+            flaw = Flaw("unbalanced", "its brackets or quotes do not match")
+        self.refuse(flaw, position=position, raw=raw, name=name or None)
+        return bool(after) or raw.rstrip().endswith(",")
 
     def _checked(
         self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str

@@ -84,6 +84,9 @@ def _settle(reader: Reader, spec: TagSpec, ends: Sequence[int], strayed: bool) -
     """Nothing balanced: take the first reading that holds by itself, or none."""
     whole = reader.since_mark()
     first = ends[0] if ends else None
+    if first is not None and any(barrier in whole[:first] for barrier in spec.barriers):
+        # The closing tag of this value was spoilt, and what looks like it belongs to a later call.
+        first, strayed = None, True
     if spec.implicit and not strayed:
         match = spec.implicit.search(whole)
         if match and (first is None or match.end() < first):

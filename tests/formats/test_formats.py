@@ -171,3 +171,42 @@ def test_a_text_of_many_openings_takes_time_in_proportion_to_its_length(name: st
     parsed = form.parse(text)
     assert isinstance(parsed, Parsed)
     assert len(parsed.calls) == 0
+
+
+SIBLINGS = (
+    {"name": "search", "arguments": {"query": "q1", "top_k": 1}},
+    {"name": "code_interpreter", "arguments": {"code": 'x = {"a": [1, 2]}\nprint(f(x), "y")', "timeout": 5}},
+    {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}},
+)
+
+
+@pytest.mark.parametrize("name", format_names())
+@pytest.mark.parametrize("new", ["", '"', "}", "<", "\\", "\n"])
+def test_one_wrong_character_in_a_call_costs_at_most_that_call(name: str, new: str) -> None:
+    """The middle one of three calls is spoilt at every place of its arguments, one character at a time."""
+    form = get_format(name)
+    first, _, last = SIBLINGS
+    text = form.render(SIBLINGS, tools=TOOLS)
+    begin = text.index("code_interpreter") + len("code_interpreter")
+    end = text.rindex("5", begin, text.index("calc_gsm8k_reward", begin))
+    for at in range(begin, end):
+        spoilt = text[:at] + new + text[at + 1 :]
+        parsed = form.parse(spoilt, TOOLS)
+        read = plain(parsed)
+        assert first in read, spoilt
+        assert last in read, spoilt
+        assert len(read) == 3 or parsed.refused, spoilt
+        assert len(read) <= 3, spoilt
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_a_text_that_is_cut_anywhere_never_yields_a_call_that_was_not_written(name: str) -> None:
+    form = get_format(name)
+    text = form.render(SIBLINGS, tools=TOOLS)
+    whole = plain(form.parse(text, TOOLS))
+    for at in range(len(text)):
+        parsed = form.parse(text[:at], TOOLS)
+        read = plain(parsed)
+        assert read == whole[: len(read)], text[:at]
+        if len(read) < 3 and text[:at].rstrip().endswith(("5", "2", '"')):
+            assert parsed.problems, text[:at]
