@@ -22,9 +22,10 @@ CONTEXT = 64
 Record = dict[str, Any]
 
 
-def records(name: str) -> list[Record]:
-    """The records of one file."""
-    return [json.loads(line) for line in (DATA / name).read_text(encoding="utf-8").splitlines()]
+def records(key: str) -> list[Record]:
+    """The records that have a key: ``engine_chunks`` those of the chat route, ``method`` those of all others."""
+    lines = [line for path in sorted(DATA.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [record for record in map(json.loads, lines) if key in record]
 
 
 class RecordedTokenizer:

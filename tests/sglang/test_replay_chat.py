@@ -13,7 +13,7 @@ import pytest
 
 from tests.sglang.replay import Record, records, replay_chat
 
-RECORDS = records("chat_serving.jsonl")
+RECORDS = records("engine_chunks")
 
 DIFFERENT = {
     "qwen25/text_after/full": "text behind the calls is thrown away",
