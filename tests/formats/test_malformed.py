@@ -8,7 +8,7 @@ from fakes.sglang.malformed import TOOLS, Malformed, catalogue, kinds, malformed
 from sfusion_tools.formats import format_names, get_format
 from tests.formats.recordings import chunkings, plain, streamed
 
-SEEDS = (0, 1, 2, 7, 2026)
+SEEDS = (0, 1, 2026)
 
 
 @pytest.mark.parametrize("form", format_names())
