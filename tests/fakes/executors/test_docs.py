@@ -20,6 +20,6 @@ def test_the_snippet_runs() -> None:
 
 
 def test_every_option_and_bound_is_explained() -> None:
-    options = [name for name in inspect.signature(PythonExecutor).parameters]
+    options = list(inspect.signature(PythonExecutor).parameters)
     for name in [*options, *(field.name for field in fields(Bounds))]:
         assert f"`{name}`" in PAGE, name

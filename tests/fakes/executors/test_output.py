@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.sandbox.executors.python import PythonExecutor
-from fakes.sandbox.executors.python.output import PACKET, decoded, is_large_write, packet_cost
+from fakes.sandbox.executors.python import PythonExecutor, output
+from fakes.sandbox.executors.python.output import decoded
+from fakes.sandbox.executors.python.packets import PACKET, as_here, is_large_write, packet_cost
 from tests.fakes.executors.calls import ran
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="these are the limits of Linux's sockets")
+linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux's sockets")
 
 
 @linux
@@ -70,6 +69,18 @@ async def test_bytes_that_are_not_text_replace_the_stream_they_are_in(executor: 
 
 def test_text_is_decoded_as_it_is() -> None:
     assert decoded("é\0\r\n".encode()) == "é\0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "status", "kept"),
+    [(1_000, "Finished", 1_000), (300_000, "Finished", 219_264), (2_000_000, "TimeLimitExceeded", 219_264)],
+)
+async def test_other_systems_sockets_treat_every_output_as_one_large_write(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, written: int, status: str, kept: int
+) -> None:
+    monkeypatch.setattr(output, "as_here", lambda: False)
+    result = await ran(executor, f"head -c {written} /dev/zero", "bash", run_timeout=1.5)
+    assert (result.status, len(result.stdout or "")) == (status, kept)
 
 
 @linux

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from fakes.sandbox.protocol import CommandResult
 
 from .guard.spec import Bounds, CommandSpec, Report
-from .output import Capture, decoded, stream_pair
+from .output import Capture, capture, decoded
+from .packets import stream_pair
 from .spawner import Spawner
 
 logger = logging.getLogger("fakes.sandbox.executors.python")
@@ -98,7 +99,7 @@ class CommandRunner:
     async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
         loop = asyncio.get_running_loop()
         feed, stdin_end = stream_pair()
-        captures = Capture(loop), Capture(loop)
+        captures = capture(loop), capture(loop)
         try:
             control = self._spawner.start(spec, (stdin_end.fileno(), captures[0].fileno(), captures[1].fileno()))
         except (OSError, RuntimeError) as exc:
@@ -159,7 +160,7 @@ async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> 
     loop = asyncio.get_running_loop()
     said = await loop.sock_recv(control, 65536)
     report = Report(**json.loads(said)) if said else Report("stopped")
-    stdout, stderr = (decoded(capture.take()) for capture in captures)
+    stdout, stderr = (decoded(stream.take()) for stream in captures)
     while said:
         said = await loop.sock_recv(control, 65536)
     return report, stdout, stderr

@@ -9,40 +9,32 @@ is over. The rules below do the same, and do it the same way every time.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import socket
-import struct
-import sys
-import termios
+from typing import Protocol
 
-STOP_ABOVE = 131_072
-"""The stream is not read any more once it holds more than this."""
-PACKET = 36_544
-"""Into pieces of this size Linux cuts a large write to a local socket."""
-WHOLE = 6 * PACKET
-"""What the kernel buffer of the real server's sockets takes of one large write: 219,264 bytes."""
-SLACK = 2_500
-"""Bytes that what waits for us may cost the kernel more than one large write would, and still count as one."""
-BUFFERED = 8_192
-"""What a program that buffers usually writes at a time; used where the kernel does not tell."""
+from .packets import (
+    PACKET,
+    SEND_BUFFER,
+    STOP_ABOVE,
+    WHOLE,
+    as_here,
+    buffers_waiting,
+    bytes_waiting,
+    cost_waiting,
+    is_large_write,
+    packet_cost,
+    set_buffer,
+    stream_pair,
+)
+
 MARGIN = 200
 """Bytes by which writes of one buffer each may differ from each other, all together."""
-SEND_BUFFER = 212_992
-"""Linux's default, asked for so that a machine set up otherwise behaves the same."""
 SETTLE = 0.002
 """Seconds after which to look again whether a large write that is under way has grown."""
 LOOKS = 250
 """Looks without growth after which a write that is whole packets long so far is thought to be finished."""
 SMALL_LOOKS = 3
 """Looks that must agree that writes are small: a packet on its way has its cost already but not yet its bytes."""
-
-
-def stream_pair() -> tuple[socket.socket, socket.socket]:
-    """Make a pair of sockets, ours and the program's, with the kernel buffer that the recordings were made with."""
-    ours, theirs = socket.socketpair()
-    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER // 2)  # the kernel doubles it
-    ours.setblocking(False)
-    return ours, theirs
 
 
 def decoded(data: bytes) -> str:
@@ -53,35 +45,70 @@ def decoded(data: bytes) -> str:
         return f"[DecodeError] {exc}"
 
 
-def packet_cost(size: int) -> int:
-    """Say what Linux charges a local socket for one packet: whole pages, a power of two for the rest, and a header."""
-    in_pages = min(size, _up(max(size - 3_776, 0), 4_096))
-    head = _up(size - in_pages, 64) + 320
-    return _up(in_pages, 4_096) + max(512, 1 << (head - 1).bit_length()) + 256
-
-
-def _up(size: int, unit: int) -> int:
-    return -(-size // unit) * unit
-
-
-def buffers_waiting(waiting: int, cost: int) -> int | None:
-    """Say how many writes of one buffer each explain the cost of what waits, at most; None when none do."""
-    counts = range(waiting // 900 + 1, waiting // 16_384, -1)
-    return next((count for count in counts if count * packet_cost(waiting // count) == cost), None)
-
-
-def is_large_write(waiting: int, cost: int | None) -> bool:
-    """Say whether the bytes that wait were written in one go, from what they cost the kernel."""
-    if waiting < PACKET or cost is None:
-        return waiting >= PACKET
-    whole, rest = divmod(waiting, PACKET)
-    if cost - whole * packet_cost(PACKET) - packet_cost(rest) >= SLACK:
-        return False
-    return buffers_waiting(waiting, cost) is None  # a few buffers can cost nearly as little as one large write
-
-
-class Capture:
+class Capture(Protocol):
     """One output stream of one program."""
+
+    def fileno(self) -> int:
+        """Give the descriptor that the program writes to."""
+
+    def take(self) -> bytes:
+        """Stop reading and give what is kept."""
+
+    def close(self) -> None:
+        """Close the stream; a program that writes to it any more fails."""
+
+
+def capture(loop: asyncio.AbstractEventLoop) -> Capture:
+    """Make a stream for a program to write to, and read from it as data comes."""
+    return PacketCapture(loop) if as_here() else CountingCapture(loop)
+
+
+class CountingCapture:
+    """For systems with other sockets than Linux's: every output is treated like one large write."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Make the stream and read from it as data comes."""
+        self._loop = loop
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._held = bytearray()
+        self._lost = 0
+        loop.add_reader(self._ours, self._read)
+
+    def fileno(self) -> int:
+        """Give the descriptor that the program writes to."""
+        return self._theirs.fileno()
+
+    def take(self) -> bytes:
+        """Stop reading and give what is kept."""
+        while self._lost < WHOLE and self._read():
+            pass
+        self._loop.remove_reader(self._ours)
+        return bytes(self._held)
+
+    def close(self) -> None:
+        """Close the stream; a program that writes to it any more fails."""
+        if self._ours.fileno() >= 0:
+            self._loop.remove_reader(self._ours)
+        self._ours.close()
+        self._theirs.close()
+
+    def _read(self) -> bool:
+        """Read once; what does not fit any more is lost, and when as much was lost the program may wait."""
+        try:
+            data = self._ours.recv(65_536)
+        except BlockingIOError:
+            return False
+        room = WHOLE - len(self._held)
+        self._held += data[:room]
+        self._lost += max(len(data) - room, 0)
+        if self._lost >= WHOLE:
+            self._loop.remove_reader(self._ours)
+        return bool(data)
+
+
+class PacketCapture:
+    """For Linux: reads as the real server does, packet by packet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Make the stream and read from it as data comes."""
@@ -102,7 +129,7 @@ class Capture:
 
     def take(self) -> bytes:
         """Stop reading and give what has arrived."""
-        while self._reading and (waiting := self._waiting()):
+        while self._reading and (waiting := bytes_waiting(self._ours)):
             self._read(waiting)
         self._stop()
         return bytes(self._held)
@@ -114,24 +141,28 @@ class Capture:
         self._theirs.close()
 
     def _readable(self) -> None:
-        waiting = self._waiting()
-        if self._must_wait(waiting, self._cost()):
+        waiting = bytes_waiting(self._ours)
+        if self._must_wait(waiting, cost_waiting(self._theirs)):
             self._loop.remove_reader(self._ours)
             self._timer = self._loop.call_later(SETTLE, self._look_again)
             return
         self._before = self._looks = 0
         self._read(waiting)
 
-    def _must_wait(self, waiting: int, cost: int | None) -> bool:
+    def _must_wait(self, waiting: int, cost: int) -> bool:
         """Say whether to look again in a moment before reading."""
         if is_large_write(waiting, cost):
+            if self._small_looks >= SMALL_LOOKS:
+                set_buffer(self._theirs, SEND_BUFFER)
             self._small_looks = 0
             return waiting < WHOLE and self._may_grow(waiting)
-        if cost is None or waiting <= STOP_ABOVE - len(self._held) or cost == packet_cost(waiting):
+        if waiting <= STOP_ABOVE - len(self._held) or cost == packet_cost(waiting):
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
-            self._set_buffer(0)  # from now on the program waits, so that nothing moves while packets are told apart
+            set_buffer(
+                self._theirs, 0
+            )  # from now on the program waits, so that nothing moves while packets are told apart
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
@@ -151,15 +182,13 @@ class Capture:
         The real server reads small writes one by one as they come. Here several may have piled up, on a busy machine
         more than on an idle one, and the cut must not depend on it.
         """
-        cost = self._cost()
+        cost = cost_waiting(self._theirs)
         below = STOP_ABOVE - len(self._held)
         try:
             if is_large_write(waiting, cost):
                 self._held += self._ours.recv(waiting)
             elif waiting <= below or cost == packet_cost(waiting):
                 self._held += self._ours.recv(waiting or 1)
-            elif cost is None:
-                self._held += self._ours.recv(below + BUFFERED)
             else:
                 self._held += self._up_to_packet(below, waiting, cost)
                 self._make_way()
@@ -191,8 +220,8 @@ class Capture:
     def _balance(self) -> tuple[int, int]:
         """Ask for the bytes that wait and their cost, as they are at one moment."""
         while True:
-            waiting, cost = self._waiting(), self._cost() or 0
-            if self._waiting() == waiting:
+            waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
+            if bytes_waiting(self._ours) == waiting:
                 return waiting, cost
 
     def _make_way(self) -> None:
@@ -204,10 +233,7 @@ class Capture:
         piled_up, cost = self._balance()
         if piled_up:
             self._ours.recv(piled_up)
-        self._set_buffer(max(SEND_BUFFER - cost, 0))
-
-    def _set_buffer(self, size: int) -> None:
-        self._theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size // 2)  # the kernel doubles it
+        set_buffer(self._theirs, max(SEND_BUFFER - cost, 0))
 
     def _stop(self) -> None:
         self._reading = False
@@ -216,13 +242,3 @@ class Capture:
             self._timer = None
         if self._ours.fileno() >= 0:
             self._loop.remove_reader(self._ours)
-
-    def _waiting(self) -> int:
-        return _ask(self._ours, termios.FIONREAD)
-
-    def _cost(self) -> int | None:
-        return _ask(self._theirs, termios.TIOCOUTQ) if sys.platform.startswith("linux") else None
-
-
-def _ask(stream: socket.socket, what: int) -> int:
-    return int(struct.unpack("i", fcntl.ioctl(stream, what, b"\0" * 4))[0])
