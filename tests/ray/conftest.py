@@ -22,7 +22,8 @@ def single_node() -> Iterator[str]:
     """One node; its address."""
     import ray
 
-    context = ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    # "local": never a cluster that happens to run on this machine.
+    context = ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     yield context.address_info["address"]
     ray.shutdown()
 

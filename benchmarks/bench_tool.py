@@ -1,0 +1,201 @@
+"""How fast the tool is, as ratios measured in one run: to the plan taken literally, and to plain aiohttp.
+
+    python benchmarks/bench_tool.py [--rounds 5] [--callers 256] [--limit 100]
+
+Three contestants take turns, round after round, against one bare server in a process of its own: ``tool.execute``
+through the Ray limiter, the plan's limiter, pool and blocking client, and plain aiohttp under an asyncio semaphore,
+which is the floor. Figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+GOALS = {
+    "50 ms": {"plan": 10.0, "floor": 0.8},
+    "at once": {"plan": 8.0, "floor": 0.6},
+    "pairs": {"plan": 10.0},
+}
+ANSWER = {
+    "status": "Success",
+    "message": "",
+    "compile_result": None,
+    "run_result": {"status": "Finished", "execution_time": 0.01, "return_code": 0, "stdout": "3\n", "stderr": ""},
+    "executor_pod_name": None,
+    "files": {},
+}
+
+
+def serve() -> None:
+    """A bare server: /run_code answers after the seconds in its query."""
+    from aiohttp import web
+
+    body = json.dumps(ANSWER).encode()
+
+    async def run_code(request: web.Request) -> web.Response:
+        await request.read()
+        if pause := float(request.query.get("pause", 0)):
+            await asyncio.sleep(pause)
+        return web.Response(body=body, content_type="application/json")
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/run_code", run_code)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        print(runner.addresses[0][1], flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """The bare server in a process of its own; its URL."""
+    process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def rate(call: Callable[[], Awaitable[object]], callers: int, calls: int) -> float:
+    """Calls per second, made by that many callers at once."""
+    left = iter(range(calls))
+
+    async def caller() -> None:
+        for _ in left:
+            await call()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return calls / (time.perf_counter() - began)
+
+
+async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str, list[float]]:
+    """Rates of the three contestants, round by round."""
+    from the_plan import PlanTool
+
+    from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+    tool = SandboxFusionTool(
+        {"sandbox_fusion_url": f"{url}?pause={pause}", "rate_limit": args.limit, "limiter": "ray",
+         "limiter_name": f"bench-{pause}"}
+    )  # fmt: skip
+    plan = PlanTool(f"{url}/run_code?pause={pause}", num_workers=128, rate_limit=args.limit)
+    body = json.dumps({"code": "print(1 + 2)", "language": "python"}).encode()
+    rates: dict[str, list[float]] = {"ours": [], "plan": [], "floor": []}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        places = asyncio.Semaphore(args.limit)
+
+        async def ours() -> None:
+            _, _, metrics = await tool.execute("", {"code": "print(1 + 2)"})
+            assert metrics is not None
+            assert metrics["outcome"] == "ok"
+
+        async def floor() -> None:
+            async with places, session.post(f"{url}/run_code?pause={pause}", data=body) as answer:
+                assert (await answer.json())["run_result"]["stdout"] == "3\n"
+
+        instances = itertools.cycle([f"trajectory-{number}" for number in range(args.callers)])
+        for _ in range(args.callers):
+            plan.create(next(instances))
+
+        async def planned() -> None:
+            assert await plan.execute(next(instances), "print(1 + 2)") == "3\n"
+
+        contestants = {"floor": (floor, args.calls), "ours": (ours, args.calls), "plan": (planned, args.calls // 4)}
+        for name, (call, _) in contestants.items():
+            await rate(call, args.callers, 256)
+            print(f"  {name} is warm", file=sys.stderr)
+        for number in range(args.rounds):
+            for name, (call, calls) in contestants.items():
+                rates[name].append(await rate(call, args.callers, calls))
+            print(f"  round {number + 1} of {args.rounds}", file=sys.stderr)
+    await tool.aclose()
+    return rates
+
+
+async def measure_pairs(args: argparse.Namespace) -> dict[str, list[float]]:
+    """Acquire and release without a call between, round by round."""
+    from the_plan import PlanLimiter
+
+    from sfusion_tools.limiter import LimiterSettings
+    from sfusion_tools.limiter.ray_actor import ray_limiter
+
+    limiter = ray_limiter(LimiterSettings(args.limit), "bench-pairs")
+    plan = PlanLimiter.remote(args.limit)
+
+    async def ours() -> None:
+        async with limiter.permit():
+            pass
+
+    async def planned() -> None:
+        await plan.acquire.remote()
+        await plan.release.remote()
+
+    rates: dict[str, list[float]] = {"ours": [], "plan": []}
+    for _ in range(args.rounds + 1):
+        rates["ours"].append(await rate(ours, args.callers, args.calls * 4))
+        rates["plan"].append(await rate(planned, args.callers, args.calls // 2))
+    return {name: found[1:] for name, found in rates.items()}
+
+
+def report(title: str, rates: dict[str, list[float]]) -> None:
+    """A table of medians and ratios, with the goals."""
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    print(f"\n{title}")
+    for name, found in rates.items():
+        spread = f"{min(found):,.0f} to {max(found):,.0f}"
+        line = f"  {name:<6} {medians[name]:>9,.0f} per second  ({spread})"
+        if name in GOALS[title]:
+            line += f"   ours is {medians['ours'] / medians[name]:.2f} x   goal {GOALS[title][name]:g} x"
+        print(line)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--callers", type=int, default=256)
+    parser.add_argument("--limit", type=int, default=100)
+    parser.add_argument("--calls", type=int, default=2048, help="calls of a contestant in one round")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.serve:
+        serve()
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    import ray
+
+    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", num_cpus=2)
+    with server() as url:
+        for title, pause in (("50 ms", 0.05), ("at once", 0.0)):
+            print(f"{title}: {args.callers} callers, limit {args.limit}", file=sys.stderr)
+            report(title, asyncio.run(measure(url, pause, args)))
+    report("pairs", asyncio.run(measure_pairs(args)))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main()
