@@ -8,13 +8,12 @@ from __future__ import annotations
 from harness.reports.html import render_index, render_run
 from harness.reports.junit import junit
 from harness.reports.markdown import markdown
-from harness.reports.model import Judged, Run, headline
+from harness.reports.model import Run, headline
 from harness.reports.stories import Span, Story, stories
 from harness.reports.summary import summary, summary_json
 from harness.reports.timeline import Mark, Steps, Timeline, build_timeline
 
 __all__ = [
-    "Judged",
     "Mark",
     "Run",
     "Span",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,29 +12,29 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.reports.model import STATES, Judged, Run, headline, span_text
+from harness.reports.model import STATES, Run, headline, span_text, writable
 from harness.reports.payload import embed, payload
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "story.js", "run.js")
-EVIDENCE_SHOWN = 12
-"""Rows of evidence shown per promise; the journal has the rest."""
+_EVIDENCE_SHOWN, _EVIDENCE_MOST = 4, 200
+"""Rows of evidence shown at once and after a click; verdict.json has all."""
 
 
 def render_run(run: Run) -> str:
     """The page of one run. It loads nothing, and runs no script but its own."""
     data = payload(run)
     script = _script(_RUN_SCRIPTS)
-    outcomes = Counter(data["outcomes"][call[4]] for call in data["calls"])
-    return (
+    return writable(
         _environment()
         .get_template("run.html.j2")
         .render(
             run=run,
             headline=_run_headline(run),
             verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
+            shown=_EVIDENCE_SHOWN,
+            most=_EVIDENCE_MOST,
             facts=_facts(run, data),
-            outcomes=outcomes,
             data=Markup(embed(data)),  # embed() leaves nothing that HTML would read
             style=_style("base.css", "run.css"),
             script=script,
@@ -49,7 +48,7 @@ def render_index(runs: Sequence[Run], links: Mapping[str, str] | None = None) ->
     """The page of all runs; ``links`` says where the page of a run is, by the run's name."""
     script = _script(("view.js", "index.js"))
     ordered = sorted(runs, key=lambda run: (STATES.index(run.state), run.name))
-    return (
+    return writable(
         _environment()
         .get_template("index.html.j2")
         .render(
@@ -105,15 +104,10 @@ def _replay(run: Run) -> str:
     return f"sfusion replay {run.directory}" if run.directory else ""
 
 
-def evidence_text(row: Mapping[str, Any]) -> str:
+def _evidence_text(row: Mapping[str, Any]) -> str:
     """One row of evidence as words; call and time are shown apart."""
     rest = {key: value for key, value in row.items() if key not in ("at", "call") and value is not None}
     return ", ".join(f"{key} {value}" for key, value in rest.items())
-
-
-def evidence_rows(verdict: Judged) -> list[Mapping[str, Any]]:
-    """The first rows of a verdict's evidence."""
-    return list(verdict.evidence[:EVIDENCE_SHOWN])
 
 
 @cache
@@ -126,8 +120,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["span"] = span_text
-    environment.filters["evidence"] = evidence_text
-    environment.globals["rows_of"] = evidence_rows
+    environment.filters["evidence"] = _evidence_text
     return environment
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import escape
 
-from harness.reports.model import BROKEN, HELD, UNKNOWN, Judged, Run, headline, span_text
+from harness.promises.verdict import Verdict
+from harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
 
 _SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~@!])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
 SENTENCE_LENGTH = 300
 
 
@@ -44,7 +46,7 @@ def _worst(runs: Sequence[Run]) -> str:
     return next((state for state in (BROKEN, UNKNOWN) if state in states), HELD if runs else UNKNOWN)
 
 
-def _bullet(one: Judged) -> str:
+def _bullet(one: Verdict) -> str:
     return f"- {_SIGNS[one.state]} `{one.promise.replace('`', '')}` {one.state}: {_escape(_short(one.sentence))}"
 
 
@@ -54,4 +56,4 @@ def _short(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Text that stays text: no links, no mentions, no HTML, no new lines."""
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", escape(" ".join(writable(text).split()), quote=False))

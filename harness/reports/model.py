@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from harness.promises.verdict import Verdict
 from harness.reports.stories import Event
 
 HELD, BROKEN, UNKNOWN = "held", "broken", "unknown"
@@ -14,21 +14,11 @@ STATES = (BROKEN, UNKNOWN, HELD)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One promise and what became of it."""
-
-    promise: str
-    state: str
-    sentence: str
-    evidence: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True)
 class Run:
     """One scenario, or one cell of its matrix, that was run and judged."""
 
     scenario: str
-    verdicts: Sequence[Judged]
+    verdicts: Sequence[Verdict]
     cell: str = ""
     about: str = ""
     world: str = "sim"
@@ -37,14 +27,11 @@ class Run:
     events: Sequence[Event] = ()
     source: str = ""
     """The scenario file's text."""
-    limit: int | None = None
-    """The in-flight limit the limiter began with."""
     wall_seconds: float | None = None
     directory: str = ""
     """Where its files are, as the command line was given it; empty when nothing was written."""
     error: str = ""
     """Why it could not be run at all."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -58,7 +45,7 @@ class Run:
             return BROKEN
         return next((state for state in STATES if any(one.state == state for one in self.verdicts)), UNKNOWN)
 
-    def of(self, state: str) -> list[Judged]:
+    def of(self, state: str) -> list[Verdict]:
         """The promises that came to this."""
         return [one for one in self.verdicts if one.state == state]
 
@@ -97,3 +84,8 @@ def span_text(seconds: float) -> str:
     if seconds >= 120:
         return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
+
+
+def writable(text: str) -> str:
+    """The text with every half of a character replaced, so that any file can hold it."""
+    return text.encode("utf-8", "replace").decode()

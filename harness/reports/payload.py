@@ -1,4 +1,4 @@
-"""What the page of a run is drawn from: a compact form of its stories and its timeline, safe inside a script element."""
+"""What the page of a run is drawn from: its stories and its timeline in a compact form, safe in a script element."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})
 def payload(run: Run) -> dict[str, Any]:
     """Everything the page draws. Rows instead of objects, indexes instead of words: 10,000 calls stay a few MB."""
     told = stories(run.events)
-    timeline = build_timeline(run.events, run.limit, told)
+    timeline = build_timeline(run.events, told)
     words = _Words()
     workers = sorted({story.worker for story in told}, key=_natural)
     place = {worker: index for index, worker in enumerate(workers)}
@@ -42,7 +42,7 @@ def payload(run: Run) -> dict[str, Any]:
 
 
 def embed(value: object) -> str:
-    """JSON that can stand inside a script element whatever texts it holds: no tag, comment or entity can begin in it."""
+    """JSON that can stand in a script element whatever texts it holds: no tag, comment or entity can begin in it."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     try:
         text = encode(value)
@@ -81,7 +81,7 @@ def _call(story: Story, workers: Mapping[str, int], words: _Words) -> list[Any]:
     rows = []
     for event in story.events:
         rest = {key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None}
-        row: list[Any] = [_time(event["at"]), words(event.get("source")), words(event["event"])]
+        row: list[Any] = [_time(float(event["at"])), words(event.get("source")), words(event["event"])]
         row.append(event.get("attempt") or 0)
         rows.append([*row, rest] if rest else row)
     return [
@@ -106,8 +106,8 @@ def _series(steps: Steps) -> list[list[float]]:
     return [[_time(at) for at in steps.times], list(steps.values)]
 
 
-def _time(at: object) -> float:
-    return round(float(str(at)), 6)
+def _time(at: float) -> float:
+    return round(at, 6)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -14,6 +14,14 @@ Event: TypeAlias = Mapping[str, Any]
 UNFINISHED = "unfinished"
 """What a report says of a call that has no ending: its worker died, or the run stopped before it."""
 
+_ENDINGS = {
+    ("client", "call_ended"): "",
+    ("world", "returned"): "",
+    ("world", "cancelled"): Outcome.CANCELLED.value,
+    ("world", "lost"): UNFINISHED,
+}
+"""The events that end a call, and what they say of its outcome by themselves."""
+
 OUTCOMES = (*(outcome.value for outcome in Outcome), UNFINISHED)
 
 
@@ -61,11 +69,12 @@ def stories(events: Iterable[Event]) -> list[Story]:
 def _story(call: str, events: list[Event], deaths: Mapping[str, list[float]], last: float) -> Story:
     worker = next((str(event["worker"]) for event in events if event.get("worker") is not None), "")
     start = float(events[0]["at"])
-    ending = next((event for event in events if event["event"] == "call_ended"), None)
+    endings = [event for event in events if (event.get("source"), event["event"]) in _ENDINGS]
     story = Story(call, worker, start, last, events=events)
-    if ending is not None:
-        story.end = float(ending["at"])
-        story.outcome = str(ending.get("outcome") or UNFINISHED)
+    if endings:
+        story.end = float(endings[-1]["at"])
+        told = [str(one.get("outcome") or _ENDINGS[one["source"], one["event"]]) for one in endings]
+        story.outcome = next((outcome for outcome in reversed(told) if outcome), UNFINISHED)
     else:
         # The server may still work for a dead caller; the caller itself ends with its worker.
         story.end = next((at for at in deaths.get(worker, ()) if at >= start), last)
@@ -117,7 +126,7 @@ def _deaths(events: Iterable[Event]) -> dict[str, list[float]]:
     """When each worker died, as far as the world says so."""
     deaths: dict[str, list[float]] = {}
     for event in events:
-        if event.get("source") == "world" and event.get("event") == "kill":
+        if event.get("source") == "world" and event["event"] in ("kill", "worker_died"):
             for name in names_of(event):
                 deaths.setdefault(name, []).append(float(event["at"]))
     return deaths

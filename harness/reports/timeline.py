@@ -48,11 +48,20 @@ class Timeline:
     marks: tuple[Mark, ...]
 
 
-_LASTING = {"crash": "restart", "wedge": "unwedge", "pause": "resume"}
+_LASTING = {
+    "crash": "restart",
+    "wedge": "unwedge",
+    "worker_paused": "worker_resumed",
+    "worker_cut_off": "worker_reconnected",
+    "limiter_died": "limiter_started",
+}
+"""What goes on for a while, and what ends it."""
+_ORDINARY = frozenset({"began", "ended", "load_ended", "log", "rollout_started", "rollout_ended"})
+"""What the world does in every run: nothing that is done to it."""
 
 
-def build_timeline(events: Iterable[Event], limit: int | None = None, told: Sequence[Story] | None = None) -> Timeline:
-    """The timeline of a journal; ``limit`` is what the limiter began with, ``told`` the stories if they are there."""
+def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None) -> Timeline:
+    """The timeline of a journal; ``told`` are its stories, where somebody has them already."""
     listed = list(events)
     told = stories(listed) if told is None else told
     times = [float(event["at"]) for event in listed]
@@ -64,7 +73,7 @@ def build_timeline(events: Iterable[Event], limit: int | None = None, told: Sequ
         _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "attempt")),
         _steps(_at_server(listed)),
         _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "waiting")),
-        _limit(listed, limit, start),
+        _limit(listed),
         tuple(_marks(listed)),
     )
 
@@ -106,12 +115,12 @@ def _at_server(events: Iterable[Event]) -> Iterable[Change]:
             yield at, -1
 
 
-def _limit(events: Iterable[Event], limit: int | None, start: float) -> Steps:
-    changes: list[tuple[float, int]] = [] if limit is None else [(start, limit)]
+def _limit(events: Iterable[Event]) -> Steps:
+    changes: list[tuple[float, int]] = []
     for event in events:
-        if event.get("source") == "limiter" and event["event"] in ("opened", "resized"):
-            value = next((event[key] for key in ("width", "limit", "rate_limit") if event.get(key) is not None), None)
-            if value is not None:
+        if (event.get("source"), event["event"]) in (("world", "began"), ("limiter", "resized")):
+            value = next((event[key] for key in ("limit", "rate_limit") if event.get(key) is not None), None)
+            if value is not None and (not changes or changes[-1][1] != value):
                 changes.append((float(event["at"]), int(value)))
     return Steps(tuple(at for at, _ in changes), tuple(value for _, value in changes))
 
@@ -123,12 +132,12 @@ def _marks(events: Sequence[Event]) -> Iterable[Mark]:
             what = str(event.get("kind") or "")
             text = f"{event.get('rule') or what}: {what} in phase {event.get('phase')}"
             yield Mark(at, "strike", text, str(event.get("call") or ""))
-        elif (source in ("server", "engine") and name in _LASTING) or source == "world":
+        elif name in _LASTING or (source == "world" and "call" not in event and name not in _ORDINARY):
             if name in _LASTING.values():
                 continue
             whom = names_of(event)
             until = _end_of(events, place, name, whom)
-            yield Mark(at, name, " ".join([name, *whom]), until=until)
+            yield Mark(at, name, " ".join([name.replace("_", " "), *whom]), until=until)
         elif source == "limiter" and name in ("resized", "expired", "fenced"):
             yield Mark(at, name, f"permit {name}" if name != "resized" else "limit resized")
 

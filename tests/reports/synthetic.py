@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from harness.reports import Judged, Run
+from harness.promises.verdict import Verdict
+from harness.reports import Run
 
 PLANTED = "<script>window.planted = true</script><img src=x onerror='window.planted = true'></script>"
 
@@ -34,6 +35,7 @@ class Simulation:
 
     def run(self, kill_at: float | None = None, crash_at: float | None = None) -> list[dict[str, Any]]:
         """All events in order."""
+        self._tell("world", "began", limit=self._limit)
         if kill_at is not None:
             self._later(kill_at, lambda: self._kill("worker-1"))
         if crash_at is not None:
@@ -60,7 +62,7 @@ class Simulation:
 
     def _kill(self, worker: str) -> None:
         self._dead.add(worker)
-        self._tell("world", "kill", target=worker)
+        self._tell("world", "worker_died", worker=worker)
 
     def _gone(self, call: str) -> bool:
         return self._alive[call] in self._dead
@@ -125,8 +127,8 @@ def broken_run(calls: int = 300, **more: Any) -> Run:
     """A run with every kind of verdict, faults, a kill, a crash, and hostile texts everywhere."""
     events = Simulation(calls, **more).run(kill_at=calls / 100, crash_at=calls / 70)
     verdicts = [
-        Judged("in_flight_within_limit", "held", "At most 10 attempts were in flight, and the limit was 10."),
-        Judged(
+        Verdict("in_flight_within_limit", "held", "At most 10 attempts were in flight, and the limit was 10."),
+        Verdict(
             "every_call_ends_once",
             "broken",
             f"12 of {calls} calls never ended: their worker was killed at {calls / 100:g} s and nobody took them over.",
@@ -140,12 +142,12 @@ def broken_run(calls: int = 300, **more: Any) -> Run:
                 for number in range(1, 80, 4)
             ],
         ),
-        Judged(
+        Verdict(
             "outcomes", "broken", f"All should be ok; c00003 printed {PLANTED}", [{"call": "c00003", "found": PLANTED}]
         ),
-        Judged("no_duplicate_execution", "unknown", "The server's ledger does not cover the time of its crash."),
-        Judged("no_permit_leaked", "held", "Every permit came back."),
-        Judged("retry_after_honoured", "held", "No attempt came before the server wanted it."),
+        Verdict("no_duplicate_execution", "unknown", "The server's ledger does not cover the time of its crash."),
+        Verdict("no_permit_leaked", "held", "Every permit came back."),
+        Verdict("retry_after_honoured", "held", "No attempt came before the server wanted it."),
     ]
     return Run(
         "throttled-gateway",
@@ -156,7 +158,6 @@ def broken_run(calls: int = 300, **more: Any) -> Run:
         sfusion="0.1.0",
         events=events,
         source=f"scenario: throttled-gateway\nabout: '{PLANTED}'\nload: {{calls: {calls}}}\n",
-        limit=10,
         wall_seconds=0.21,
         directory="runs/throttled-gateway",
     )
@@ -166,10 +167,8 @@ def held_run(calls: int = 40) -> Run:
     """A run of which there is nothing bad to tell."""
     events = Simulation(calls, workers=2, faults=0.0, seed=3).run()
     verdicts = [
-        Judged("in_flight_within_limit", "held", "At most 10 attempts were in flight, and the limit was 10."),
-        Judged("every_call_ends_once", "held", f"Each of the {calls} calls ended once."),
+        Verdict("in_flight_within_limit", "held", "At most 10 attempts were in flight, and the limit was 10."),
+        Verdict("every_call_ends_once", "held", f"Each of the {calls} calls ended once."),
     ]
     about = "Two workers on one node, nothing fails."
-    return Run(
-        "single-node", verdicts, about=about, seed=1, sfusion="0.1.0", events=events, limit=10, wall_seconds=0.02
-    )
+    return Run("single-node", verdicts, about=about, seed=1, sfusion="0.1.0", events=events, wall_seconds=0.02)

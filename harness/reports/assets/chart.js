@@ -1,13 +1,14 @@
 // The strips above the lanes: time, in flight against the limit, waiting calls, faults and events.
-const GUTTER = 112;
+let GUTTER = 112; // room for labels on the left; less on a small screen
 const RIGHT = 14;
-const STRIPS = { axis: [0, 24], flight: [34, 104], queue: [122, 52], events: [192, 34] };
-const CHART_HEIGHT = 236;
+const STRIPS = { axis: [0, 24], flight: [36, 100], queue: [154, 48], events: [232, 22] }; // top and height
+const CHART_HEIGHT = 262;
 
 /** A canvas of that many CSS pixels, sharp on any screen; draw with CSS pixels. */
 const prepare = (canvas, height) => {
   const ratio = devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth;
+  GUTTER = width < 600 ? 74 : 112;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
@@ -51,31 +52,66 @@ const valueAt = ([times, values], time) => {
   return low ? values[low - 1] : 0;
 };
 
-/** Draw a step series; many steps in one pixel become one stroke from their lowest to their highest. */
-const drawSteps = (pen, series, map, view, [top, height], peak, stroke, fill, dash = []) => {
+/** Lowest, highest and mean value in each pixel of the width. */
+const columnsOf = (series, map, view) => {
   const [times, values] = series;
-  if (!times.length) return;
-  const y = (value) => top + height - (value / (peak || 1)) * height;
-  const path = new Path2D();
-  let x = GUTTER;
-  let value = valueAt(series, view.from);
-  path.moveTo(x, y(value));
+  const columns = [];
   let index = times.findIndex((time) => time > view.from);
-  const right = map.x(view.to);
-  while (index >= 0 && index < times.length && times[index] <= view.to) {
-    x = map.x(times[index]);
-    path.lineTo(x, y(value));
-    let low = value;
-    let high = value;
-    const pixel = Math.floor(x);
-    while (index < times.length && Math.floor(map.x(times[index])) === pixel && times[index] <= view.to) {
+  let value = valueAt(series, view.from);
+  for (let pixel = 0; pixel < map.inner; pixel += 1) {
+    const from = map.time(GUTTER + pixel);
+    const to = map.time(GUTTER + pixel + 1);
+    let [low, high, sum, since] = [value, value, 0, from];
+    while (index >= 0 && index < times.length && times[index] < to) {
+      sum += value * (times[index] - since);
+      since = times[index];
       value = values[index];
       low = Math.min(low, value);
       high = Math.max(high, value);
       index += 1;
     }
-    path.lineTo(x, y(high));
-    path.lineTo(x, y(low));
+    columns.push([low, high, (sum + value * (to - since)) / (to - from || 1)]);
+  }
+  return columns;
+};
+
+const line = (pen, path, style, dash = [], width = 1.5) => {
+  pen.strokeStyle = style;
+  pen.lineWidth = width;
+  pen.setLineDash(dash);
+  pen.stroke(path);
+  pen.setLineDash([]);
+};
+
+/** A step series drawn step by step, or, where several steps share a pixel, as a band around its mean. */
+const drawSteps = (pen, series, map, view, [top, height], peak, stroke, fill, dash = []) => {
+  const [times, values] = series;
+  if (!times.length) return;
+  const y = (value) => top + height - (value / (peak || 1)) * height;
+  const inside = times.filter((time) => time > view.from && time <= view.to).length;
+  const path = new Path2D();
+  const right = map.x(view.to);
+  if (inside > map.inner) {
+    const columns = columnsOf(series, map, view);
+    pen.fillStyle = fill ?? "transparent";
+    columns.forEach(([low, high, mean], pixel) => {
+      const x = GUTTER + pixel;
+      pen.fillRect(x, y(high), 1, Math.max(y(low) - y(high), 1));
+      pen.fillRect(x, y(low), 1, top + height - y(low));
+      path.lineTo(x, y(mean));
+    });
+    line(pen, path, stroke, dash, fill ? 1.25 : 1);
+    return;
+  }
+  let value = valueAt(series, view.from);
+  const begin = dash.length && times[0] > view.from ? map.x(times[0]) : GUTTER;
+  if (begin > GUTTER) [value] = values;
+  path.moveTo(begin, y(value));
+  for (let index = 0; index < times.length && times[index] <= view.to; index += 1) {
+    if (times[index] <= view.from) continue;
+    const x = map.x(times[index]);
+    path.lineTo(x, y(value));
+    value = values[index];
     path.lineTo(x, y(value));
   }
   path.lineTo(right, y(value));
@@ -86,11 +122,7 @@ const drawSteps = (pen, series, map, view, [top, height], peak, stroke, fill, da
     pen.fillStyle = fill;
     pen.fill(area);
   }
-  pen.strokeStyle = stroke;
-  pen.lineWidth = 1.5;
-  pen.setLineDash(dash);
-  pen.stroke(path);
-  pen.setLineDash([]);
+  line(pen, path, stroke, dash);
 };
 
 const drawGrid = (pen, view, map, height, labels) => {
@@ -116,8 +148,8 @@ const stripLabel = (pen, [top, height], name, peak) => {
   pen.textAlign = "right";
   pen.textBaseline = "middle";
   pen.fillStyle = colour("soft");
-  pen.font = `12px ${colour("sans")}`;
-  pen.fillText(name, GUTTER - 28, top + height / 2);
+  pen.font = `${GUTTER < 100 ? 11 : 12}px ${colour("sans")}`;
+  pen.fillText(name, GUTTER - (peak === null ? 10 : 26), top + height / 2);
   pen.fillStyle = colour("faint");
   pen.font = `10.5px ${colour("sans")}`;
   if (peak !== null) {
@@ -168,12 +200,12 @@ const drawMarks = (pen, marks, map, view, [top, height]) => {
   for (const [at, kind, text, , until] of marks) {
     if (kind === "strike" || (until ?? at) < view.from || at > view.to) continue;
     const wide = pen.measureText(text).width;
-    const x = Math.min(map.x(Math.max(at, view.from)) + 4, GUTTER + map.inner - wide);
+    const x = Math.min(map.x(Math.max(at, view.from)) + 5, GUTTER + map.inner - wide);
     if (x < free) continue;
     pen.fillStyle = colour("card");
-    pen.fillRect(x - 2, top - 13, wide + 4, 14);
+    pen.fillRect(x - 2, top - 20, wide + 4, 15);
     pen.fillStyle = colour("event");
-    pen.fillText(text, x, top - 6);
+    pen.fillText(text, x, top - 12);
     free = x + wide + 10;
   }
 };

@@ -13,7 +13,7 @@ const layOut = (data, calls, group) => {
     if (!own.length) return;
     labels.set(rows.length, name || "calls");
     const first = rows.length;
-    const free = []; // heap-free: ends of the rows of this worker
+    const free = []; // when each row of this worker is free again
     let hint = 0;
     for (const call of own) {
       let row = -1;
@@ -101,7 +101,8 @@ const drawLanes = (canvas, scroller, data, view, layout) => {
         pen.strokeRect(x + 0.5, Math.round(middle - size / 2) + 0.5, Math.min(map.x(call[END]), GUTTER + map.inner) - x + 2, size - 1);
       }
       const spans = call[SPANS];
-      for (let at = 0; at < spans.length; at += SPAN) drawSpan(pen, spans, at, map, view, middle, half, palette);
+      for (let at = 0; at < spans.length; at += SPAN) if (spans[at] !== 2) drawSpan(pen, spans, at, map, view, middle, half, palette);
+      for (let at = 0; at < spans.length; at += SPAN) if (spans[at] === 2) drawSpan(pen, spans, at, map, view, middle, half, palette);
       if (call[STRIKES] && (call[END] - call[START]) / detailed > 8) drawStrikes(pen, call, data, map, view, middle, half, palette);
     }
   }

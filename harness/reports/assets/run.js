@@ -39,7 +39,7 @@ const filter = () => {
 
 const zoom = (from, to) => {
   const least = Math.max((whole[1] - whole[0]) * 1e-6, 1e-6);
-  let size = Math.min(Math.max(to - from, least), whole[1] - whole[0]);
+  const size = Math.min(Math.max(to - from, least), whole[1] - whole[0]);
   const start = Math.min(Math.max(from, whole[0]), whole[1] - size);
   [view.from, view.to] = [start, start + size];
   draw();
@@ -58,8 +58,10 @@ const reveal = (call) => {
 
 const choose = (call) => {
   view.selected = call ? call[ID] : null;
-  if (!call) byId("story").hidden = true;
-  else {
+  if (!call) {
+    byId("story").hidden = true;
+    document.body.classList.remove("reading");
+  } else {
     reveal(call);
     showStory(byId("story"), data, call, (step) => {
       if (step === null) choose(null);
@@ -208,6 +210,7 @@ for (const canvas of [chart, lanes]) {
 }
 addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
 scroller.addEventListener("scroll", draw);
+new ResizeObserver(refit).observe(byId("board")); // also when the story takes its room
 addEventListener("resize", refit);
 themeChanged.push(draw);
 refit();

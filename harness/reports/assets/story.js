@@ -19,17 +19,17 @@ const told = new Set([
   "waited", "outcome", "status", "seconds", "asked", "executions", "in_flight", "rule", "kind", "phase", "code_ran", "client_gone",
 ]);
 
+/** What else an event says: short values as words, long ones as blocks of text. */
 const fieldsOf = (fields, known) => {
-  const parts = [];
+  const blocks = [];
   const short = [];
   for (const [name, value] of Object.entries(fields)) {
     if (known && told.has(name)) continue;
     const text = typeof value === "string" ? value : JSON.stringify(value);
-    if (text.length > 60 || text.includes("\n")) parts.push(make("div", { class: "field" }, name), make("pre", {}, text));
+    if (text.length > 60 || text.includes("\n")) blocks.push(make("div", { class: "field" }, name), make("pre", {}, text));
     else short.push(`${name} ${text}`);
   }
-  if (short.length) parts.unshift(make("div", { class: "field" }, short.join(" · ")));
-  return parts;
+  return [short, blocks];
 };
 
 const eventLine = (data, row, start, previous) => {
@@ -42,8 +42,9 @@ const eventLine = (data, row, start, previous) => {
   const dot = make("i", {});
   if (fields.outcome) dot.style.setProperty("--swatch", `var(--${fields.outcome})`);
   else if (event === "strike") dot.style.setProperty("--swatch", "var(--event)");
+  const [short, blocks] = fieldsOf(fields, Boolean(phrase));
   const words = make("div", {}, make("span", {}, phrase ? phrase(fields, attempt) : event.replaceAll("_", " ")), " ",
-    make("span", { class: "source" }, data.words[source]), ...fieldsOf(fields, Boolean(phrase)));
+    make("span", { class: "source" }, [data.words[source], ...short].join(" · ")), ...blocks);
   line.append(make("span", { class: "at", title: `${(at - start).toFixed(6)} s after the call began` }, `${at.toFixed(3)} s`), dot, words);
   return line;
 };
@@ -72,4 +73,5 @@ const showStory = (panel, data, call, go) => {
       make("p", { class: "summary" }, summary.join(" · "))),
     list);
   panel.hidden = false;
+  document.body.classList.add("reading");
 };

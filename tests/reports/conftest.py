@@ -1,0 +1,90 @@
+"""A real browser for the pages, where the machine has one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium with an empty profile."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `test`)")
+    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    with playwright.sync_playwright() as driver:
+        if found is None and not Path(driver.chromium.executable_path).exists():
+            pytest.skip("no Chromium on this machine: install one, or run `playwright install chromium`")
+        running = driver.chromium.launch(executable_path=found, args=_FLAGS)
+        yield running
+        running.close()
+
+
+class Opened:
+    """A page in the browser, with everything that went wrong on it and everything it asked the network for."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def colours(self, canvas: str, top: int, height: int) -> set[str]:
+        """The colours, as #rrggbb, that occur in a stripe of a canvas; in CSS pixels."""
+        script = """([id, top, height]) => {
+            const canvas = document.getElementById(id), scale = devicePixelRatio;
+            const { data } = canvas.getContext("2d").getImageData(0, top * scale, canvas.width, height * scale);
+            const found = new Set();
+            for (let i = 0; i < data.length; i += 4)
+                found.add("#" + [...data.slice(i, i + 3)].map((part) => part.toString(16).padStart(2, "0")).join(""));
+            return [...found];
+        }"""
+        return set(self.page.evaluate(script, [canvas, top, height]))
+
+    def named(self, colour: str) -> str:
+        """The value of one of the page's named colours."""
+        read = "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
+        value: str = self.page.evaluate(read, colour)
+        return value
+
+    def settle(self) -> None:
+        """Wait until what was asked for is drawn: two frames."""
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+@pytest.fixture
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open HTML as a file, as somebody who downloaded it would."""
+    contexts = []
+
+    def opener(html: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Opened:
+        file = tmp_path / f"page-{len(contexts)}.html"
+        file.write_text(html, encoding="utf-8")
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+        )
+        contexts.append(context)
+        opened = Opened(context.new_page())
+        opened.page.goto(file.as_uri())
+        opened.settle()
+        return opened
+
+    yield opener
+    for context in contexts:
+        context.close()
