@@ -237,6 +237,17 @@ async def test_a_run_goes_on_when_its_connection_is_reset_during_it() -> None:
     assert sandbox.ledger.calls["c1"].finished == 1
 
 
+async def test_a_run_that_lost_its_connection_ends_with_the_server() -> None:
+    events = Watch()
+    before = asyncio.all_tasks()
+    sandbox = await FakeSandbox(faults=[{"phase": "during", "what": "reset"}], journal=events.note).start()
+    request = run_code("# sfusion:call=long seconds=3600", run_timeout=7200)
+    assert await whole(sandbox.port, request) == (b"", "reset")
+    await sandbox.stop(grace=0.01)
+    assert asyncio.all_tasks() == before
+    assert "broken off" in events.kinds()
+
+
 async def test_a_crash_breaks_off_what_runs() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox:

@@ -91,6 +91,29 @@ def test_a_queue_is_first_come_first_served(workers: int, waiting: int | None, s
         assert line.working == working <= workers
 
 
+def test_who_waits_longest_works_next() -> None:
+    line = QueueLine(Queue(workers=1))
+    assert [line.enter(name) for name in "abc"] == ["in", "wait", "wait"]
+    assert [line.leave() for _ in range(3)] == ["b", "c", None]
+
+
+def test_one_who_gives_up_waiting_frees_the_place_in_the_line() -> None:
+    async def scene() -> list[bool]:
+        gate = Gate(Queue(workers=1, waiting=1))
+        assert await gate.admit() is None
+        waiting = asyncio.create_task(gate.admit())
+        await asyncio.sleep(0)
+        full = await gate.admit() is not None
+        waiting.cancel()
+        await asyncio.sleep(0)
+        following = asyncio.create_task(gate.admit())
+        await asyncio.sleep(0)
+        gate.leave()
+        return [full, await following is None]
+
+    assert run_virtually(scene()) == [True, True]
+
+
 def test_programs_share_the_cores() -> None:
     cores = SharedCores(2.0)
     for program in range(4):
