@@ -9,6 +9,7 @@ import typer
 from harness.commands.limiter import app as limiter
 from harness.commands.parse import parse
 from harness.commands.rollout import rollout
+from harness.commands.run import run
 from harness.commands.serve_sandbox import serve_sandbox
 from harness.commands.serve_sglang import serve_sglang
 from harness.commands.view import view
@@ -38,6 +39,7 @@ def _options(
     """Options of every command."""
 
 
+app.command()(run)
 app.add_typer(limiter, name="limiter")
 app.command("parse")(parse)
 

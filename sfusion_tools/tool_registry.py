@@ -28,7 +28,7 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
     tools: list[Any] = []
     places: dict[str, str] = {}
     for place, entry in _entries(path):
-        tool = _make_tool(f"{path}: {place}", entry)
+        tool = make_tool(f"{path}: {place}", entry)
         if tool.name in places:
             raise ConfigError(
                 f"{path}: {place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
@@ -37,6 +37,11 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
         places[tool.name] = f"{place} ({entry['class_name']})"
         tools.append(tool)
     return tools
+
+
+def read_entries(path: Path) -> list[dict[str, Any]]:
+    """The entries of a tool config file, checked as far as that goes without making the tools."""
+    return [entry for _, entry in _entries(path)]
 
 
 def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -69,7 +74,8 @@ def _entry(place: str, entry: Any) -> dict[str, Any]:
     return entry
 
 
-def _make_tool(place: str, entry: dict[str, Any]) -> Any:
+def make_tool(place: str, entry: dict[str, Any]) -> Any:
+    """The tool of one entry; ``place`` is where it stands, for the error."""
     class_name = entry["class_name"]
     place = f"{place} ({class_name})"
     config = entry.get("config") or {}

@@ -1,0 +1,275 @@
+"""Promises about calls: that each ends, once, in time, as it should, and with no more attempts than it should."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from fakes.faults import Seconds
+from harness.journal import Event
+from harness.promises.base import Promise, whole
+from harness.promises.story import Story
+from harness.promises.verdict import Verdict
+from sfusion_tools.errors import near
+from sfusion_tools.outcome import Outcome
+
+_SLACK = 1e-5
+"""Journal times are rounded to microseconds."""
+_SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
+
+
+class EveryCallEndsOnce(Promise):
+    """Every call that was made ends, and ends once; a call whose worker was killed is lost with it and excused."""
+
+    name: ClassVar[str] = "every_call_ends_once"
+
+    def judge(self, story: Story) -> Verdict:
+        """Count the endings, at the world and at the client."""
+        if not story.made:
+            return self.unknown("no call was made")
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:
+            ended = len(call.endings)
+            if ended != 1:
+                how = "never ended" if ended == 0 else f"ended {ended} times"
+                wrong.append((f"call {call.call} {how}", whole(call)))
+                continue
+            started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
+            if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
+                text = f"call {call.call} was started {started} times and ended {over} times by the client"
+                wrong.append((text, whole(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        planned = story.began.get("calls")
+        made = len(story.made)
+        if planned is not None and made < planned:
+            return self.broken(f"only {made} of {planned} calls were ever made", story.world[-3:])
+        lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
+        return self.held(f"{made} calls, each ended once" + (f"; {lost} were lost with their worker" if lost else ""))
+
+
+def _amount(value: Any) -> Any:
+    if value in ("all", "none", "some") or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    if isinstance(value, str) and _SHARE.fullmatch(value.strip()):
+        return value.strip()
+    raise ValueError(f"{value!r} is no amount: all, none, some, a number, 'at least 5', 'at most 2%', 'at least 90%'")
+
+
+Amount = Annotated[int | str, BeforeValidator(_amount)]
+
+
+class Outcomes(Promise):
+    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. An outcome that is not named must not
+    occur. Calls that their caller cancelled or that were lost with their worker count only where `cancelled` is named.
+    """
+
+    name: ClassVar[str] = "outcomes"
+
+    expected: dict[str, Amount] = Field(min_length=1, description="how many calls end how")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _direct(cls, value: Any) -> Any:
+        return value if isinstance(value, dict) and set(value) == {"expected"} else {"expected": value}
+
+    @model_validator(mode="after")
+    def _known(self) -> Outcomes:
+        known = [outcome.value for outcome in Outcome]
+        for key in self.expected:
+            if key not in known:
+                raise ValueError(f"{key!r} is not an outcome; {near(key, known)}")
+        return self
+
+    def judge(self, story: Story) -> Verdict:
+        """Count them."""
+        found: Counter[str] = Counter()
+        example: dict[str, list[Event]] = {}
+        for call in story.made:
+            returned = call.returned
+            outcome = returned.get("outcome") if returned is not None else None
+            if returned is None:
+                if "cancelled" not in self.expected or not call.endings or call.endings[0]["event"] != "cancelled":
+                    continue
+                outcome = "cancelled"
+            if outcome is None:
+                return self.unknown(f"the tool does not say how call {call.call} ended")
+            found[outcome] += 1
+            example.setdefault(outcome, whole(call))
+        total = sum(found.values())
+        if not total:
+            return self.unknown("no call ended with an outcome")
+        told = ", ".join(f"{name} {count}" for name, count in found.most_common())
+        for outcome in found:
+            if outcome not in self.expected:
+                text = (
+                    f"{found[outcome]} of {total} calls ended {outcome}, which is not among what is promised ({told})"
+                )
+                return self.broken(text, example[outcome], found[outcome])
+        for outcome, amount in self.expected.items():
+            if not _fits(amount, found[outcome], total):
+                text = f"{found[outcome]} of {total} calls ended {outcome}, promised: {amount} ({told})"
+                others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
+                return self.broken(text, others)
+        return self.held(told)
+
+
+def _fits(amount: int | str, count: int, total: int) -> bool:
+    match amount:
+        case "all":
+            return count == total
+        case "none":
+            return count == 0
+        case "some":
+            return count > 0
+        case int():
+            return count == amount
+    found = _SHARE.fullmatch(amount)
+    assert found is not None
+    bound = float(found[2]) * (total / 100 if found[3] else 1)
+    if found[1] == "at least ":
+        return count >= bound - 1e-9
+    if found[1] == "at most ":
+        return count <= bound + 1e-9
+    return abs(count - bound) < 0.5
+
+
+class AttemptsPerCall(Promise):
+    """No call makes more HTTP requests than `at_most`, nor fewer than `at_least`."""
+
+    name: ClassVar[str] = "attempts_per_call"
+
+    at_most: int | None = Field(None, ge=0, description="requests for one call, at most")
+    at_least: int | None = Field(None, ge=0, description="requests for one call that returned, at least")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``attempts_per_call: 6``."""
+        return {"at_most": value}
+
+    @model_validator(mode="after")
+    def _something(self) -> AttemptsPerCall:
+        if self.at_most is None and self.at_least is None:
+            raise ValueError("give at_most or at_least")
+        return self
+
+    def judge(self, story: Story) -> Verdict:
+        """Count at the client, or at the sandbox for clients that do not tell."""
+        wrong: list[tuple[str, list[Event]]] = []
+        most = 0
+        for call in story.made:
+            made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
+            most = max(most, made)
+            if self.at_most is not None and made > self.at_most:
+                wrong.append(
+                    (f"call {call.call} made {made} attempts, at most {self.at_most} are promised", whole(call))
+                )
+            elif self.at_least is not None and made < self.at_least and call.returned is not None:
+                text = f"call {call.call} made {made} attempts, at least {self.at_least} are promised"
+                wrong.append((text, whole(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not story.made:
+            return self.unknown("no call was made")
+        return self.held(f"at most {most} attempts for a call")
+
+
+class RetryAfterHonoured(Promise):
+    """When the sandbox says Retry-After, the same call does not come back earlier. Judged at the sandbox."""
+
+    name: ClassVar[str] = "retry_after_honoured"
+
+    def judge(self, story: Story) -> Verdict:
+        """Compare each answer that asked for patience with the next arrival of the call."""
+        asked = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.calls.values():
+            until, why = -1.0, None
+            for event in call.server:
+                if event["event"] == "arrived" and why is not None and event["at"] < until - _SLACK:
+                    early = until - event["at"]
+                    text = f"call {call.call} came back {early:.3g} s before Retry-After was over"
+                    wrong.append((text, [why, event]))
+                if event["event"] == "answered" and event.get("retry_after") is not None:
+                    asked += 1
+                    until, why = event["at"] + float(event["retry_after"]), event
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not asked:
+            return self.unknown("the sandbox never sent Retry-After")
+        return self.held(f"{asked} times asked to wait, never too early back")
+
+
+class DeadlineHonoured(Promise):
+    """Every call ends within its time: the tool's own deadline, or `within`. Time in line is not counted."""
+
+    name: ClassVar[str] = "deadline_honoured"
+
+    within: Seconds | None = Field(None, description="seconds from call to end, without the time in line")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``deadline_honoured: 60s``."""
+        return {"within": value}
+
+    def judge(self, story: Story) -> Verdict:
+        """Measure every call, also those that never ended."""
+        wrong: list[tuple[str, list[Event]]] = []
+        longest = 0.0
+        last = story.journal.events[-1]["at"] if story.journal.events else 0.0
+        judged = 0
+        for call in story.made:
+            allowed = self.within or (call.called or {}).get("allowed")
+            if allowed is None:
+                return self.unknown("the tool has no deadline that is known, and the promise names none")
+            if call.endings and call.endings[0]["event"] == "lost":
+                continue
+            judged += 1
+            since = call.called["at"] if call.called else 0.0
+            until = call.endings[0]["at"] if call.endings else last
+            waited = sum(event["waited"] for event in call.of_client("permit_granted"))
+            returned = call.returned
+            if returned is not None and returned.get("waited") is not None:
+                waited = max(waited, returned["waited"])
+            took = until - since - waited
+            longest = max(longest, took)
+            # Messages to the limiter take their time too, beside the wait itself.
+            if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
+                wrong.append((f"call {call.call} took {took:.4g} s, it had {allowed:g} s", whole(call)))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not judged:
+            return self.unknown("no call ended")
+        return self.held(f"the longest call took {longest:.3g} s of its own time")
+
+
+class NoDuplicateExecution(Promise):
+    """The program of a call is executed at most once (or `at_most` times), as the sandbox's ledger tells."""
+
+    name: ClassVar[str] = "no_duplicate_execution"
+
+    at_most: int = Field(1, ge=1, description="executions of one call that are tolerated")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``no_duplicate_execution: 3``."""
+        return {"at_most": value}
+
+    def judge(self, story: Story) -> Verdict:
+        """Count the starts."""
+        wrong: list[tuple[str, list[Event]]] = []
+        ran = 0
+        for call in story.calls.values():
+            starts = call.of_server("started")
+            ran += bool(starts)
+            if len(starts) > self.at_most:
+                text = f"the program of call {call.call} was executed {len(starts)} times, promised: {self.at_most}"
+                wrong.append((text, starts))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not ran:
+            return self.unknown("nothing was executed")
+        return self.held(f"{ran} programs ran, none more than {self.at_most} time(s)")

@@ -1,0 +1,107 @@
+"""Promises about time as a whole: recovery and throughput, in the world's own seconds."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from fakes.faults import Seconds
+from harness.journal import Event
+from harness.promises.base import Promise
+from harness.promises.story import Story
+from harness.promises.verdict import Verdict
+
+_OVER = {
+    ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),
+    ("world", "reconnected"), ("world", "worker_died"),
+}  # fmt: skip
+
+
+class RecoversWithin(Promise):
+    """After a disturbance (crash, wedge, pause, death of a worker or limiter) is over, a call succeeds within the time.
+
+    Strikes of fault rules count too: the last one is taken for the end of the disturbance.
+    """
+
+    name: ClassVar[str] = "recovers_within"
+
+    seconds: Seconds = Field(description="the longest time until a program runs to its end again")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``recovers_within: 30s``."""
+        return {"seconds": value}
+
+    def judge(self, story: Story) -> Verdict:
+        """Find the first answer after each disturbance."""
+        ends: list[Event] = []
+        good: list[Event] = []
+        strike: Event | None = None
+        for event in story.journal.events:
+            if (event["source"], event["event"]) in _OVER and event.get("first") is not True:
+                ends.append(event)
+            elif event["source"] == "server" and event["event"] == "strike":
+                strike = event
+            elif event["source"] == "server" and event["event"] == "answered" and event["status"] == 200:
+                good.append(event)
+        if strike is not None and not any(end["at"] >= strike["at"] for end in ends):
+            ends.append(strike)
+        if not ends:
+            return self.unknown("nothing went wrong and ended, so no recovery could be seen")
+        wrong: list[tuple[str, list[Event]]] = []
+        longest = 0.0
+        unseen = 0
+        last = story.journal.events[-1]
+        for end in ends:
+            after = next((event for event in good if event["at"] >= end["at"] and event is not end), None)
+            waiting = any(c.called and (not c.endings or c.endings[0]["at"] > end["at"]) for c in story.made)
+            if after is None and not waiting:
+                unseen += 1
+                continue
+            took = (after or last)["at"] - end["at"]
+            longest = max(longest, took)
+            if after is None or took > self.seconds:
+                what = f"{end['event']} at {end['at']:g} s"
+                text = f"after {what} it took {took:.3g} s until a program ran again, promised: {self.seconds:g} s"
+                if after is None:
+                    text = f"after {what} no program ever ran to its end again"
+                wrong.append((text, [end, after or last]))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if unseen == len(ends):
+            return self.unknown("nobody called any more after the disturbance, so no recovery could be seen")
+        return self.held(f"{len(ends)} disturbance(s), the longest recovery took {longest:.3g} s")
+
+
+class ThroughputAtLeast(Promise):
+    """At least so many calls per second come to a program's ending, from the first call to the last ending."""
+
+    name: ClassVar[str] = "throughput_at_least"
+
+    per_second: float = Field(gt=0, description="calls per second of the world's time")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``throughput_at_least: 20``."""
+        return {"per_second": value}
+
+    def judge(self, story: Story) -> Verdict:
+        """Divide."""
+        done = [
+            call.returned
+            for call in story.made
+            if call.returned is not None and call.returned.get("infrastructure") is not True
+        ]
+        ends = [event for event in done if event is not None]
+        if not ends:
+            return self.unknown("no call came to a program's ending")
+        begin = min(call.called["at"] for call in story.made if call.called is not None)
+        took = max(event["at"] for event in ends) - begin
+        if took <= 0:
+            return self.unknown("no time passed")
+        rate = len(ends) / took
+        text = f"{len(ends)} calls in {took:.4g} s, {rate:.4g} per second"
+        if rate < self.per_second:
+            return self.broken(f"{text}; promised: {self.per_second:g}", [ends[-1]])
+        return self.held(text)

@@ -1,0 +1,225 @@
+"""Promises about the limiter: how many, in which order, and that nothing is lost."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from fakes.faults import Seconds
+from harness.journal import Event
+from harness.promises.base import Promise
+from harness.promises.story import Story
+from harness.promises.verdict import Verdict
+
+
+class InFlightWithinLimit(Promise):
+    """At no moment are more attempts in flight in the whole cluster than the limiter allows.
+
+    Counted at the callers: from the start of an attempt to its end, its worker's death, or the loss of its lease.
+    For tools that do not tell, counted at the sandbox.
+    """
+
+    name: ClassVar[str] = "in_flight_within_limit"
+
+    limit: int | None = Field(None, ge=1, description="the limit; by default the rate_limit of the tools")
+
+    def judge(self, story: Story) -> Verdict:
+        """Follow every attempt."""
+        limit = self.limit or story.began.get("limit")
+        if limit is None:
+            return self.unknown("no limit is known: the tool's limiter cannot be seen, and the promise names no limit")
+        steps = _client_steps(story) if story.has_client else _server_steps(story)
+        if not steps:
+            return self.unknown("no attempt was seen")
+        flying: dict[Any, Event] = {}
+        peak = worst = broken = 0
+        first: list[Event] = []
+        for kind, key, event in steps:
+            if kind == "limit":
+                # Attempts that are in flight already stay: from here on the number may only fall to the limit.
+                limit, worst = event["rate_limit"], max(len(flying), 0)
+            elif kind == "begin":
+                flying[key] = event
+                peak = max(peak, len(flying))
+                if len(flying) > max(limit, worst):
+                    broken += 1
+                    if not first:
+                        first = [*list(flying.values())[-5:], event]
+            else:
+                flying.pop(key, None)
+                worst = min(worst, len(flying))
+        if broken:
+            at = first[-1]["at"]
+            return self.broken(f"at {at:g} s one attempt more than the limit of {limit} was in flight", first, broken)
+        return self.held(f"at most {peak} in flight, the limit is {limit}")
+
+
+def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
+    steps: list[tuple[str, Any, Event]] = []
+    holder: dict[str, Any] = {}
+    by_worker: dict[str, dict[Any, None]] = {}
+    for event in story.journal.events:
+        key = (event.get("call"), event.get("attempt"))
+        match event["event"]:
+            case "permit_granted" if event["source"] == "client":
+                holder[event["permit"]] = key
+            case "attempt_started":
+                steps.append(("begin", key, event))
+                by_worker.setdefault(event["worker"], {})[key] = None
+            case "attempt_ended":
+                steps.append(("end", key, event))
+                by_worker.get(event["worker"], {}).pop(key, None)
+            case "expired" if event["source"] == "limiter" and event["permit"] in holder:
+                steps.append(("end", holder[event["permit"]], event))
+            case "worker_died":
+                steps += [("end", one, event) for one in by_worker.get(event["worker"], {})]
+            case "resized" if event["source"] == "limiter":
+                steps.append(("limit", None, event))
+    return steps
+
+
+def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
+    # A run whose client has left goes on at the sandbox: it is nobody's attempt any more, so it is not counted.
+    left = {
+        (one["call"], one["attempt"])
+        for one in story.server
+        if one["event"] in ("answered", "unanswered") and one.get("client_gone")
+    }
+    steps: list[tuple[str, Any, Event]] = []
+    for event in story.server:
+        key = (event.get("call"), event.get("attempt"))
+        if key in left:
+            continue
+        if event["event"] == "arrived":
+            steps.append(("begin", key, event))
+        elif event["event"] in ("answered", "unanswered"):
+            steps.append(("end", key, event))
+    return steps
+
+
+class NoPermitLeaked(Promise):
+    """When the run is over every permit has come back: released, or expired with its lease where a worker died."""
+
+    name: ClassVar[str] = "no_permit_leaked"
+
+    def judge(self, story: Story) -> Verdict:
+        """Compare grants with returns, and ask the limiter at the end."""
+        if not story.limiter and not (story.ended or {}).get("limiter"):
+            return self.unknown("the limiter of this tool cannot be seen")
+        if story.ended is None:
+            return self.unknown("the run did not come to its end")
+        out: dict[str, Event] = {}
+        lost: list[Event] = []
+        for event in story.journal.events:
+            if event["event"] == "limiter_died":
+                out.clear()  # what was out is told anew to the next one
+            elif event["source"] != "limiter":
+                continue
+            elif event["event"] in ("granted", "learned"):
+                out[event["permit"]] = event
+            elif event["event"] in ("released", "expired") and out.pop(event["permit"], None) is None:
+                lost.append(event)
+        state = story.ended.get("limiter") or {}
+        if out or state.get("in_use"):
+            held = list(out.values())
+            names = ", ".join(f"{one['permit']} of {one['worker']}" for one in held[:3]) or "permits"
+            return self.broken(f"{names} never came back", [*held[:4], story.ended], max(len(out), 1))
+        if state.get("waiting"):
+            return self.broken("somebody still stands in line after the end", [story.ended], state["waiting"])
+        if lost:
+            return self.broken(f"permit {lost[0]['permit']} came back although it was not out", lost, len(lost))
+        granted = sum(one["event"] == "granted" for one in story.limiter)
+        return self.held(f"{granted} permits were granted and all came back")
+
+
+class GrantsInOrder(Promise):
+    """Permits go to those who came first: nobody is served while somebody with an earlier ticket stands in line."""
+
+    name: ClassVar[str] = "grants_in_order"
+
+    def judge(self, story: Story) -> Verdict:
+        """Keep the line as the limiter's events tell it."""
+        if not story.limiter:
+            return self.unknown("the limiter of this tool cannot be seen")
+        line: dict[int, Event] = {}
+        tickets: list[int] = []  # a heap; those that left the line are dropped when they come to its top
+        wrong: list[tuple[Event, Event]] = []
+        served = 0
+        for event in story.journal.events:
+            if event["event"] == "limiter_died":
+                line.clear()
+            if event["source"] != "limiter":
+                continue
+            ticket = event.get("ticket")
+            if event["event"] == "asked":
+                line[event["ticket"]] = event
+                heapq.heappush(tickets, event["ticket"])
+            elif event["event"] in ("cancelled", "dropped"):
+                line.pop(event["ticket"], None)
+            elif event["event"] in ("granted", "handed on") and ticket is not None:
+                served += 1
+                line.pop(ticket, None)
+                while tickets and tickets[0] not in line:
+                    heapq.heappop(tickets)
+                if tickets and tickets[0] < ticket:
+                    overtaken = line[tickets[0]]
+                    # A client says late whom it served itself: its own waiters may be in any order within a batch.
+                    if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
+                        wrong.append((overtaken, event))
+        if wrong:
+            waiting, event = wrong[0]
+            text = (
+                f"at {event['at']:g} s ticket {event['ticket']} of {event['worker']} was served while "
+                f"ticket {waiting['ticket']} of {waiting['worker']} stood in line"
+            )
+            return self.broken(text, [waiting, event], len(wrong))
+        if not served:
+            return self.unknown("nobody was served")
+        return self.held(f"{served} were served in the order in which they came")
+
+
+class NoStarvation(Promise):
+    """Nobody waits in line for a permit longer than `at_most`."""
+
+    name: ClassVar[str] = "no_starvation"
+
+    at_most: Seconds = Field(60.0, description="the longest that anybody may stand in line")
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> dict[str, Any]:
+        """``no_starvation: 30s``."""
+        return {"at_most": value}
+
+    def judge(self, story: Story) -> Verdict:
+        """Look at every wait, also those that never ended."""
+        if not story.limiter:
+            return self.unknown("the limiter of this tool cannot be seen")
+        asked: dict[tuple[str, int], Event] = {}
+        longest, late = 0.0, []
+        last = story.journal.events[-1]
+        for event in story.journal.events:
+            if event["event"] == "worker_died":
+                asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
+            if event["source"] != "limiter":
+                continue
+            key = (event["worker"], event.get("waiter", -1))
+            if event["event"] == "asked":
+                asked.setdefault(key, event)
+            elif event["event"] in ("granted", "handed on", "cancelled"):
+                since = asked.pop(key, None)
+                if since is not None:
+                    waited = event["at"] - since["at"]
+                    longest = max(longest, waited)
+                    if waited > self.at_most:
+                        late.append((since, event, waited))
+        late += [(since, last, last["at"] - since["at"]) for since in asked.values()]
+        if late:
+            since, until, waited = late[0]
+            return self.broken(
+                f"{since['worker']} waited {waited:g} s in line from {since['at']:g} s on, promised: {self.at_most:g} s",
+                [since, until],
+                len(late),
+            )
+        return self.held(f"the longest wait in line was {longest:.3g} s")

@@ -1,0 +1,94 @@
+"""All promises by name, and how one is read from a scenario file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from harness.journal import Journal
+from harness.promises.base import Promise
+from harness.promises.calls import (
+    AttemptsPerCall,
+    DeadlineHonoured,
+    EveryCallEndsOnce,
+    NoDuplicateExecution,
+    Outcomes,
+    RetryAfterHonoured,
+)
+from harness.promises.pace import RecoversWithin, ThroughputAtLeast
+from harness.promises.permits import GrantsInOrder, InFlightWithinLimit, NoPermitLeaked, NoStarvation
+from harness.promises.story import Story
+from harness.promises.texts import InfraNeverScored, NoSecretLeaked, PartialOutputKept, TextIsTruthful
+from harness.promises.trajectories import LengthsConsistent, RolloutEnds
+from harness.promises.verdict import Verdict
+from sfusion_tools.errors import near
+
+PROMISES: dict[str, type[Promise]] = {
+    cls.name: cls
+    for cls in (
+        InFlightWithinLimit,
+        EveryCallEndsOnce,
+        NoPermitLeaked,
+        GrantsInOrder,
+        NoStarvation,
+        Outcomes,
+        AttemptsPerCall,
+        RetryAfterHonoured,
+        DeadlineHonoured,
+        NoDuplicateExecution,
+        TextIsTruthful,
+        PartialOutputKept,
+        NoSecretLeaked,
+        InfraNeverScored,
+        RolloutEnds,
+        LengthsConsistent,
+        RecoversWithin,
+        ThroughputAtLeast,
+    )
+}
+"""Every promise by the name it is written with."""
+
+
+def read_promise(value: Any) -> Promise:
+    """A promise as people write it: its name, or a mapping of its name to its parameters."""
+    if isinstance(value, Promise):
+        return value
+    if isinstance(value, str):
+        name, given = value, None
+    elif isinstance(value, dict) and len(value) == 1:
+        ((name, given),) = value.items()
+    else:
+        raise ValueError(
+            f"a promise is a name, or one name with its parameters, as in {{outcomes: {{ok: all}}}}; found {value!r}"
+        )
+    if name not in PROMISES:
+        raise ValueError(f"unknown promise {name!r}; {near(str(name), PROMISES)}")
+    cls = PROMISES[name]
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        given = cls.from_scalar(given)
+    try:
+        return cls.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(f"{name}: " + "; ".join(_sentence(cls, one) for one in error.errors())) from None
+
+
+def _sentence(cls: type[Promise], problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown parameter {key!r}; {near(key, cls.model_fields)}"
+    if problem["type"] == "missing":
+        return f"{key} is missing: {cls.model_fields[key].description}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
+
+
+def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
+    """The verdicts on a run, in the order of the promises."""
+    story = Story(journal)
+    return [promise.judge(story) for promise in promises]

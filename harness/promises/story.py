@@ -1,0 +1,105 @@
+"""A journal read once: which events belong to which call, so that every promise is a short function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from harness.journal import Event, Journal
+
+
+@dataclass(slots=True)
+class CallStory:
+    """Everything about one call, in order."""
+
+    call: str
+    called: Event | None = None
+    """The world made the call."""
+    endings: list[Event] = field(default_factory=list)
+    """World events `returned`, `cancelled` or `lost`; there should be one."""
+    client: list[Event] = field(default_factory=list)
+    server: list[Event] = field(default_factory=list)
+
+    def of_client(self, event: str) -> list[Event]:
+        """The client's events of one kind."""
+        return [one for one in self.client if one["event"] == event]
+
+    def of_server(self, event: str) -> list[Event]:
+        """The server's events of one kind."""
+        return [one for one in self.server if one["event"] == event]
+
+    @property
+    def returned(self) -> Event | None:
+        """How the tool returned, if it did."""
+        return next((one for one in self.endings if one["event"] == "returned"), None)
+
+    @property
+    def intent(self) -> dict[str, Any]:
+        """What its program does when nothing goes wrong."""
+        return (self.called or {}).get("intent") or {}
+
+
+class Story:
+    """The index."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.calls: dict[str, CallStory] = {}
+        self.world: list[Event] = []
+        self.limiter: list[Event] = []
+        self.server: list[Event] = []
+        for event in journal.events:
+            source = event["source"]
+            if source == "limiter":
+                self.limiter.append(event)
+                continue
+            if source == "server":
+                self.server.append(event)
+            elif source == "world":
+                self.world.append(event)
+            call = event.get("call")
+            if call is None:
+                continue
+            story = self.calls.get(call)
+            if story is None:
+                story = self.calls[call] = CallStory(call)
+            if source == "client":
+                story.client.append(event)
+            elif source == "server":
+                story.server.append(event)
+            elif event["event"] == "called":
+                story.called = event
+            elif event["event"] in ("returned", "cancelled", "lost"):
+                story.endings.append(event)
+
+    def of_world(self, *events: str) -> list[Event]:
+        """World events of these kinds."""
+        return [one for one in self.world if one["event"] in events]
+
+    @cached_property
+    def began(self) -> Event:
+        """The world's first event, with what was set."""
+        found = self.of_world("began")
+        return found[0] if found else {}
+
+    @cached_property
+    def ended(self) -> Event | None:
+        """The world's last event; None when the run broke off."""
+        found = self.of_world("ended")
+        return found[-1] if found else None
+
+    @cached_property
+    def made(self) -> list[CallStory]:
+        """The calls that the world made (the server may have heard of others)."""
+        return [story for story in self.calls.values() if story.called is not None]
+
+    @cached_property
+    def has_client(self) -> bool:
+        """Does the client tell what it does? Other people's do not."""
+        return any(story.client for story in self.calls.values())
+
+    @cached_property
+    def deaths(self) -> dict[str, float]:
+        """When which worker died."""
+        return {one["worker"]: one["at"] for one in self.of_world("worker_died")}

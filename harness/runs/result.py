@@ -1,0 +1,40 @@
+"""What came out of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.journal import Journal
+from harness.promises import Verdict
+from harness.runs.plan import Task
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One cell that was run and judged."""
+
+    task: Task
+    journal: Journal
+    verdicts: list[Verdict]
+    wall_seconds: float
+    digest: str
+    """Of the journal."""
+    repeated: str | None = None
+    """With --twice: the digest of the second run."""
+    difference: str = ""
+    """With --twice: where the two runs differ."""
+    error: str = ""
+    """Why it could not be run at all."""
+
+    @property
+    def ok(self) -> bool:
+        """Did every promise hold, and the second run equal the first? Unknown is not a pass."""
+        return not self.error and not self.difference and all(verdict.held for verdict in self.verdicts)
+
+    @property
+    def state(self) -> str:
+        """held, broken or unknown: the worst of the verdicts."""
+        states = {verdict.state for verdict in self.verdicts}
+        if self.error or self.difference or "broken" in states:
+            return "broken"
+        return "unknown" if "unknown" in states or not states else "held"

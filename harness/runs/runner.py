@@ -1,0 +1,55 @@
+"""Runs tasks, in this process or in several, and judges them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from harness.journal import Journal, first_difference
+from harness.promises import judge
+from harness.runs.plan import Task
+from harness.runs.result import RunResult
+from harness.worlds.errors import MissingWorld
+
+
+def run_one(task: Task, *, twice: bool = False) -> RunResult:
+    """Run and judge one task; with ``twice`` run it again and compare the journals byte by byte."""
+    began = time.perf_counter()
+    journal = _world(task)
+    verdicts = judge(journal, task.scenario.promises)
+    repeated, difference = None, ""
+    if twice:
+        again = _world(task)
+        repeated = again.digest()
+        found = first_difference(journal, again)
+        if found is not None:
+            difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
+    return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
+
+
+def _world(task: Task) -> Journal:
+    if task.world == "sim":
+        from harness.worlds.sim import run
+
+        return run(task.scenario)
+    raise MissingWorld(f"world {task.world} cannot be had here")
+
+
+def run_all(tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False) -> Iterator[RunResult]:
+    """Results in the order of the tasks, each as soon as it and those before it are there."""
+    tasks = list(tasks)
+    run: Callable[[Task], RunResult] = _Twice() if twice else run_one
+    if jobs <= 1 or len(tasks) <= 1:
+        yield from map(run, tasks)
+        return
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(run, tasks)
+
+
+class _Twice:
+    """run_one with twice, in a form that travels to another process."""
+
+    def __call__(self, task: Task) -> RunResult:
+        return run_one(task, twice=True)

@@ -1,0 +1,10 @@
+"""Scenario files: their models, how they are read, and where the bundled ones are."""
+
+from __future__ import annotations
+
+from harness.scenarios.errors import ScenarioError
+from harness.scenarios.library import bundled_folder, scenario_files
+from harness.scenarios.model import Scenario
+from harness.scenarios.reading import parse_scenarios, read_scenarios
+
+__all__ = ["Scenario", "ScenarioError", "bundled_folder", "parse_scenarios", "read_scenarios", "scenario_files"]

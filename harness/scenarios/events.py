@@ -1,0 +1,84 @@
+"""What happens to a running scenario at a given time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fakes.faults import Seconds
+from harness.scenarios.base import Part
+from sfusion_tools.errors import near
+
+KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
+_WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
+
+
+class EventPart(Part):
+    """One event: `at` and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
+
+    at: Seconds = Field(description="when, since the start of the load")
+    kill: str | None = Field(
+        None, description="end it at once, without a goodbye: worker-2 or n1-w2, node-1, limiter (or driver, ray only)"
+    )
+    pause: str | None = Field(None, description="a worker hears and says nothing for `seconds`, then goes on")
+    cut_off: str | None = Field(None, description="a worker cannot reach the limiter for `seconds`; it works on")
+    restart: Literal["limiter", "sandbox"] | None = Field(None, description="start it again after a kill or crash")
+    crash: str | None = Field(None, description="the sandbox dies: sandbox, or sandbox-2 of several")
+    wedge: str | None = Field(None, description="the sandbox accepts and never answers, for `seconds` if given")
+    resize: int | None = Field(None, ge=1, description="the limiter's rate_limit from now on")
+    cancel: float | None = Field(None, gt=0, le=1, description="share of the calls under way that are cancelled now")
+    seconds: Seconds | None = Field(None, description="how long it lasts; for a kill or crash: restart after this time")
+    ping: Literal["alive", "dead"] = Field("alive", description="whether a wedged sandbox still answers pings")
+
+    @model_validator(mode="after")
+    def _one(self) -> EventPart:
+        given = self.kinds
+        if len(given) != 1:
+            found = ", ".join(given) or "none"
+            raise ValueError(f"an event has `at` and exactly one of {', '.join(KINDS)}; found {found}")
+        if given[0] in ("pause", "cut_off") and self.seconds is None:
+            raise ValueError(f"{given[0]} needs `seconds`: how long it lasts")
+        return self
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that are given; a valid event has one."""
+        return [kind for kind in KINDS if getattr(self, kind) is not None]
+
+    @property
+    def kind(self) -> str:
+        """What happens."""
+        return self.kinds[0]
+
+    @property
+    def target(self) -> Any:
+        """To whom."""
+        return getattr(self, self.kind)
+
+    def check_target(self, workers: list[str], nodes: int, sandboxes: int) -> None:
+        """Refuse a target that the scenario does not have."""
+        allowed: list[str] = []
+        named = [*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))]
+        match self.kind:
+            case "kill":
+                allowed = [*named, *(f"node-{n}" for n in range(1, nodes + 1)), "limiter", "driver"]
+            case "pause" | "cut_off":
+                allowed = named
+            case "crash" | "wedge":
+                allowed = ["sandbox", *(f"sandbox-{n}" for n in range(1, sandboxes + 1))]
+            case _:
+                return
+        if self.target not in allowed:
+            raise ValueError(f"{self.kind}: there is no {self.target!r} here; {near(str(self.target), allowed)}")
+
+    def workers(self, names: list[str]) -> list[str]:
+        """The workers that the target stands for."""
+        target = str(self.target)
+        found = _WORKER.fullmatch(target)
+        if found and found[1]:
+            return [names[int(found[1]) - 1]]
+        if target.startswith("node-"):
+            return [name for name in names if name.startswith(f"n{target.removeprefix('node-')}-")]
+        return [target] if target in names else []

@@ -1,0 +1,51 @@
+"""Where scenario files are: the bundled ones, and those that a command line names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.scenarios.errors import ScenarioError
+from sfusion_tools.errors import near
+
+
+def bundled_folder() -> Path:
+    """The folder of the bundled scenarios: inside the wheel, or beside the packages in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    inside = package / "bundled"
+    return inside if inside.is_dir() else package.parent / "scenarios"
+
+
+def scenario_files(given: list[str]) -> list[Path]:
+    """Files for what was given: paths of files and folders, or names of bundled scenarios; all bundled for nothing."""
+    if not given:
+        return in_folder(bundled_folder())
+    found: list[Path] = []
+    for one in given:
+        path = Path(one)
+        if path.is_dir():
+            inside = in_folder(path)
+            if not inside:
+                raise ScenarioError([f"{path}: there is no scenario file (*.yaml) in this folder"])
+            found += inside
+        elif path.is_file():
+            found.append(path)
+        else:
+            found.append(_bundled(one))
+    return list(dict.fromkeys(found))
+
+
+def in_folder(folder: Path) -> list[Path]:
+    """The scenario files of a folder and those below; names that begin with _ are only there to be extended."""
+    return sorted(
+        path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern) if not path.name.startswith("_")
+    )
+
+
+def _bundled(name: str) -> Path:
+    files = {path.stem: path for path in in_folder(bundled_folder())}
+    if name in files:
+        return files[name]
+    hint = near(name, files)
+    if not hint.startswith("did you mean"):
+        hint = "`sfusion list` names the bundled ones"
+    raise ScenarioError([f"{name}: no such file, folder or bundled scenario; {hint}"])

@@ -1,0 +1,204 @@
+"""The scenario: load, faults and promises in one file. The descriptions here are what `sfusion explain` prints."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
+
+from fakes.faults import Distribution, Rule, Seconds
+from fakes.sandbox.errors import SandboxSetupError
+from fakes.sandbox.models import Queue, Quota, Unbounded, read_model
+from fakes.sandbox.profile import Profile
+from harness.promises import Promise, read_promise
+from harness.scenarios.base import Part
+from harness.scenarios.events import EventPart
+from harness.scenarios.program import ProgramPart
+from harness.scenarios.rollouts import RolloutPart
+
+World = Literal["sim", "ray"]
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_REPLACED = {"sandbox_fusion_url": "the world gives the address", "limiter": "the world brings the limiter"}
+
+
+def _model(value: Any) -> Any:
+    try:
+        return read_model(value)
+    except SandboxSetupError as error:
+        raise ValueError(str(error)) from None
+
+
+def _several(value: Any) -> Any:
+    return [value] if isinstance(value, dict) else value
+
+
+ModelPart = Annotated[Unbounded | Queue | Quota, BeforeValidator(_model)]
+Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_length=1)]
+PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise)]
+
+
+class LinkPart(Part):
+    """The way between workers and limiter."""
+
+    delay: Distribution = Field(
+        Distribution(numbers=(0.001,)), description="how long a message takes, each way (sim only)"
+    )
+    loss: float = Field(0.0, ge=0, lt=1, description="share of messages that are lost (sim only)")
+
+
+class ClusterPart(Part):
+    """How many processes share the limiter."""
+
+    nodes: int = Field(1, ge=1, le=1000, description="machines; node-1, node-2, ...")
+    workers_per_node: int = Field(1, ge=1, le=1000, description="processes on each; n1-w1, n1-w2, ..., n2-w1, ...")
+    link: LinkPart = Field(LinkPart(), description="messages between workers and limiter")
+
+    @property
+    def workers(self) -> list[str]:
+        """The names of all workers, in order."""
+        return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
+
+
+class SandboxPart(Part):
+    """The fake sandbox."""
+
+    model: ModelPart = Field(
+        Unbounded(), description="behaviour under load: unbounded, {quota: 8}, {queue: 32}, with cores, spawn_cost, ..."
+    )
+    faults: list[Rule] = Field([], description="fault rules: when x what x phase; see `sfusion explain faults`")
+    executor: Literal["scripted", "python"] = Field(
+        "scripted", description="scripted runs nothing; python really runs code and stops the virtual clock"
+    )
+    profile: Profile = Field("2026-07", description="which real server: 2026-07, or 2025-06 (the published image)")
+    instances: int = Field(1, ge=1, le=64, description="sandboxes that share the load; faults strike each by itself")
+
+
+class CancelPart(Part):
+    """Callers that give up."""
+
+    share: float = Field(1.0, ge=0, le=1, description="share of the calls, drawn by the call's id")
+    after: Distribution = Field(description="how long after its start a call is cancelled")
+
+
+class LoadPart(Part):
+    """Calls made straight to the tool, as many rollouts at once would make them."""
+
+    calls: int = Field(100, ge=1, le=1_000_000, description="calls in all: c0001, c0002, ...")
+    concurrency: int = Field(16, ge=1, le=100_000, description="callers, spread over the workers; each calls in turn")
+    program: Programs = Field(
+        [ProgramPart()], alias="program", description="what each call runs; a list is drawn from by `share`"
+    )
+    think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller between its calls")
+    cancel: CancelPart | None = Field(None, description="calls that their callers give up")
+
+
+class Scenario(Part):
+    """A scenario file."""
+
+    scenario: str = Field(description="its name: small letters, digits, - . _")
+    about: str = Field(min_length=1, description="what is tried and what must come out, for a person")
+    incident: str | None = Field(None, description="where somebody met this failure")
+    worlds: list[World] = Field(["sim"], min_length=1, description="where it can run: sim, ray")
+    seed: int = Field(0, ge=0, description="everything that looks like chance follows from it")
+    cell: str = Field("", description="which cell of a matrix this is; set by sfusion", exclude=True)
+    cluster: ClusterPart = Field(ClusterPart(), description="nodes and workers")
+    tools: dict[str, Any] | list[dict[str, Any]] = Field(
+        {}, description="config keys of SandboxFusionTool, or a whole tool config: a list of {class_name, config, ...}"
+    )
+    sandbox: SandboxPart = Field(SandboxPart(), description="the fake sandbox, its model and its faults")
+    load: LoadPart | None = Field(None, description="calls made straight to the tool")
+    rollouts: RolloutPart | None = Field(None, description="multi-turn rollouts with the fake engine, instead of load")
+    events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, resizing")
+    horizon: Seconds = Field(3600.0, description="the run is broken off after this time; what is unfinished shows then")
+    time_scale: float = Field(
+        1.0, gt=0, le=1, description="in world ray, durations of load and events are multiplied by this"
+    )
+    promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
+
+    _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @field_validator("scenario")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        if not _NAME.fullmatch(value):
+            raise ValueError(
+                f"{value!r} is not a name: use small letters, digits, '-', '.' and '_', as in 'slow-start'"
+            )
+        return value
+
+    @field_validator("worlds")
+    @classmethod
+    def _once(cls, value: list[World]) -> list[World]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"each world once, found {value}")
+        return value
+
+    @field_validator("tools")
+    @classmethod
+    def _tools(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            check_tool_keys(value)
+        return value
+
+    @model_validator(mode="after")
+    def _possible(self) -> Scenario:
+        if (self.load is None) == (self.rollouts is None):
+            raise ValueError(
+                "a scenario has either `load` or `rollouts`" + (", not both" if self.load else ": give one")
+            )
+        workers = self.cluster.workers
+        for event in self.events:
+            event.check_target(workers, self.cluster.nodes, self.sandbox.instances)
+        needs = [promise.name for promise in self.promises if promise.of_rollouts and self.rollouts is None]
+        if needs:
+            raise ValueError(f"promise {needs[0]} is about rollouts, and this scenario has none: use `rollouts`")
+        names = [promise.name for promise in self.promises]
+        doubled = [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise ValueError(f"promise {doubled[0]} stands here twice")
+        return self
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any], cell: str = "") -> Scenario:
+        """Validate plain data and keep it, so that the cell can be written down as it was given."""
+        made = cls.model_validate({**data, "cell": cell})
+        made._written = data
+        return made
+
+    def changed(self, **keys: Any) -> Scenario:
+        """The same with other top-level keys."""
+        return self.from_data({**self._written, **keys}, self.cell)
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The cell as plain data, without matrix and extends."""
+        return {**self._written, "seed": self.seed}
+
+    @property
+    def title(self) -> str:
+        """Name and cell."""
+        return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
+
+    @property
+    def settings(self) -> Any:
+        """The tool's settings when the tool is our own; None for other people's."""
+        from sfusion_tools.sandbox.config import SandboxToolConfig
+
+        if isinstance(self.tools, list):
+            return None
+        return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.tools})
+
+
+def check_tool_keys(config: dict[str, Any]) -> None:
+    """Hold a mapping of tool keys to the tool's own model."""
+    from sfusion_tools.errors import ConfigError
+    from sfusion_tools.sandbox.config import SandboxToolConfig
+
+    for key, why in _REPLACED.items():
+        if key in config:
+            raise ValueError(f"{key} cannot be set in a scenario: {why}")
+    try:
+        SandboxToolConfig.read({"sandbox_fusion_url": "http://127.0.0.1:8080", **config}, "tools")
+    except ConfigError as error:
+        raise ValueError(str(error).removeprefix("tools: ")) from None

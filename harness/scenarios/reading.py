@@ -1,0 +1,230 @@
+"""Reading scenario files: `extends`, `matrix`, and errors with file, line, what was found and what was meant."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from harness.scenarios.errors import ScenarioError
+from harness.scenarios.marked import Marked, Path_, Place, parse_marked, read_marked
+from harness.scenarios.model import Scenario
+from sfusion_tools.errors import near
+
+_MAX_CELLS = 1000
+_OWN = ("extends", "matrix")
+_KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
+
+
+def read_scenarios(path: Path) -> list[Scenario]:
+    """All cells of a scenario file, each a scenario without a matrix."""
+    return _cells(_extended(read_marked(path), path, ()))
+
+
+def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
+    """The same for a text; ``base`` is the folder that `extends` is relative to."""
+    return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
+
+
+def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
+    """Put a file on top of the one that it extends."""
+    if not isinstance(marked.data, dict):
+        found = "nothing" if marked.data is None else f"a {type(marked.data).__name__}"
+        raise ScenarioError(
+            [f"{marked.place(())}: a scenario is a mapping that begins `scenario: NAME`, found {found}"]
+        )
+    parent = marked.data.pop("extends", None)
+    if parent is None:
+        return marked
+    place = marked.place(("extends",))
+    if not isinstance(parent, str):
+        raise ScenarioError([f"{place}: extends takes the path of one file, found {parent!r}"])
+    target = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
+    if not target.is_file():
+        others = sorted(one.stem for one in target.parent.glob("*.y*ml")) if target.parent.is_dir() else []
+        raise ScenarioError(
+            [f"{place}: extends {parent!r}, but there is no file {target}; {near(Path(parent).stem, others)}"]
+        )
+    seen = (*children, path.resolve())
+    if target.resolve() in seen:
+        raise ScenarioError([f"{place}: extends {parent!r}, which extends this file again; break the circle"])
+    below = _extended(read_marked(target), target, seen)
+    return _merged(below, marked)
+
+
+def _merged(below: Marked, above: Marked) -> Marked:
+    """Mappings are merged key by key, everything else is replaced."""
+    data, places = copy.deepcopy(below.data), dict(below.places)
+
+    def put(into: dict[str, Any], values: dict[str, Any], path: Path_) -> None:
+        for key, value in values.items():
+            here = (*path, key)
+            if isinstance(value, dict) and isinstance(into.get(key), dict):
+                put(into[key], value, here)
+            else:
+                into[key] = copy.deepcopy(value)
+                for old in [one for one in places if one[: len(here)] == here]:
+                    del places[old]
+            places.update({one: place for one, place in above.places.items() if one[: len(here)] == here})
+
+    put(data, above.data, ())
+    places[()] = above.places[()]
+    return Marked(data, places, above.text)
+
+
+def _cells(marked: Marked) -> list[Scenario]:
+    matrix = marked.data.pop("matrix", None)
+    if matrix is None:
+        return [_validated(marked, "")]
+    place = marked.place(("matrix",))
+    if not isinstance(matrix, dict) or not matrix:
+        raise ScenarioError([f"{place}: matrix is a mapping of dotted keys to lists, as in {{cluster.nodes: [1, 2]}}"])
+    axes: list[list[tuple[str, str, Any, Place]]] = []
+    for key, values in matrix.items():
+        where = marked.place(("matrix", key))
+        if isinstance(values, dict) and values:
+            named = list(values.items())
+        elif isinstance(values, list) and values:
+            named = [(_label(value), value) for value in values]
+        else:
+            raise ScenarioError(
+                [f"{where}: matrix.{key} needs a list of values or a mapping of names to values, found {values!r}"]
+            )
+        labels = [label for label, _ in named]
+        if len(set(labels)) != len(labels):
+            raise ScenarioError([f"{where}: matrix.{key} has the same value twice"])
+        axes.append([(str(key), str(label), value, where) for label, value in named])
+    count = 1
+    for axis in axes:
+        count *= len(axis)
+    if count > _MAX_CELLS:
+        raise ScenarioError([f"{place}: the matrix has {count} cells; at most {_MAX_CELLS} are run"])
+    return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
+
+
+def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, Place], ...]) -> tuple[Marked, str]:
+    data, places = copy.deepcopy(marked.data), dict(marked.places)
+    for key, _, value, where in choice:
+        _put(data, key, value, where)
+        path: Path_ = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+        for old in [one for one in places if one[: len(path)] == path]:
+            del places[old]
+        places[path] = where
+    # The same key is told by its last part: cluster.nodes=2 is nodes=2.
+    label = ",".join(f"{key.rpartition('.')[2]}={label}" for key, label, _, _ in choice)
+    return Marked(data, places, marked.text), label
+
+
+def _put(data: Any, key: str, value: Any, where: Place) -> None:
+    *parents, last = key.split(".")
+    into = data
+    for part in parents:
+        if isinstance(into, list) and part.isdigit() and int(part) < len(into):
+            into = into[int(part)]
+        elif isinstance(into, dict):
+            into = into.setdefault(part, {})
+        else:
+            raise ScenarioError([f"{where}: matrix key {key!r} leads nowhere: {part!r} is not in a mapping or list"])
+    if isinstance(into, list) and last.isdigit() and int(last) < len(into):
+        into[int(last)] = value
+    elif isinstance(into, dict):
+        into[last] = value
+    else:
+        raise ScenarioError([f"{where}: matrix key {key!r} leads nowhere: {last!r} is not in a mapping or list"])
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, dict):
+        return "+".join(f"{key}:{_label(one)}" if not isinstance(one, bool) else str(key) for key, one in value.items())
+    if isinstance(value, list):
+        return "+".join(_label(one) for one in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _validated(marked: Marked, cell: str) -> Scenario:
+    if "cell" in marked.data:
+        raise ScenarioError([f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"])
+    try:
+        return Scenario.from_data(marked.data, cell)
+    except ValidationError as error:
+        problems = dict.fromkeys(_sentence(problem, marked) for problem in error.errors())
+        raise ScenarioError(list(problems)) from None
+
+
+def _sentence(problem: Any, marked: Marked) -> str:
+    loc: Path_ = tuple(problem["loc"])
+    path = _real_path(loc, marked.data)
+    key = ".".join(str(part) for part in path)
+    kind, found = problem["type"], problem.get("input")
+    if kind == "extra_forbidden":
+        place = marked.place(path)
+        known = list(_fields_at(Scenario, path[:-1]))
+        if len(path) == 1:
+            known = _KNOWN
+        return f"{place}: unknown key {str(path[-1])!r}{_within(path)}; {near(str(path[-1]), known)}"
+    place = marked.place(path)
+    if kind == "missing":
+        owner = _fields_at(Scenario, path[:-1])
+        field = owner.get(str(path[-1]))
+        meant = field.description if field is not None and field.description else "it is required"
+        return f"{place}: {path[-1]!s} is missing{_within(path)}: {meant}"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if kind == "value_error":
+        return f"{place}: {key + ': ' if key else ''}{message}"
+    shown = repr(found)
+    return (
+        f"{place}: {key}: {message[:1].lower()}{message[1:]}, found {shown if len(shown) < 80 else shown[:77] + '...'}"
+    )
+
+
+def _within(path: Path_) -> str:
+    return f" in {'.'.join(str(part) for part in path[:-1])}" if len(path) > 1 else ""
+
+
+def _real_path(loc: Path_, data: Any) -> Path_:
+    """The location without the names of alternatives that pydantic puts in."""
+    path: list[str | int] = []
+    for index, part in enumerate(loc):
+        known = range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
+        if part in known:
+            data = data[part]
+        elif isinstance(data, dict) and isinstance(part, int) and part == 0:
+            continue  # a single mapping where a list may stand
+        elif index == len(loc) - 1 and isinstance(part, str) and part.isidentifier():
+            path.append(part)  # a missing key
+            break
+        else:
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
+    """The fields of the model at a path."""
+    for part in path:
+        models = list(_models_in(model))
+        if isinstance(part, int):
+            continue
+        model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
+    found: dict[str, Any] = {}
+    for one in _models_in(model):
+        found |= one.model_fields
+    return found
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if (
+        isinstance(annotation, type)
+        and not isinstance(annotation, types.GenericAlias)
+        and issubclass(annotation, BaseModel)
+    ):
+        yield annotation
+        return
+    for inner in typing.get_args(annotation):
+        yield from _models_in(inner)

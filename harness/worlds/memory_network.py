@@ -1,0 +1,249 @@
+"""Connections in memory between parties of one event loop: bytes arrive in order, at once, the same in every run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.worlds.virtual_time import VirtualTimeLoop
+
+Address = tuple[str, int]
+_HIGH_WATER = 64 * 1024
+_CHUNK = 256 * 1024
+
+
+class MemoryNetwork:
+    """Who listens where. An address that once listened and does not any more refuses connections."""
+
+    def __init__(self, loop: VirtualTimeLoop) -> None:
+        self.loop = loop
+        self._listening: dict[Address, MemoryServer | None] = {}
+        self._dialled: dict[Any, Address] = {}
+
+    def listen(self, factory: Callable[[], asyncio.Protocol], sock: Any) -> MemoryServer:
+        """Take connections to the address the socket is bound to; the socket itself never listens."""
+        address: Address = sock.getsockname()[:2]
+        server = MemoryServer(self, address, factory, sock)
+        self._listening[address] = server
+        return server
+
+    def hang_up(self, server: MemoryServer) -> None:
+        """From now on the address refuses."""
+        if self._listening.get(server.address) is server:
+            self._listening[server.address] = None
+
+    def knows(self, address: Any) -> bool:
+        """Is, or was, this an address of the loop itself?"""
+        return isinstance(address, tuple) and address[:2] in self._listening
+
+    def dial(self, sock: Any, address: Any) -> bool:
+        """Note where a socket wants to connect; False when that is not ours to answer."""
+        if not self.knows(address):
+            return False
+        if self._listening[address[:2]] is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self._dialled[sock] = address[:2]
+        return True
+
+    def dialled(self, sock: Any) -> Address | None:
+        """Where the socket was connected to; it is closed, its part being over."""
+        address = self._dialled.pop(sock, None)
+        if address is not None:
+            sock.close()
+        return address
+
+    async def connect(self, factory: Callable[[], asyncio.Protocol], address: Address) -> tuple[Any, Any]:
+        """A new connection: the client's transport and protocol."""
+        server = self._listening.get(address)
+        if server is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        protocol = factory()
+        near, far = MemoryTransport(self.loop, address), MemoryTransport(self.loop, address)
+        near.join(protocol, far)
+        far.join(server.factory(), near)
+        near.begin()
+        self.loop.call_soon(far.begin)
+        return near, protocol
+
+
+class MemoryServer(asyncio.AbstractServer):
+    """Someone who listens."""
+
+    def __init__(
+        self, network: MemoryNetwork, address: Address, factory: Callable[[], asyncio.Protocol], sock: Any
+    ) -> None:
+        self._network = network
+        self._sock = sock
+        self.address = address
+        self.factory = factory
+
+    def close(self) -> None:
+        """Refuse from now on; connections that exist live on."""
+        self._network.hang_up(self)
+        self._sock.close()
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of its network."""
+        return self._network.loop
+
+    async def start_serving(self) -> None:
+        """It serves from the start."""
+
+    async def serve_forever(self) -> None:
+        """Serve until cancelled."""
+        await self._network.loop.create_future()
+
+    def is_serving(self) -> bool:
+        """Are connections taken?"""
+        return bool(self._sock.fileno() >= 0)
+
+
+class MemoryTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+        super().__init__()
+        self._loop = loop
+        self._address = address
+        self._protocol: Any = None
+        self._peer: MemoryTransport | None = None
+        self._unsent = bytearray()
+        self._sending = False
+        self._reading = True
+        self._closing = False
+        self._ended = False
+        self._crowded = False
+        self._begun = False
+
+    def join(self, protocol: Any, peer: MemoryTransport) -> None:
+        """Put the two ends together."""
+        self._protocol, self._peer = protocol, peer
+
+    def begin(self) -> None:
+        """Tell the party here that it is connected, unless the other has left already."""
+        if not self._ended:
+            self._begun = True
+            self._protocol.connection_made(self)
+
+    # -- writing --
+
+    def write(self, data: Any) -> None:
+        """Bytes for the other end."""
+        if self._closing or self._ended or not data:
+            return
+        self._unsent += data
+        self._send_soon()
+        if not self._crowded and len(self._unsent) > _HIGH_WATER:
+            self._crowded = True
+            self._protocol.pause_writing()
+
+    def writelines(self, parts: Any) -> None:
+        """Several pieces in one."""
+        self.write(b"".join(parts))
+
+    def _send_soon(self) -> None:
+        if not self._sending and self._unsent:
+            self._sending = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        peer = self._peer
+        if peer is None or peer._ended or not peer._reading:
+            return
+        if not peer._begun:
+            self._send_soon()
+            return
+        data = bytes(self._unsent[:_CHUNK])
+        del self._unsent[:_CHUNK]
+        if data:
+            peer._protocol.data_received(data)
+        self._send_soon()
+        if self._crowded and len(self._unsent) <= _HIGH_WATER // 4:
+            self._crowded = False
+            self._protocol.resume_writing()
+        if self._closing and not self._unsent:
+            self._finish()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other end has not taken."""
+        return len(self._unsent)
+
+    def can_write_eof(self) -> bool:
+        """Half-closed connections are not offered."""
+        return False
+
+    # -- reading --
+
+    def pause_reading(self) -> None:
+        """Take nothing for now."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        self._reading = True
+        if self._peer is not None:
+            self._peer._send_soon()
+
+    def is_reading(self) -> bool:
+        """Are bytes taken?"""
+        return self._reading
+
+    # -- the end --
+
+    def close(self) -> None:
+        """End after what was written has arrived."""
+        if self._closing or self._ended:
+            return
+        self._closing = True
+        if not self._unsent:
+            self._loop.call_soon(self._finish)
+
+    def abort(self) -> None:
+        """Reset: what is under way is lost."""
+        self._closing = True
+        self._unsent.clear()
+        self._end(None)
+        if self._peer is not None:
+            self._peer._end(ConnectionResetError(104, "Connection reset by peer"))
+
+    def _finish(self) -> None:
+        peer = self._peer
+        self._end(None)
+        if peer is not None and not peer._ended:
+            if peer._begun:
+                peer._protocol.eof_received()
+            peer._end(None)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._ended:
+            self._ended = self._closing = True
+            if self._begun:
+                self._loop.call_soon(self._protocol.connection_lost, error)
+
+    def is_closing(self) -> bool:
+        """Is it over?"""
+        return self._closing
+
+    # -- what else is asked of a transport --
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Speak with somebody else from now on."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who speaks here."""
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The address of the server; there is no socket."""
+        return self._address if name in ("peername", "sockname") else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The marks are fixed."""

@@ -1,0 +1,288 @@
+"""World sim: a cluster in one process and one event loop, in virtual time. A run is a function of its seed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from contextlib import AsyncExitStack
+from typing import Any
+
+from fakes.faults.chance import uniform
+from fakes.sandbox import FakeSandbox
+from harness.journal import Journal
+from harness.scenarios.events import EventPart
+from harness.scenarios.model import Scenario
+from harness.worlds.calling import call_tool
+from harness.worlds.errors import WorldError
+from harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
+from harness.worlds.recorder import LogNotes, Recorder
+from harness.worlds.rollouts import run_rollouts
+from harness.worlds.toolbox import make_tools
+from harness.worlds.virtual_time import run_virtually
+from harness.worlds.worker import Worker
+from harness.worlds.workload import Workload
+from sfusion_tools.limiter import LimiterCore, LimiterSettings
+from sfusion_tools.sandbox.program import Program
+
+_LOGGERS = ("sfusion_tools", "sfusion.fakes")
+
+
+def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
+    """Run one cell of a scenario and give its journal. ``core`` replaces the limiter's rules, to try others."""
+    journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    try:
+        run_virtually(_Simulation(scenario, journal, core).run())
+    except WorldError as error:
+        at = journal.events[-1]["at"] if journal.events else 0.0
+        journal.note(at, "world", "stuck", text=str(error))
+    return journal
+
+
+class _Simulation:
+    def __init__(self, scenario: Scenario, journal: Journal, core: CoreFactory) -> None:
+        self._scenario = scenario
+        self._journal = journal
+        self._core = core
+        self._workers: list[Worker] = []
+        self._sandboxes: list[FakeSandbox] = []
+        self._numbers = itertools.count(1)
+        self._recorder: Recorder
+        self._place: LimiterPlace | None = None
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._recorder = recorder = Recorder(self._journal, loop.time)
+        notes = LogNotes(recorder)
+        loggers = [logging.getLogger(name) for name in _LOGGERS]
+        heard = [(logger, logger.propagate) for logger in loggers]
+        for logger in loggers:
+            logger.addHandler(notes)
+            logger.propagate = False
+        try:
+            async with AsyncExitStack() as stack:
+                await self._build(stack)
+                await self._play()
+                await self._wind_up()
+        finally:
+            for logger, propagate in heard:
+                logger.removeHandler(notes)
+                logger.propagate = propagate
+
+    # -- building --
+
+    async def _build(self, stack: AsyncExitStack) -> None:
+        scenario, recorder = self._scenario, self._recorder
+        part = scenario.sandbox
+        urls = []
+        for number in range(1, part.instances + 1):
+            name = f"sandbox-{number}"
+            sandbox = FakeSandbox(
+                executor=part.executor,
+                profile=part.profile,
+                faults=part.faults,
+                model=part.model,
+                seed=scenario.seed,
+                journal=self._listener(name if part.instances > 1 else None),
+            )
+            await stack.enter_async_context(sandbox)
+            self._sandboxes.append(sandbox)
+            urls.append(sandbox.url)
+            recorder.call_it(sandbox.url.removeprefix("http://"), name)
+        settings = scenario.settings
+        limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
+        for name, value in (settings.headers if settings is not None else {}).items():
+            recorder.keep_secret(value, f"headers.{name}")
+        recorder.note(
+            "world",
+            "began",
+            workers=scenario.cluster.workers,
+            sandboxes=part.instances,
+            limit=limits.rate_limit if limits is not None else None,
+            calls=scenario.load.calls if scenario.load is not None else None,
+            secrets=recorder.secrets,
+        )
+        if limits is not None or settings is None:
+            self._place = LimiterPlace(limits or LimiterSettings(), recorder, self._core)
+            if limits is not None:
+                self._place.start()
+        for name in scenario.cluster.workers:
+            self._workers.append(self._worker(name, urls))
+        stack.push_async_callback(self._close)
+
+    def _listener(self, name: str | None) -> Any:
+        if name is None:
+            return self._recorder.server
+        return lambda event: self._recorder.server({**event, "sandbox": name})
+
+    def _worker(self, name: str, urls: list[str]) -> Worker:
+        scenario, place = self._scenario, self._place
+        link = Link(
+            name, place or LimiterPlace(LimiterSettings(), self._recorder), scenario.cluster.link, scenario.seed
+        )
+
+        def tools(worker: Worker) -> list[Any]:
+            limiter = worker.limiter if place is not None else (lambda: None)
+            return make_tools(scenario, urls, limiter=limiter, on_event=worker.hear)
+
+        return Worker(name, link, self._recorder, tools)
+
+    # -- playing --
+
+    async def _play(self) -> None:
+        scenario = self._scenario
+        loop = asyncio.get_running_loop()
+        doing = [loop.create_task(self._happen(event)) for event in scenario.events]
+        try:
+            async with asyncio.timeout(scenario.horizon):
+                if scenario.rollouts is not None:
+                    await run_rollouts(scenario, self._workers, self._recorder)
+                else:
+                    await self._load()
+        except TimeoutError:
+            self._recorder.note("world", "broken_off", after=scenario.horizon)
+        for task in doing:
+            task.cancel()
+        for result in await asyncio.gather(*doing, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
+
+    async def _load(self) -> None:
+        load = self._scenario.load
+        assert load is not None
+        workload = Workload(load, self._scenario.seed)
+        callers = [
+            worker.run(self._caller(worker, workload, load.calls))
+            for worker, _ in zip(itertools.cycle(self._workers), range(min(load.concurrency, load.calls)), strict=False)
+        ]
+        await asyncio.gather(*callers, return_exceptions=True)
+
+    async def _caller(self, worker: Worker, workload: Workload, calls: int) -> None:
+        """One of those who call, one call after the other."""
+        while (number := next(self._numbers)) <= calls:
+            think = workload.think(number)
+            if think > 0:
+                await asyncio.sleep(think)
+            await asyncio.wait([worker.run(self._call(worker, workload, number), workload.name(number))])
+
+    async def _call(self, worker: Worker, workload: Workload, number: int) -> None:
+        written = workload.written(number)
+        note, settings = self._recorder.note, self._scenario.settings
+        facts: dict[str, Any] = {"call": written.call, "worker": worker.name}
+        default = settings.default_timeout if settings is not None else 30.0
+        allowed = None
+        if settings is not None and written.part.arguments is None:
+            timeout = min(written.part.timeout or default, settings.longest_timeout)
+            language = written.part.language or settings.default_language
+            program = Program("", language, timeout, settings.compile_timeout)
+            allowed = settings.bounds.of(program)[1]
+        note("world", "called", **facts, intent=written.intent(default), allowed=allowed)
+        try:
+            async with asyncio.timeout(workload.cancelled_after(number)):
+                returned = await call_tool(worker.tool, written)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if worker.alive:
+                note("world", "cancelled", **facts)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            note("world", "returned", **facts, **returned)
+
+    # -- events --
+
+    async def _happen(self, event: EventPart) -> None:
+        await asyncio.sleep(event.at)
+        names = self._scenario.cluster.workers
+        chosen = [worker for worker in self._workers if worker.name in event.workers(names)]
+        seconds = event.seconds
+        match event.kind:
+            case "kill" if event.target == "limiter":
+                await self._kill_limiter(seconds)
+            case "kill":
+                self._recorder.note("world", "killed", target=event.target)
+                await asyncio.gather(*(worker.die() for worker in chosen))
+            case "pause":
+                await self._pause(chosen[0], seconds or 0.0)
+            case "cut_off":
+                await self._cut_off(chosen[0], seconds or 0.0)
+            case "restart":
+                self._restart(event.target)
+            case "crash":
+                for sandbox in self._aimed(event):
+                    sandbox.crash(restart_after=seconds)
+            case "wedge":
+                for sandbox in self._aimed(event):
+                    sandbox.wedge(ping=event.ping, seconds=seconds)
+            case "resize":
+                if self._place is not None:
+                    self._place.resize(event.target)
+            case "cancel":
+                self._cancel(event.target)
+
+    async def _kill_limiter(self, seconds: float | None) -> None:
+        if self._place is not None:
+            self._place.kill()
+            if seconds is not None:
+                await asyncio.sleep(seconds)
+                self._place.start()
+
+    def _restart(self, what: str) -> None:
+        if what == "limiter" and self._place is not None:
+            self._place.start()
+        for sandbox in self._sandboxes if what == "sandbox" else ():
+            sandbox.restart()
+
+    async def _pause(self, worker: Worker, seconds: float) -> None:
+        self._recorder.note("world", "worker_paused", worker=worker.name, seconds=seconds)
+        worker.link.hold()
+        await asyncio.sleep(seconds)
+        worker.link.release()
+        self._recorder.note("world", "worker_resumed", worker=worker.name)
+
+    async def _cut_off(self, worker: Worker, seconds: float) -> None:
+        self._recorder.note("world", "cut_off", worker=worker.name, seconds=seconds)
+        worker.link.cut(True)
+        await asyncio.sleep(seconds)
+        worker.link.cut(False)
+        self._recorder.note("world", "reconnected", worker=worker.name)
+
+    def _aimed(self, event: EventPart) -> list[FakeSandbox]:
+        if event.target == "sandbox":
+            return self._sandboxes
+        return [self._sandboxes[int(str(event.target).removeprefix("sandbox-")) - 1]]
+
+    def _cancel(self, share: float) -> None:
+        for worker in self._workers:
+            for call, task in worker.calls.items():
+                if uniform(self._scenario.seed, "cancel event", call) < share:
+                    task.cancel()
+
+    # -- the end --
+
+    async def _wind_up(self) -> None:
+        """Let leases run out and the sandboxes finish, then say how things stand."""
+        facts: dict[str, Any] = {}
+        place = self._place
+        if place is not None and place.host is not None:
+            rounds = 0
+            snapshot = place.host.snapshot()
+            # Two leases are enough for anybody who died to be noticed.
+            while (snapshot.in_use or snapshot.waiting) and rounds < 20:
+                await asyncio.sleep(snapshot.lease / 10 + 0.01)
+                rounds += 1
+                snapshot = place.host.snapshot()
+            facts["limiter"] = {
+                "in_use": snapshot.in_use,
+                "waiting": snapshot.waiting,
+                "granted": snapshot.granted,
+                "handed_on": snapshot.handed_on,
+                "expired": snapshot.expired,
+                "fenced": snapshot.fenced,
+                "width": snapshot.width,
+            }
+        self._recorder.note("world", "ended", **facts)
+        self._recorder.on = False
+
+    async def _close(self) -> None:
+        for worker in self._workers:
+            await worker.leave()

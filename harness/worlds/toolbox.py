@@ -1,0 +1,48 @@
+"""Makes the tools of a scenario: our own with the world's limiter, or other people's classes as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.scenarios.model import Scenario
+from sfusion_tools.limiter import Limiter
+from sfusion_tools.sandbox.client import Event
+from sfusion_tools.sandbox.tool import SandboxFusionTool
+from sfusion_tools.tool_registry import make_tool
+
+URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")
+"""Keys under which tools of the field want the sandbox's address."""
+
+
+def make_tools(
+    scenario: Scenario, urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
+) -> list[Any]:
+    """The tools for one worker."""
+    if isinstance(scenario.tools, dict):
+        return [own_tool(scenario.tools, urls, limiter=limiter, on_event=on_event)]
+    tools = []
+    for number, entry in enumerate(scenario.tools):
+        config = dict(entry.get("config") or {})
+        if entry.get("class_name", "").rpartition(".")[2] == "SandboxFusionTool" and _is_ours(entry["class_name"]):
+            config.pop("limiter", None)
+            tools.append(own_tool(config, urls, limiter=limiter, on_event=on_event))
+            continue
+        given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
+        # A list only to those that ask for one: most tools know a single address, with the route in it.
+        config |= {key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code" for key in given}
+        tools.append(make_tool(f"tools[{number}]", {**entry, "config": config}))
+    return tools
+
+
+def own_tool(
+    config: dict[str, Any], urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
+) -> SandboxFusionTool:
+    """SandboxFusionTool under the world's limiter."""
+    address: str | list[str] = urls if len(urls) > 1 else urls[0]
+    config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
+    return SandboxFusionTool(config, limiter=limiter, on_event=on_event)
+
+
+def _is_ours(class_name: str) -> bool:
+    return class_name.startswith("sfusion_tools.")

@@ -1,0 +1,169 @@
+"""An event loop whose clock is virtual: it jumps to the next timer when nothing is ready and nothing real is pending.
+
+Whatever runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their number instead
+of their address (so that sets of them iterate alike in every process), and connections between parties of the loop
+are made in memory. Real work stops the clock: while a thread of ``run_in_executor``, a subprocess or a real socket is
+pending, the loop waits for it in real time and virtual time stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import selectors
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from harness.worlds.errors import NoProgress, NothingLeft
+from harness.worlds.memory_network import MemoryNetwork
+
+T = TypeVar("T")
+
+_FRUITLESS = 2_000_000
+"""Rounds without any passing of time after which the loop is taken to spin."""
+
+
+class _Clock(selectors.BaseSelector):
+    """Stands where the loop waits for I/O: it lets virtual time pass instead."""
+
+    def __init__(self) -> None:
+        self._real = selectors.DefaultSelector()
+        self.now = 0.0
+        self.threads = 0
+        self._own = 1  # the loop's own pipe to itself
+        self._fruitless = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Called by the loop when it has run all that was ready."""
+        real = self.threads > 0 or len(self._real.get_map()) > self._own
+        if timeout is not None and timeout <= 0:
+            self._fruitless += 1
+            if self._fruitless > _FRUITLESS:
+                raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
+            return self._real.select(0) if real else []
+        self._fruitless = 0
+        if real:
+            # What is really going on is waited for; the clock stands still meanwhile.
+            return self._real.select(None)
+        if timeout is None:
+            raise NothingLeft(f"at {self.now:.6f} s nothing is left that could ever happen")
+        self.now += timeout
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch a real file."""
+        return self._real.register(fileobj, events, data)
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Watch it no more."""
+        return self._real.unregister(fileobj)
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch it otherwise."""
+        return self._real.modify(fileobj, events, data)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """What is watched."""
+        return self._real.get_map()
+
+    def close(self) -> None:
+        """Let go of the real selector."""
+        self._real.close()
+
+
+class _NumberedFuture(asyncio.Future[Any]):
+    """A future that sets hold in the same order in every process."""
+
+    def __init__(self, *, loop: VirtualTimeLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = next(loop.numbers)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task that sets hold in the same order in every process."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any) -> None:
+        self._number = next(loop.numbers)
+        super().__init__(work, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """The loop. ``network`` holds who listens in memory."""
+
+    def __init__(self) -> None:
+        self._virtual = _Clock()
+        self.numbers = itertools.count(1)
+        super().__init__(self._virtual)
+        # The platform's clock resolution decides which timers fire together; here it must not.
+        self._clock_resolution = 1e-9
+        self.network = MemoryNetwork(self)
+        self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
+        _let_aiohttp_see_virtual_time()
+
+    def time(self) -> float:
+        """Seconds since the loop was made, virtual ones."""
+        return self._virtual.now
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future that hashes by its number."""
+        return _NumberedFuture(loop=self)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] # typeshed's parameter kinds differ between releases
+        """Run something in a thread; the clock stands still until it is done."""
+        future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
+        self._virtual.threads += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: object) -> None:
+        self._virtual.threads -= 1
+
+    async def sock_connect(self, sock: Any, address: Any) -> None:
+        """Connect in memory to whoever listens there in this loop, else really."""
+        if not self.network.dial(sock, address):
+            await super().sock_connect(sock, address)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        """As asyncio's, also over connections made in memory."""
+        sock = options.get("sock")
+        if sock is None and self.network.knows((host, port)):
+            return await self.network.connect(protocol_factory, (host, port))
+        if sock is not None and (address := self.network.dialled(sock)) is not None:
+            return await self.network.connect(protocol_factory, address)
+        return await super().create_connection(protocol_factory, host, port, **options)
+
+    async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
+        """Listen in memory on the address of a bound socket; anything else listens really."""
+        sock = options.get("sock")
+        if sock is None:
+            return await super().create_server(protocol_factory, *args, **options)
+        return self.network.listen(protocol_factory, sock)
+
+
+def _make_task(loop: VirtualTimeLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _NumberedTask:
+    return _NumberedTask(work, loop=loop, **options)
+
+
+def _monotonic() -> float:
+    loop = asyncio._get_running_loop()
+    return loop.time() if isinstance(loop, VirtualTimeLoop) else time.monotonic()
+
+
+def _let_aiohttp_see_virtual_time() -> None:
+    """aiohttp's pool asks the real clock how long a connection was idle; on a virtual loop that would be a race."""
+    from aiohttp import connector
+
+    connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
+
+
+def run_virtually(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end on a virtual-time loop of its own."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
