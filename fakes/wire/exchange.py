@@ -49,6 +49,7 @@ class Exchange:
         "_request",
         "_server",
         "attempt",
+        "retry_after",
         "subject",
     )
 
@@ -66,6 +67,8 @@ class Exchange:
         self._request = request
         self.subject = subject
         self.attempt = attempt
+        self.retry_after: str | None = None
+        """How long the answer asks the client to wait, if it does."""
         self._delivery = delivery
         self._fate: Fate | None = None
         self._answer: Answer | None = None
@@ -118,6 +121,7 @@ class Exchange:
             return 0
         if self._fate is None:
             answer = await self.execute()
+            self.retry_after = asked_to_wait(answer)
             await self._delivery.send(answer)
             return answer.status
         turn = await self._strike("before")
@@ -203,6 +207,7 @@ class Exchange:
         return "go on" if phase == "after" else "answer"
 
     async def _deliver(self, answer: Answer) -> int:
+        self.retry_after = asked_to_wait(answer)
         strikes = self._fate.at("body", self._server.now()) if self._fate is not None else []
         if not strikes:
             await self._delivery.send(answer)
@@ -308,6 +313,11 @@ def status_answer(action: Status) -> Answer:
         case _:
             body = dump_json(action.body)
     return Answer(status=action.status, body=body, content_type=content_type, headers=tuple(headers))
+
+
+def asked_to_wait(answer: Answer) -> str | None:
+    """The answer's Retry-After."""
+    return next((value for name, value in answer.headers if name == "retry-after"), None) if answer.headers else None
 
 
 def status_phrase(status: int) -> str:

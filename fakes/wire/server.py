@@ -24,7 +24,7 @@ from fakes.wire.app import App, Request, Subject, parse_target
 from fakes.wire.connection import Connection, written
 from fakes.wire.delivery import Delivery
 from fakes.wire.errors import WireError
-from fakes.wire.exchange import Exchange
+from fakes.wire.exchange import Exchange, asked_to_wait
 from fakes.wire.ledger import Ledger
 from fakes.wire.listener import Listener
 from fakes.wire.message import invalid_request
@@ -336,6 +336,7 @@ class WireServer:
         try:
             turned_away = await app.admit(request, subject)
             if turned_away is not None:
+                exchange.retry_after = asked_to_wait(turned_away)
                 await delivery.send(turned_away)
                 status = turned_away.status
                 return status
@@ -348,7 +349,8 @@ class WireServer:
             ledger.leave(call, status)
             if self.journal is not None:
                 event = "answered" if status else "unanswered"
-                exchange.note(event, status=status, client_gone=connection.lost)
+                asked = {} if exchange.retry_after is None else {"retry_after": exchange.retry_after}
+                exchange.note(event, status=status, client_gone=connection.lost, **asked)
 
     async def _serve_plainly(self, request: Request, delivery: Delivery) -> int:
         """Serve what no fault concerns."""
