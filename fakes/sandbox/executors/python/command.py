@@ -33,6 +33,8 @@ class Confinement:
     """Own process ids per command: nothing survives, nothing outside can be seen or signalled."""
     landlock: bool
     """Writes outside the work directory are refused by the kernel."""
+    signals: bool
+    """Programs cannot signal processes that are not their own."""
     bounds: Bounds = field(default_factory=Bounds)
 
 

@@ -21,6 +21,8 @@ from .languages import LANGUAGES, Language, refused_by_language, words, written_
 from .notebook import NotebookKind, installed_kind, run_notebook
 from .spawner import Spawner
 
+SIGNAL_SCOPE_VERSION = 6
+"""The version of Landlock that first kept signals from going out."""
 FETCH_LIMIT = 64 * 2**20
 """Bytes of fetched files in one answer; the real server has no limit and no memory left either."""
 _CPP_LIBRARIES = (
@@ -83,7 +85,8 @@ class PythonExecutor:
             landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
             if not landlock:
                 logger.warning("programs can write wherever this user can: this machine offers no Landlock")
-            self._confinement = Confinement(namespaces, landlock, self._bounds)
+            signals = namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
+            self._confinement = Confinement(namespaces, landlock, signals, self._bounds)
         return self._confinement
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:

@@ -116,12 +116,19 @@ def _end_of(pid: int) -> int | None:
 
 
 def end_namespace() -> None:
-    """Kill every process of the namespace whose first one this is."""
+    """Kill every process of the namespace whose first one this is.
+
+    Asked of a process that is not the first of a namespace, the same call would kill every process of this user.
+    """
+    if os.getpid() != 1:
+        raise RuntimeError("not the first process of a namespace: nothing was killed")
     _kill(-1)
 
 
 def end_everything(members: Callable[[], list[int]] | None, group: int) -> None:
     """Kill the program's process group and everything below this process, until nothing is left to wait for."""
+    if group <= 1:
+        raise RuntimeError(f"{group} is not a program's process group: nothing was killed")
     while True:
         _kill(-group)
         for pid in members() if members else ():
