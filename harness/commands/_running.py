@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from harness.runs import RunResult, plan, run_all, write_run
+from harness.reports import Reports, Run, reporter, run_of
+from harness.runs import plan, run_all, write_run
 from harness.scenarios import ScenarioError, scenario_files
 from harness.worlds.errors import MissingWorld
 from sfusion_tools.errors import ConfigError, near
@@ -23,11 +25,11 @@ def run_command(
     keyword: str,
     seed: int | None,
     jobs: int,
-    out: Path | None,
     twice: bool,
     tools: Path | None,
+    reports: Reports,
 ) -> int:
-    """Run, print a table, and give the exit code."""
+    """Run, print a table, write the reports that are wanted, and give the exit code."""
     if world not in WORLDS:
         return complain(f"--world {world}: no such world; {near(world, WORLDS)}")
     try:
@@ -38,20 +40,27 @@ def run_command(
     if not tasks:
         why = f"{skipped} cell(s) do not run in world {world}" if skipped else f"-k {keyword!r} matches none"
         return complain(f"no scenario was chosen: {why}")
-    results: list[RunResult] = []
+    if problem := reports.check():
+        return complain(problem)
+    runs: list[Run] = []
+    ok = True
     try:
-        for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice):
-            results.append(result)
-            typer.echo(line_of(result))
-            if out is not None:
-                write_run(result, out)
+        with reporter(sys.stdout, len(tasks)) as shown:
+            for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice):
+                folder = write_run(result, reports.out) if reports.out is not None else None
+                run = run_of(result, folder)
+                reports.ended(run, folder)
+                shown.ended(run)
+                runs.append(run)
+                ok = ok and result.ok
+            shown.finish(runs, f" {skipped} cell(s) do not run in world {world}." if skipped else "")
     except MissingWorld as error:
         complain(str(error))
         return 3
     except ConfigError as error:
         return complain(str(error))
-    typer.echo(summary_of(results, skipped, world))
-    return 0 if all(result.ok for result in results) else 1
+    reports.finish(runs)
+    return 0 if ok else 1
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:
@@ -65,27 +74,3 @@ def complain(text: str) -> int:
     """Say what is wrong with the input."""
     typer.echo(text, err=True)
     return 2
-
-
-def line_of(result: RunResult) -> str:
-    """One run in a line, and a line for each promise that did not hold."""
-    held = sum(verdict.held for verdict in result.verdicts)
-    lines = [f"{result.state:<8} {result.task.name}  {held}/{len(result.verdicts)} promises"]
-    if result.repeated is not None:
-        lines[0] += "  same journal twice" if not result.difference else "  TWO RUNS DIFFER"
-    lines += [
-        f"         {verdict.state}: {verdict.promise}: {verdict.sentence}"
-        for verdict in result.verdicts
-        if not verdict.held
-    ]
-    if result.difference:
-        lines.append(f"         {result.difference}")
-    return "\n".join(lines)
-
-
-def summary_of(results: list[RunResult], skipped: int, world: str) -> str:
-    """The last line."""
-    counts = {state: sum(result.state == state for result in results) for state in ("held", "broken", "unknown")}
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    more = f"; {skipped} cell(s) do not run in world {world}" if skipped else ""
-    return f"{len(results)} runs: {told}{more}"

@@ -19,13 +19,28 @@ def run(
     keyword: Annotated[str, typer.Option("-k", help="Only those with this in their name, as in pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the files'.")] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes to run in; 0: one per processor.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for journals and verdicts, one folder per scenario.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for journals, verdicts and pages, one folder per scenario.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="File for one page about all runs.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="File for JUnit XML, which build systems read.")] = None,
+    summary: Annotated[Path | None, typer.Option(help="File for Markdown, as for a pull request.")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for JSON with promises and outcomes.")] = None,
     twice: Annotated[bool, typer.Option("--twice", help="Run everything twice and compare the journals.")] = False,
     tools: Annotated[Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the files'.")] = None,
 ) -> None:
     """Run scenarios and say which promises held. Exit code 0: all held, 1: broken or unknown, 2: bad input."""
     from harness.commands._running import run_command
+    from harness.reports import Reports
 
-    raise typer.Exit(
-        run_command(paths or [], world=world, keyword=keyword, seed=seed, jobs=jobs, out=out, twice=twice, tools=tools)
+    code = run_command(
+        paths or [],
+        world=world,
+        keyword=keyword,
+        seed=seed,
+        jobs=jobs,
+        twice=twice,
+        tools=tools,
+        reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )
+    raise typer.Exit(code)

@@ -11,10 +11,15 @@ from harness.reports.markdown import markdown
 from harness.reports.model import Run, headline
 from harness.reports.stories import Span, Story, stories
 from harness.reports.summary import summary, summary_json
+from harness.reports.terminal import LiveReporter, PlainReporter, reporter
 from harness.reports.timeline import Mark, Steps, Timeline, build_timeline
+from harness.reports.writing import Reports, run_of
 
 __all__ = [
+    "LiveReporter",
     "Mark",
+    "PlainReporter",
+    "Reports",
     "Run",
     "Span",
     "Steps",
@@ -26,6 +31,8 @@ __all__ = [
     "markdown",
     "render_index",
     "render_run",
+    "reporter",
+    "run_of",
     "stories",
     "summary",
     "summary_json",

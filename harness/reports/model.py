@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +53,8 @@ class Run:
     @property
     def calls(self) -> int:
         """How many calls it made."""
-        return sum(1 for event in self.events if event["event"] == "call_started")
+        told = Counter(event["event"] for event in self.events)
+        return told["called"] or told["call_started"]
 
     @property
     def seconds(self) -> float:

@@ -52,12 +52,12 @@ _LASTING = {
     "crash": "restart",
     "wedge": "unwedge",
     "worker_paused": "worker_resumed",
-    "worker_cut_off": "worker_reconnected",
+    "cut_off": "reconnected",
     "limiter_died": "limiter_started",
 }
 """What goes on for a while, and what ends it."""
-_ORDINARY = frozenset({"began", "ended", "load_ended", "log", "rollout_started", "rollout_ended"})
-"""What the world does in every run: nothing that is done to it."""
+_ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended"})
+"""What the world tells that is nothing done to the run; ``killed`` is told again by whoever died."""
 
 
 def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None) -> Timeline:
