@@ -9,10 +9,11 @@ A broken text is data, not an exception: the good calls come out, each refused o
 
 from __future__ import annotations
 
-from .base import Format, StreamParser
+from .base import Format
 from .errors import FormatError, RenderError, UnknownFormatError
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .registry import format_names, get_format
+from .streamparser import StreamParser
 from .toolbox import Toolbox
 
 __all__ = [

@@ -6,10 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from .base import StreamParser
 from .callobject import UNESCAPED, read_arguments
 from .jsontext import Flaw, JsonScan, Loaded, load, scan_json
 from .reader import Markers, Scan
+from .streamparser import StreamParser
 
 __all__ = ["ArgumentTextParser", "SectionParser"]
 

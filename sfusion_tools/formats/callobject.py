@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .base import StreamParser
 from .jsontext import Flaw, JsonScan, Loaded, load
 from .literal import decode_object
 from .reader import Reader, Scan
+from .streamparser import StreamParser
 
 __all__ = [
     "DOUBLED",

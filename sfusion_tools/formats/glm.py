@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .base import Format, StreamParser, joined
+from .base import Format, joined
 from .errors import RenderError
 from .jsontext import Flaw
 from .rawvalue import read_value, write_value
 from .reader import Markers, Scan
+from .streamparser import StreamParser
 from .tagvalue import TagSpec, read_tag_value
 from .toolbox import Toolbox
 

@@ -10,12 +10,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .base import Format, StreamParser, joined
+from .base import Format, joined
 from .errors import RenderError
 from .jsontext import Flaw
 from .literal import is_json_tree
 from .pytext import scan_brackets, stray_escapes, without_raw_breaks
 from .reader import Scan
+from .streamparser import StreamParser
 from .toolbox import Toolbox
 
 __all__ = ["Pythonic"]

@@ -1,0 +1,261 @@
+"""Reading one text: the outer loop that all formats share, its content, its thinking, and how problems are worded."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from .jsontext import Flaw
+from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
+from .reader import Markers, Reader, Scan
+from .suspicion import suspicions
+from .toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from .base import Format
+
+__all__ = ["THOUGHT", "StreamParser", "Tools"]
+
+Tools: TypeAlias = Iterable[Any] | Toolbox | None
+
+THINK, THOUGHT = "<think>", "</think>"
+_EXCERPT = 160
+_ANYTHING = re.compile(r"(?s:.)+")
+_TRAILING = re.compile(r"\s+\Z")
+_NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
+
+
+class StreamParser(ABC):
+    """Reads one text in one format, piece by piece.
+
+    ``feed`` returns what the new piece made certain, ``finish`` the rest. Content comes as early as it can be told
+    from a marker; a call comes in one piece when it is complete, so nobody ever holds a part of a call.
+    """
+
+    openers: ClassVar[tuple[str, ...]]
+    """The markers that begin a call or a section of calls."""
+    drafts: ClassVar[tuple[str, ...]] = ()
+    """The markers that stand for a call inside the thinking; the openers if empty."""
+    silent: ClassVar[tuple[str, ...]] = ()
+    """Markers that say nothing by themselves: the ends of sections and of turns."""
+    think_tags: ClassVar[bool] = True
+    """False for a format that has its own way of thinking."""
+
+    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
+        self.form = form
+        self.tools = Toolbox(tools)
+        self.reader = Reader()
+        self.finish_reason: str | None = None
+        self._markers = Markers((*self.openers, *((THINK, THOUGHT) if self.think_tags else ()), *self.silent))
+        self._thinking = Markers((THOUGHT, *(self.drafts or self.openers)))
+        self._deltas: list[Delta] = []
+        self._plain: list[tuple[int, str]] = []
+        self._held = ""
+        self._written = False
+        self._interrupted = False
+        self._handled = 0
+        self._in_think = in_think
+        self._done = False
+        self._run = self._text()
+        next(self._run)
+
+    def feed(self, chunk: str) -> list[Delta]:
+        """Read the next piece of the text."""
+        if self._done:
+            raise ValueError("the text was finished before; start a new parser for a new text")
+        if chunk:
+            self.reader.feed(chunk)
+            next(self._run)
+        return self._collect()
+
+    def finish(self, finish_reason: str | None = None) -> list[Delta]:
+        """Say that the text is over, and why if that is known (``stop``, ``length``, ``tool_calls``)."""
+        if not self._done:
+            self._done = True
+            self.finish_reason = finish_reason
+            self.reader.close()
+            for _ in self._run:
+                raise AssertionError("a scanner asked for more text after the end")
+        return self._collect()
+
+    @abstractmethod
+    def opened(self, marker: str) -> Scan[None]:
+        """Read on behind an opening marker."""
+
+    def content(self, text: str) -> None:
+        """Text outside of calls. White space is held back until it is known to stand between words."""
+        self._plain.append((self.reader.offset - len(text), text))
+        self._write(text)
+
+    def skip_rest(self) -> Scan[str]:
+        """Read what is left of a text that ended inside a call."""
+        return self.reader.run(_ANYTHING)
+
+    def interrupt(self) -> None:
+        """Here was no text, so the white space around belongs to the layout."""
+        self._interrupted = True
+        self._plain.append((self.reader.offset, "\n"))
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        position: int,
+        raw: str,
+        call_id: str | None = None,
+        mended: Sequence[Flaw] = (),
+    ) -> None:
+        """A complete call; refused all the same if there is no such tool."""
+        self._handled += 1
+        self.interrupt()
+        if not self.tools.knows(name):
+            near = self.tools.near(name)
+            hint = f' (did you mean "{near}"?)' if near else ""
+            known = ", ".join(self.tools.names) or "none"
+            flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
+            self.refuse(flaw, position=position, raw=raw, name=name, counted=True)
+            return
+        for flaw in mended:
+            message = f"The call of {name} was made, but {flaw.message}."
+            self.problem(flaw.kind, message, position, raw, "repaired", name)
+        self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
+
+    def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None, counted: bool = False) -> None:
+        """A call that is not handed over."""
+        self.interrupt()
+        if not counted:
+            self._handled += 1
+        if name is None and (guess := _NAME.search(raw)):
+            name = guess[1]
+        which = f"The call of {name}" if name else "A tool call"
+        if flaw.kind == "truncated":
+            limit = ": the output reached its length limit" if self.finish_reason == "length" else ""
+            message = f"{which} was not made: {flaw.message}{limit}. Write it again, whole and if need be shorter."
+        else:
+            message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
+        self.problem(flaw.kind, message, position, raw, "refused", name)
+
+    def problem(
+        self, kind: str, message: str, position: int, raw: str, severity: Severity, name: str | None = None
+    ) -> None:
+        """Anything that should not stay unsaid."""
+        excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
+        self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
+
+    def _text(self) -> Scan[None]:
+        yield
+        if self._in_think:
+            yield from self.think(0)
+        yield from self.begin()
+        while True:
+            marker = yield from self.reader.until(self._markers, self.content, to_end=False)
+            if marker is None:
+                break
+            if marker == THINK:
+                self._write(marker)
+                yield from self.think(self.reader.offset - len(THINK))
+                yield from self.begin()
+            elif marker == THOUGHT:
+                self._stray_thought()
+            elif marker in self.openers:
+                yield from self.opened(marker)
+                self.reader.unmark()
+            else:
+                self.interrupt()
+                self.passed(marker)
+        yield from self._end()
+
+    def passed(self, marker: str) -> None:
+        """Take note of a marker that says nothing by itself."""
+        del marker
+
+    def ended(self) -> None:
+        """Say what the whole text lacks."""
+        return
+
+    def begin(self) -> Scan[None]:
+        """Read what may only stand where an answer begins."""
+        return
+        yield
+
+    def think(self, position: int) -> Scan[None]:
+        """Read to the end of the thinking; what looks like a call in it is a draft."""
+        drafts = 0
+        while True:
+            marker = yield from self.reader.until(self._thinking, self._write)
+            if marker is None:
+                self.unclosed(position, drafts, f"Write {THOUGHT} before the answer and before calls.")
+                return
+            self._write(marker)
+            if marker == THOUGHT:
+                return
+            if (yield from self.is_draft()):
+                drafts += 1
+                self.draft(self.reader.offset - len(marker), marker, f"Write it after {THOUGHT} if it is meant.")
+
+    def is_draft(self) -> Scan[bool]:
+        """Does a call follow the marker in the thinking? Nothing is read."""
+        return True
+        yield
+
+    def draft(self, position: int, marker: str, advice: str) -> None:
+        """A call inside the thinking: it is not made, and nobody has to be told so unless it was the only one."""
+        message = f"A tool call inside the thinking was taken as a draft and was not made. {advice}"
+        self.problem("call_in_think", message, position, marker, "noticed")
+
+    def unclosed(self, position: int, drafts: int, advice: str) -> None:
+        """The text ended inside the thinking; a call in there may have been meant, so it counts as refused."""
+        message = f"The thinking was never closed, so nothing in it counts as an answer or as a call. {advice}"
+        self._handled += bool(drafts)
+        self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")
+
+    def _stray_thought(self) -> None:
+        position = self.reader.offset - len(THOUGHT)
+        self._write(THOUGHT)
+        if self._handled:
+            self.problem(
+                "stray_think_close",
+                f"There is a {THOUGHT} without {THINK}, so the calls before it may have been drafts. "
+                "If the prompt ends inside the thinking, the reader has to be told so (in_think).",
+                position,
+                THOUGHT,
+                "noticed",
+            )
+
+    def _end(self) -> Scan[None]:
+        position = self.reader.offset
+        cut = yield from self.skip_rest()
+        closing = bool(cut) and self._handled > 0 and any(marker.startswith(cut) for marker in self.silent)
+        if not closing and cut:
+            self.content(cut)
+        if not self._interrupted and self._held:
+            self._deltas.append(ContentDelta(self._held))
+        self.ended()
+        if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
+            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
+            self.refuse(flaw, position=position, raw=cut)
+            return
+        names = () if self._handled else self.tools.names
+        for kind, message, at, excerpt in suspicions(self._plain, self.form.name, names):
+            if kind != "fenced_code" or not self._handled:
+                self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
+
+    def _write(self, text: str) -> None:
+        text = self._held + text
+        self._held = ""
+        trailing = _TRAILING.search(text)
+        if trailing:
+            self._held = trailing[0]
+            text = text[: trailing.start()]
+        if text:
+            if not self._written and self._interrupted:
+                text = text.lstrip()
+            self._written = True
+            self._deltas.append(ContentDelta(text))
+
+    def _collect(self) -> list[Delta]:
+        deltas, self._deltas = self._deltas, []
+        return deltas
