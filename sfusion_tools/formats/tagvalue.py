@@ -77,7 +77,7 @@ def read_tag_value(reader: Reader, spec: TagSpec, markers: Markers) -> Scan[TagV
         elif strayed:
             return _settle(reader, spec, [], strayed)
         elif marker == spec.opening:
-            depth += 0
+            depth += 1
 
 
 def _settle(reader: Reader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:
