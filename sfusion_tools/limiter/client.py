@@ -113,15 +113,16 @@ class Limiter:
         self._waiting[ask.number] = ask
         self._untold[ask.number] = None
         self._speak(urgent=len(self._next) < SPARE_RUN)
+        # A bare timer: asyncio.timeout costs more than all the rest of a permit that is handed on.
+        timer = None if timeout is None else loop.call_later(timeout, _give_up, ask.future, timeout)
         try:
-            async with asyncio.timeout(timeout):
-                permit = await ask.future
-        except TimeoutError:
-            self._withdraw(ask)
-            raise PermitTimeout(f"no permit within {timeout} s") from None
+            permit = await ask.future
         except BaseException:
             self._withdraw(ask)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         return Permit(self, permit, loop.time() - ask.since)
 
     @asynccontextmanager
@@ -373,3 +374,8 @@ class Limiter:
             self._fail(error)
         finally:
             self._listener = None
+
+
+def _give_up(future: asyncio.Future[str], seconds: float) -> None:
+    if not future.done():
+        future.set_exception(PermitTimeout(f"no permit within {seconds:g} s"))
