@@ -218,7 +218,7 @@ class NoStarvation(Promise):
         if late:
             since, until, waited = late[0]
             return self.broken(
-                f"{since['worker']} waited {waited:g} s in line from {since['at']:g} s on, promised: {self.at_most:g} s",
+                f"{since['worker']} waited {waited:g} s in line from {since['at']:g} s, promised: {self.at_most:g} s",
                 [since, until],
                 len(late),
             )

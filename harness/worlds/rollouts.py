@@ -1,11 +1,213 @@
-"""Multi-turn rollouts in a world: the fake engine, the real driver, the worker's tool."""
+"""Multi-turn rollouts in a world: the fake engine speaks, the real driver drives, the worker's tool answers."""
 
 from __future__ import annotations
 
-from harness.scenarios.model import Scenario
-from harness.worlds.recorder import Recorder
-from harness.worlds.worker import Worker
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fakes.sglang import Ask, FakeSGLang, Latency, Reply, ToolCall
+from harness.scenarios.program import Written
+from harness.scenarios.rollouts import RolloutPart
+from harness.worlds.calling import read_result
+from sfusion_tools.rollout import (
+    AsyncRolloutRequest,
+    Message,
+    RolloutDriver,
+    RolloutLimits,
+    TruncateSide,
+    format_parser,
+)
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+_MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
+_NAMED = re.compile(r"\[(r[0-9]+)\]")
+_LIMITS = tuple(RolloutLimits.__dataclass_fields__)
+
+Note = Callable[..., None]
 
 
-async def run_rollouts(scenario: Scenario, workers: list[Worker], recorder: Recorder) -> None:
-    """Run all trajectories of a scenario."""
+def names(count: int) -> list[str]:
+    """The ids of trajectories."""
+    width = max(3, len(str(count)))
+    return [f"r{number:0{width}d}" for number in range(1, count + 1)]
+
+
+class SaidByScript:
+    """The model: in each turn it says what the scenario says, with calls that carry the trajectory's id."""
+
+    def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
+        self._part = part
+        self._seed = seed
+        self._tool = tool
+        self._note = note
+
+    def reply(self, ask: Ask) -> Reply:
+        """Say the next turn."""
+        found = _NAMED.search(ask.question)
+        name = found[1] if found else "r000"
+        number = ask.turn
+        turns = self._part.turns
+        if number >= len(turns) and not self._part.repeat:
+            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
+            return Reply(text="I have nothing to add.")
+        turn = turns[min(number, len(turns) - 1)]
+        programs = [self.written(name, number, place) for place in range(len(turn.programs))]
+        self._note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
+        if turn.raw is not None:
+            return Reply(text=turn.raw.replace("{id}", name))
+        calls = tuple(ToolCall(self._tool, one.arguments) for one in programs)
+        return Reply(text=turn.say.replace("{id}", name), calls=calls)
+
+    def written(self, name: str, turn: int, place: int) -> Written:
+        """The program of one call."""
+        turns = self._part.turns
+        part = turns[min(turn, len(turns) - 1)].programs[place]
+        return part.written_for(f"{name}.t{turn + 1}.{place + 1}", self._seed)
+
+    def by_call(self, call: str) -> Written | None:
+        """The program that a call carries; None for text that is not the script's."""
+        name, _, rest = call.partition(".t")
+        turn, _, place = rest.partition(".")
+        try:
+            return self.written(name, int(turn) - 1, int(place) - 1)
+        except (ValueError, IndexError):
+            return None
+
+
+class WatchedTool:
+    """A tool whose calls are noted. The driver sees the tool; the journal sees calls with their ids."""
+
+    def __init__(self, tool: Any, worker: str, script: SaidByScript, note: Note, default_timeout: float) -> None:
+        self._tool = tool
+        self._worker = worker
+        self._script = script
+        self._note = note
+        self._default_timeout = default_timeout
+        self._unmarked = 0
+        self.name: str = tool.name
+        self.tool_schema = tool.tool_schema
+        self.longest = 0
+        """Characters of the longest text that it gave."""
+
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
+        """Begin a trajectory."""
+        return await self._tool.create(instance_id, **kwargs)
+
+    async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
+        """Run a call and note it."""
+        code = parameters.get("code") if isinstance(parameters, dict) else None
+        mark = _MARK.search(code) if isinstance(code, str) else None
+        if mark is None:
+            self._unmarked += 1
+        call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
+        written = self._script.by_call(call)
+        intent = written.intent(self._default_timeout) if written is not None else {"kind": "real"}
+        facts = {"call": call, "worker": self._worker}
+        self._note("world", "called", **facts, intent=intent, allowed=None)
+        try:
+            answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
+        except asyncio.CancelledError:
+            self._note("world", "cancelled", **facts)
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._note("world", "returned", **facts, outcome=None, raised=type(error).__name__, text=text[:400])
+            raise
+        returned = read_result(answer)
+        self.longest = max(self.longest, returned["chars"])
+        self._note("world", "returned", **facts, **returned)
+        return answer
+
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
+        """The reward of a trajectory."""
+        return await self._tool.calc_reward(instance_id, **kwargs)
+
+    async def release(self, instance_id: str, **kwargs: Any) -> None:
+        """End a trajectory."""
+        await self._tool.release(instance_id, **kwargs)
+
+
+class Rollouts:
+    """The trajectories of one worker's tool."""
+
+    def __init__(
+        self, part: RolloutPart, tool: Any, worker: str, *, seed: int, limits: RolloutLimits, note: Note, timeout: float
+    ) -> None:
+        self._part = part
+        self._worker = worker
+        self._limits = limits
+        self._note = note
+        script = SaidByScript(part, seed, tool.name, note)
+        self.tool = WatchedTool(tool, worker, script, note, timeout)
+        engine = FakeSGLang(
+            script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
+        )
+        # The driver wants verl's interface, which is what WatchedTool has.
+        self._driver = RolloutDriver(engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
+
+    def request(self, name: str) -> AsyncRolloutRequest:
+        """A trajectory that has not begun."""
+        return AsyncRolloutRequest(
+            request_id=name,
+            messages=[Message(role="user", content=f"{self._part.prompt} [{name}]")],
+            tool_schemas=[self.tool.tool_schema],
+            limits=self._limits,
+        )
+
+    async def run(self, request: AsyncRolloutRequest) -> None:
+        """Drive one trajectory to its end and note it."""
+        self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
+        try:
+            await self._driver.run(request)
+        finally:
+            self._note("world", "rollout_ended", **self._ending(request))
+
+    def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
+        begun = request.state is not State.PENDING
+        lists = ("input_ids", "attention_mask", "position_ids", "loss_mask")
+        lengths = {name: len(getattr(request, name)) for name in lists}
+        lengths |= {"prompt": len(request.prompt_ids), "response": len(request.response_ids)}
+        scores = [score for score in request.reward_scores.values() if score is not None]
+        return {
+            "rollout": request.request_id,
+            "worker": self._worker,
+            "state": request.state.value,
+            "ended_by": request.ended_by.value if request.ended_by is not None else None,
+            "failure": request.failure,
+            "turns": request.metrics.assistant_turns,
+            "lengths": lengths if begun else dict.fromkeys(lengths, 0),
+            "limits": {name: getattr(self._limits, name) for name in _LIMITS if name.endswith("_len")},
+            "outcomes": dict(sorted(request.metrics.outcomes.items())),
+            "refused": dict(sorted(request.metrics.refused.items())),
+            "infrastructure_failures": request.metrics.infrastructure_failures,
+            "scored": scores[0] if scores else None,
+        }
+
+
+def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
+    """The bounds in numbers; ``needs`` says what a trajectory needs where `fits` is written."""
+    given = part.limits.model_dump(exclude_none=True)
+    side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
+    for name, value in given.items():
+        if isinstance(value, str):
+            given[name] = max(1, needs[name] + {"fits-1": -1, "fits": 0, "fits+1": 1}[value])
+    return RolloutLimits(**given, tool_response_truncate_side=side)
+
+
+def asks_what_fits(part: RolloutPart) -> bool:
+    """Must the trajectory be measured first?"""
+    return any(isinstance(value, str) for name, value in part.limits if name != "tool_response_truncate_side")
+
+
+async def measured(rollouts: Rollouts) -> dict[str, int]:
+    """What the first trajectory needs when nothing bounds it."""
+    request = rollouts.request(names(1)[0])
+    await rollouts.run(request)
+    return {
+        "max_prompt_len": len(request.prompt_ids),
+        "max_response_len": len(request.response_ids),
+        "max_model_len": len(request.input_ids),
+        "max_tool_response_length": rollouts.tool.longest,
+    }

@@ -13,16 +13,20 @@ from fakes.sandbox import FakeSandbox
 from harness.journal import Journal
 from harness.scenarios.events import EventPart
 from harness.scenarios.model import Scenario
+from harness.scenarios.rollouts import RolloutPart
 from harness.worlds.calling import call_tool
 from harness.worlds.errors import WorldError
 from harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
+from harness.worlds.measuring import bounds_of, default_timeout
 from harness.worlds.recorder import LogNotes, Recorder
-from harness.worlds.rollouts import run_rollouts
+from harness.worlds.rollouts import Rollouts, names
 from harness.worlds.toolbox import make_tools
 from harness.worlds.virtual_time import run_virtually
 from harness.worlds.worker import Worker
 from harness.worlds.workload import Workload
 from sfusion_tools.limiter import LimiterCore, LimiterSettings
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.program import Program
 
 _LOGGERS = ("sfusion_tools", "sfusion.fakes")
@@ -32,7 +36,7 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
     """Run one cell of a scenario and give its journal. ``core`` replaces the limiter's rules, to try others."""
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     try:
-        run_virtually(_Simulation(scenario, journal, core).run())
+        run_virtually(_Simulation(scenario, journal, core, bounds_of(scenario)).run())
     except WorldError as error:
         at = journal.events[-1]["at"] if journal.events else 0.0
         journal.note(at, "world", "stuck", text=str(error))
@@ -40,8 +44,9 @@ def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
 
 
 class _Simulation:
-    def __init__(self, scenario: Scenario, journal: Journal, core: CoreFactory) -> None:
+    def __init__(self, scenario: Scenario, journal: Journal, core: CoreFactory, limits: RolloutLimits) -> None:
         self._scenario = scenario
+        self._limits = limits
         self._journal = journal
         self._core = core
         self._workers: list[Worker] = []
@@ -136,7 +141,7 @@ class _Simulation:
         try:
             async with asyncio.timeout(scenario.horizon):
                 if scenario.rollouts is not None:
-                    await run_rollouts(scenario, self._workers, self._recorder)
+                    await self._roll_out(scenario.rollouts)
                 else:
                     await self._load()
         except TimeoutError:
@@ -169,7 +174,7 @@ class _Simulation:
         written = workload.written(number)
         note, settings = self._recorder.note, self._scenario.settings
         facts: dict[str, Any] = {"call": written.call, "worker": worker.name}
-        default = settings.default_timeout if settings is not None else 30.0
+        default = default_timeout(self._scenario)
         allowed = None
         if settings is not None and written.part.arguments is None:
             timeout = min(written.part.timeout or default, settings.longest_timeout)
@@ -187,6 +192,43 @@ class _Simulation:
                 raise
         else:
             note("world", "returned", **facts, **returned)
+
+    async def _roll_out(self, part: RolloutPart) -> None:
+        """Trajectories in turn on the workers; with ``enough`` the rest is cancelled when so many are completed."""
+        scenario = self._scenario
+        sides = [
+            Rollouts(
+                part,
+                worker.tool,
+                worker.name,
+                seed=scenario.seed,
+                limits=self._limits,
+                note=self._recorder.note,
+                timeout=default_timeout(scenario),
+            )
+            for worker in self._workers
+        ]
+        gate = asyncio.Semaphore(part.at_once or part.count)
+        completed = 0
+        running: list[asyncio.Task[Any]] = []
+
+        async def roll(side: Rollouts, name: str) -> None:
+            nonlocal completed
+            async with gate:
+                request = side.request(name)
+                await side.run(request)
+            completed += request.state is State.COMPLETED
+            if part.enough is not None and completed >= part.enough:
+                for task in running:
+                    task.cancel()
+
+        for name, (worker, side) in zip(
+            names(part.count), itertools.cycle(zip(self._workers, sides, strict=True)), strict=False
+        ):
+            running.append(worker.run(roll(side, name)))
+        for ending in await asyncio.gather(*running, return_exceptions=True):
+            if isinstance(ending, Exception):
+                raise ending
 
     # -- events --
 

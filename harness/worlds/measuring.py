@@ -1,0 +1,46 @@
+"""What a trajectory needs when nothing bounds it and nothing goes wrong: the base of bounds such as `fits-1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fakes.sandbox import FakeSandbox
+from harness.scenarios.model import Scenario
+from harness.worlds.rollouts import Rollouts, asks_what_fits, limits_of, measured
+from harness.worlds.toolbox import make_tools
+from harness.worlds.virtual_time import run_virtually
+from sfusion_tools.rollout import RolloutLimits
+
+
+def bounds_of(scenario: Scenario) -> RolloutLimits:
+    """The bounds of a scenario's rollouts in numbers, measured in virtual time where the file says `fits`."""
+    part = scenario.rollouts
+    if part is None:
+        return RolloutLimits()
+    return limits_of(part, run_virtually(_measure(scenario)) if asks_what_fits(part) else {})
+
+
+async def _measure(scenario: Scenario) -> dict[str, int]:
+    part = scenario.rollouts
+    assert part is not None
+    async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
+        tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
+        # Faults are what is tried later; here the trajectory must come to its own end.
+        sound = part.model_copy(update={"faults": []})
+        rollouts = Rollouts(
+            sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=default_timeout(scenario)
+        )
+        needs = await measured(rollouts)
+        close = getattr(tool, "aclose", None)
+        if close is not None:
+            await close()
+    return needs
+
+
+def default_timeout(scenario: Scenario) -> float:
+    """The seconds that a program gets when nobody says."""
+    return scenario.settings.default_timeout if scenario.settings is not None else 30.0
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    """Nobody listens."""
