@@ -64,26 +64,29 @@ async def test_right_and_wrong(runner):
     assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [True, False, True]
 
 
-async def test_each_case_has_a_code_of_its_own(runner):
+async def test_really_run_programs_get_their_codes(runner):
+    program = "import sys\nn = int(input())\nif n == 1: raise ValueError('bad')\nif n == 2: sys.exit(3)\nprint(n)"
+    cases = {"inputs": ["0", "1", "2", "3", "4"], "outputs": ["0", "1", "2", "3", "5"]}
+    assert await results(program, runner, **cases) == [True, RUNTIME_ERROR, RUNTIME_ERROR, True, False]
+    endless = await judge("while True: pass", {"inputs": [""], "outputs": [""]}, runner, timeout=0.5)
+    assert endless.results == [TIMEOUT]
+
+
+async def test_no_case_changes_what_another_one_got():
     """Incident G7: one bad case rewrote all later ones. True and False are never 1 and 0."""
-    program = """
-        import sys, time
-        n = int(input())
-        if n == 1: raise ValueError("bad")
-        if n == 2: sys.exit(3)
-        if n == 3:
-            while True: time.sleep(0.01)
-        print(n)
-    """
-    judgement = await judge(
-        "```python\nif True:" + program + "```",
-        {"inputs": ["0", "1", "2", "3", "4", "5"], "outputs": ["0", "1", "2", "3", "4", "6"]},
-        runner,
-        timeout=1.5,
-        memory_limit_mb=-1,
+    runner = Answers(
+        {
+            "0": ended(Outcome.OK, "right"),
+            "1": ended(Outcome.COMPILE_ERROR),
+            "2": ended(Outcome.PROGRAM_ERROR),
+            "3": ended(Outcome.OK, "right"),
+            "4": ended(Outcome.PROGRAM_TIMEOUT, "right"),
+            "5": ended(Outcome.OK, "wrong"),
+        }
     )
-    assert judgement.results == [True, RUNTIME_ERROR, RUNTIME_ERROR, TIMEOUT, True, False]
-    assert [type(result) for result in judgement.results] == [bool, int, int, int, bool, bool]
+    judgement = await judge("…", {"inputs": list("012345"), "outputs": ["right"] * 6}, runner)
+    assert judgement.results == [True, COMPILE_ERROR, RUNTIME_ERROR, True, TIMEOUT, False]
+    assert [type(result) for result in judgement.results] == [bool, int, int, bool, int, bool]
     assert judgement.score == pytest.approx(2 / 6)
     assert not judgement.passed
 
