@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from harness.commands.check import check
+from harness.commands.explain import explain
 from harness.commands.limiter import app as limiter
+from harness.commands.list import list_scenarios
 from harness.commands.parse import parse
+from harness.commands.replay import replay
 from harness.commands.rollout import rollout
 from harness.commands.run import run
 from harness.commands.serve_sandbox import serve_sandbox
@@ -40,6 +44,10 @@ def _options(
 
 
 app.command()(run)
+app.command("list")(list_scenarios)
+app.command()(check)
+app.command()(explain)
+app.command()(replay)
 app.add_typer(limiter, name="limiter")
 app.command("parse")(parse)
 

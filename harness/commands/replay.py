@@ -1,0 +1,53 @@
+"""``sfusion replay``: run a recorded run again and compare the journals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as --out wrote them.")],
+) -> None:
+    """Run recorded runs again. Exit code 0: every journal is the same and every promise held; 1: not so."""
+    from harness.commands._tell import fail
+    from harness.journal import JournalError, first_difference
+    from harness.runs import read_run, run_one
+    from harness.runs.directory import JOURNAL
+    from harness.scenarios import ScenarioError
+    from harness.worlds.errors import MissingWorld
+
+    fine = True
+    folders = [one for run in runs for one in _folders(run, JOURNAL)]
+    for folder in folders:
+        try:
+            task, recorded, _ = read_run(folder)
+            result = run_one(task)
+        except (ScenarioError, JournalError) as error:
+            fail(str(error))
+        except MissingWorld as error:
+            fail(str(error), 3)
+        found = first_difference(recorded, result.journal)
+        if found is None:
+            typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
+        elif task.world != "sim":
+            typer.echo(f"{task.name}: in world {task.world} no two runs are alike; this one: {result.state}")
+        else:
+            fine = False
+            typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
+            if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
+                typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
+        fine = fine and result.ok
+        for verdict in result.verdicts:
+            if not verdict.held:
+                typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
+    raise typer.Exit(0 if fine else 1)
+
+
+def _folders(run: Path, journal: str) -> list[Path]:
+    """The folder itself, or the runs in a folder that --out was given."""
+    if (run / journal).is_file() or not run.is_dir():
+        return [run]
+    return sorted(path.parent for path in run.glob(f"*/{journal}")) or [run]
