@@ -13,6 +13,7 @@ import os
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +22,7 @@ FOLDER = "tmp/sandbox/configs"
 CHECK = "print(123)"
 """Run before the first cell, to see that the kernel is well; so the first cell is number 2."""
 ARGUMENTS = [
-    # Newer kernels warn on every start that they talk over TCP; the recorded ones do not.
-    "--IPKernelApp.log_level=ERROR",
+    "--IPKernelApp.log_level=ERROR",  # newer kernels have more to say on every start than the recorded ones
     # A cell's file, which does not exist, is named after the directory for temporary files: after everybody's one,
     # not the one that this request happens to have.
     "--IPKernelApp.exec_lines=__import__('ipykernel.compiler').compiler.get_tmp_directory = "
@@ -54,7 +54,9 @@ def real_kernel(name: str) -> tuple[Run, End]:
     """Start an ipykernel; give what runs a cell in it and what ends it."""
     from jupyter_client.manager import AsyncKernelManager  # an extra: absent where the built-in runner is used
 
-    manager = AsyncKernelManager(kernel_name=name)
+    # Local sockets instead of ports: two kernels that start at once could choose the same port.
+    sockets = os.path.join(tempfile.gettempdir(), "k")
+    manager = AsyncKernelManager(kernel_name=name, transport="ipc", ip=sockets)
     wait = asyncio.new_event_loop().run_until_complete
     wait(manager.start_kernel(extra_arguments=ARGUMENTS))
     client = manager.client()

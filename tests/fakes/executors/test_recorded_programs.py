@@ -44,9 +44,9 @@ def recorded_path(folder: Path) -> str:
     return os.pathsep.join((os.path.dirname(sys.executable), str(folder)))
 
 
-def answers(records: list[Recording], executor: PythonExecutor) -> dict[str, dict[str, Any]]:
+def answers(records: list[Recording], executor: PythonExecutor, at_once: int) -> dict[str, dict[str, Any]]:
     """Replay at once what would take long one after another: many of the records wait for a timeout."""
-    with FakeSandbox(executor=executor) as sandbox, ThreadPoolExecutor(8) as pool:
+    with FakeSandbox(executor=executor) as sandbox, ThreadPoolExecutor(at_once) as pool:
         given = pool.map(lambda record: replay(sandbox.url, record), records)
         return {record.name: answer for record, answer in zip(records, given, strict=True)}
 
@@ -54,7 +54,7 @@ def answers(records: list[Recording], executor: PythonExecutor) -> dict[str, dic
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     path = recorded_path(tmp_path_factory.mktemp("bin"))
-    return answers(PROGRAMS, PythonExecutor(path=path))
+    return answers(PROGRAMS, PythonExecutor(path=path), 8)
 
 
 @pytest.fixture(scope="module", params=["kernel", "builtin"])
@@ -62,7 +62,7 @@ def notebooks(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     kind: NotebookKind = request.param
     if kind == "kernel":
         pytest.importorskip("ipykernel")
-    return answers(NOTEBOOKS, PythonExecutor(jupyter=kind))
+    return answers(NOTEBOOKS, PythonExecutor(jupyter=kind), 3)  # a kernel's start is all work
 
 
 def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:
