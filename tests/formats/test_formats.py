@@ -210,3 +210,17 @@ def test_a_text_that_is_cut_anywhere_never_yields_a_call_that_was_not_written(na
         assert read == whole[: len(read)], text[:at]
         if len(read) < 3 and text[:at].rstrip().endswith(("5", "2", '"')):
             assert parsed.problems, text[:at]
+
+
+@pytest.mark.parametrize("name", ["glm45", "qwen3_coder"])
+def test_a_spoilt_closing_tag_does_not_make_the_next_call_part_of_a_value(name: str) -> None:
+    form = get_format(name)
+    last = SIBLINGS[2]
+    text = form.render([CALL, last], tools=TOOLS)
+    begin = text.index("print(1)") + len("print(1)")
+    for at in range(begin, text.index("<tool_call>", begin)):
+        for new in ("", "x"):
+            spoilt = text[:at] + new + text[at + 1 :]
+            read = plain(form.parse(spoilt, TOOLS))
+            assert last in read, spoilt
+            assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), spoilt
