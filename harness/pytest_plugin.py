@@ -1,15 +1,74 @@
-"""The pytest plugin: fixtures for the fakes. It does nothing until a test asks for one."""
+"""The pytest plugin: scenario files as tests, fixtures for the fakes, for virtual time and for scenarios.
+
+It does nothing until it is asked: YAML files are looked at only where the command line or the ini option
+``sfusion_scenarios`` names them, and everything heavy is imported by the fixture that needs it.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    import asyncio
+
     from fakes.sandbox import FakeSandbox
     from fakes.sglang import FakeSGLangServer
+    from harness.runs import RunResult
+
+_SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
+_MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
+_NAMED = pytest.StashKey[list[Path]]()
+_SENT = "sfusion_named"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Where scenarios are, and where their runs go."""
+    parser.addini(
+        "sfusion_scenarios", "files or folders of scenarios that plain `pytest` runs too", "paths", default=[]
+    )
+    group = parser.getgroup("sfusion", "scenarios of sfusion")
+    group.addoption("--sfusion-out", metavar="DIR", help="write journal, verdicts and page of every scenario there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, and remember which paths were named."""
+    config.addinivalue_line("markers", "sandbox_faults(rules): the faults of this test's fake_sandbox")
+    sent: list[str] | None = getattr(config, "workerinput", {}).get(_SENT)
+    config.stash[_NAMED] = _named(config) if sent is None else [Path(path) for path in sent]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist what was named: it cannot know whether its arguments came from the command line."""
+    node.workerinput[_SENT] = [str(path) for path in node.config.stash[_NAMED]]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Take scenario files that were named, and leave every other YAML file alone."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    if not any(file_path == path or path in file_path.parents for path in parent.config.stash[_NAMED]):
+        return None
+    content = file_path.read_bytes()
+    if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
+        return None
+    from harness.pytest_items import ScenarioFile
+
+    taken: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
+    return taken
+
+
+def _named(config: pytest.Config) -> list[Path]:
+    paths: list[Path] = list(config.getini("sfusion_scenarios"))
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        here = config.invocation_params.dir
+        paths += [here / argument.partition("::")[0] for argument in config.args]
+    return [path.resolve() for path in paths]
 
 
 @pytest.fixture(scope="session")
@@ -28,11 +87,15 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     """A fake Sandbox Fusion of the test's own, answering at ``fake_sandbox.url``.
 
     Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"quota": 8}}],
-    indirect=True)``; faults can also be set in the test with ``fake_sandbox.set_faults([...])``.
+    indirect=True)``; faults by ``@pytest.mark.sandbox_faults([...])``, or in the test with
+    ``fake_sandbox.set_faults([...])``.
     """
     from fakes.sandbox import FakeSandbox
 
-    options: dict[str, Any] = getattr(request, "param", {})
+    options: dict[str, Any] = dict(getattr(request, "param", {}))
+    marker = request.node.get_closest_marker("sandbox_faults")
+    if marker is not None:
+        options["faults"] = marker.args[0]
     with FakeSandbox(**options) as sandbox:
         yield sandbox
 
@@ -60,3 +123,22 @@ def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
     options: dict[str, Any] = getattr(request, "param", {})
     with FakeSGLangServer(**options) as server:
         yield server
+
+
+@pytest.fixture
+def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop whose time is virtual: nothing sleeps, and ``virtual_loop.run_until_complete(...)`` is exact."""
+    import asyncio
+
+    from harness.worlds.virtual_time import VirtualTimeLoop
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        yield runner.get_loop()
+
+
+@pytest.fixture
+def run_scenario() -> Callable[..., list[RunResult]]:
+    """Runs a scenario from a file, YAML text or data on virtual time; a promise that does not hold fails the test."""
+    from harness.pytest_items import run_scenario
+
+    return run_scenario

@@ -66,38 +66,59 @@ def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None)
     told = stories(listed) if told is None else told
     times = [float(event["at"]) for event in listed]
     start, end = min(times, default=0.0), max(times, default=0.0)
-    spans = [(story, span) for story in told for span in story.spans]
     return Timeline(
         start,
         end,
-        _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "attempt")),
+        _steps(_attempts(listed)),
         _steps(_at_server(listed)),
-        _steps(_changes((span.start, span.end) for _, span in spans if span.kind == "waiting")),
+        _steps(sorted(_waits(told))),
         _limit(listed),
         tuple(_marks(listed)),
     )
 
 
-def _changes(intervals: Iterable[tuple[float, float]]) -> Iterable[Change]:
-    for start, end in intervals:
-        if end > start:
-            yield start, 1
-            yield end, -1
-
-
 def _steps(changes: Iterable[Change]) -> Steps:
-    """Add up changes. At one instant endings come first, so that a permit handed on is not counted twice."""
+    """Add up changes in their order. What rises and falls within one instant is kept as a step of no length."""
     times: list[float] = []
     values: list[int] = []
     now = 0
-    for at, change in sorted(changes):
+    for at, change in changes:
         now += change
-        if times and times[-1] == at:
+        if len(times) > 1 and times[-1] == times[-2] == at:
+            values[-2] = max(values[-2], values[-1])
+            values[-1] = now
+        elif times and times[-1] == at and now > values[-1]:
             values[-1] = now
         else:
             times.append(at)
             values.append(now)
     return Steps(tuple(times), tuple(values))
+
+
+def _waits(told: Iterable[Story]) -> Iterable[Change]:
+    for story in told:
+        for span in story.spans:
+            if span.kind == "waiting" and span.end > span.start:
+                yield span.start, 1
+                yield span.end, -1
+
+
+def _attempts(events: Iterable[Event]) -> Iterable[Change]:
+    """Attempts in flight, counted at the callers; those of a worker end with it."""
+    flying: dict[tuple[Any, Any], Any] = {}
+    for event in events:
+        attempt, at = (event.get("call"), event.get("attempt")), float(event["at"])
+        match event["event"]:
+            case "attempt_started" if attempt not in flying:
+                flying[attempt] = event.get("worker")
+                yield at, 1
+            case "attempt_ended" if attempt in flying:
+                del flying[attempt]
+                yield at, -1
+            case "worker_died":
+                for lost in [one for one, worker in flying.items() if worker == event.get("worker")]:
+                    del flying[lost]
+                    yield at, -1
 
 
 def _at_server(events: Iterable[Event]) -> Iterable[Change]:

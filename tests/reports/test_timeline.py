@@ -31,6 +31,19 @@ def test_a_permit_handed_on_at_one_instant_is_counted_once() -> None:
     assert build_timeline(events).in_flight.peak == 1
 
 
+def test_attempts_that_take_no_time_are_seen_all_the_same() -> None:
+    started = [line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker="w") for n in range(3)]
+    ended = [line(1.0, "client", "attempt_ended", call=f"c{n}", attempt=1, worker="w", outcome="ok") for n in range(3)]
+    timeline = build_timeline([line(0.0, "world", "began", limit=5), *started, *ended])
+    assert timeline.in_flight == Steps((1.0, 1.0), (3, 0))
+
+
+def test_the_attempts_of_a_dead_worker_are_in_flight_no_more() -> None:
+    started = [line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker=f"w{n}") for n in range(3)]
+    died = line(2.0, "world", "worker_died", worker="w1")
+    assert build_timeline([*started, died]).in_flight == Steps((1.0, 2.0), (3, 2))
+
+
 def test_the_simulated_limiter_is_seen_to_keep_its_limit() -> None:
     timeline = build_timeline(Simulation(400, limit=6).run())
     assert timeline.in_flight.peak == 6

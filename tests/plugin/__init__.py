@@ -1,0 +1,1 @@
+"""The pytest plugin, used by suites as anybody would write them."""

@@ -1,0 +1,54 @@
+"""A project of somebody else: scenarios, a test, and YAML files that are nobody's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+QUIET = """\
+scenario: quiet
+about: Two callers, nothing fails.
+seed: 3
+load: {calls: 6, concurrency: 2}
+promises: [every_call_ends_once, {outcomes: {ok: all}}]
+"""
+LOUD = """\
+scenario: loud
+about: The sandbox is down and the promise says otherwise.
+seed: 4
+tools: {max_attempts: 2}
+sandbox:
+  faults: [{name: down, what: {status: 503}}]
+load: {calls: 3, concurrency: 1}
+promises: [every_call_ends_once, {outcomes: {ok: all}}]
+"""
+CELLS = """\
+scenario: cells
+about: One file, three cells.
+matrix: {tools.rate_limit: [1, 2, 3]}
+load: {calls: 4, concurrency: 4}
+promises: [in_flight_within_limit]
+"""
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> Path:
+    """The project's folder."""
+    folder = pytester.mkdir("scenarios")
+    (folder / "quiet.yaml").write_text(QUIET)
+    (folder / "cells.yml").write_text(CELLS)
+    (folder / "values.yaml").write_text("scenario: {of: another kind}\n")
+    (pytester.path / "deploy.yaml").write_text("kind: Deployment\nspec: {}\n")
+    (pytester.path / "test_own.py").write_text("def test_own():\n    pass\n")
+    return pytester.path
+
+
+@pytest.fixture
+def run_pytest(pytester: pytest.Pytester) -> Run:
+    """pytest in a process of its own, without the plugins that are not under test."""
+    others = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
+    return lambda *arguments: pytester.runpytest_subprocess(*others, *arguments)
