@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import resource
 import shutil
 import signal
 
@@ -144,6 +146,21 @@ async def test_programs_share_nothing_with_each_other(executor: PythonExecutor) 
 async def test_many_programs_run_at_once(executor: PythonExecutor) -> None:
     results = await asyncio.gather(*(ran(executor, f"print({number})") for number in range(24)))
     assert [result.stdout for result in results] == [f"{number}\n" for number in range(24)]
+
+
+async def test_running_out_of_descriptors_is_the_sandboxs_error_and_passes(executor: PythonExecutor) -> None:
+    assert (await run(executor, "true", "bash")).status == "Success"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/dev/fd"))
+    for spare in range(2, 9):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + spare, hard))
+        try:
+            answer = await run(executor, "true", "bash")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert answer.status == "Success" or "Too many open files" in answer.message
+    assert len(os.listdir("/dev/fd")) <= open_now
+    assert (await run(executor, "true", "bash")).status == "Success"
 
 
 async def test_the_published_image_ignores_memory_limits() -> None:

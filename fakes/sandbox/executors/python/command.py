@@ -100,15 +100,18 @@ class CommandRunner:
 
     async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
         loop = asyncio.get_running_loop()
-        feed, stdin_end = stream_pair()
-        captures = capture(loop), capture(loop)
+        made: list[socket.socket | Capture] = []
         try:
-            control = self._spawner.start(spec, (stdin_end.fileno(), captures[0].fileno(), captures[1].fileno()))
-        except (OSError, RuntimeError) as exc:
-            _close(feed, *captures)
+            feed, stdin_end = stream_pair()
+            made += [feed, stdin_end]
+            made.append(out := capture(loop))
+            made.append(err := capture(loop))
+            control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno()))
+        except (OSError, RuntimeError) as exc:  # such as no descriptors left
+            _close(*made)
             return error_result(spec.command, exc)
-        finally:
-            stdin_end.close()
+        stdin_end.close()
+        captures = out, err
         ending = self._running[control] = asyncio.ensure_future(_ending(control, captures))
         feeding: asyncio.Future[None] | None = None
         try:
