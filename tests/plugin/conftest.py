@@ -47,8 +47,17 @@ def project(pytester: pytest.Pytester) -> Path:
     return pytester.path
 
 
+_OTHERS = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
+"""Without the plugins that are not under test."""
+
+
 @pytest.fixture
 def run_pytest(pytester: pytest.Pytester) -> Run:
-    """pytest in a process of its own, without the plugins that are not under test."""
-    others = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
-    return lambda *arguments: pytester.runpytest_subprocess(*others, *arguments)
+    """pytest within this process, which has everything imported already."""
+    return lambda *arguments: pytester.runpytest_inprocess(*_OTHERS, *arguments)
+
+
+@pytest.fixture
+def run_apart(pytester: pytest.Pytester) -> Run:
+    """pytest in a process of its own."""
+    return lambda *arguments: pytester.runpytest_subprocess(*_OTHERS, *arguments)

@@ -26,11 +26,11 @@ def test_a_file_or_a_single_cell_can_be_named(project: Path, run_pytest: Run) ->
     run_pytest("scenarios", "-k", "cells").assert_outcomes(passed=3, deselected=1)
 
 
-def test_nothing_is_taken_that_was_not_named(project: Path, run_pytest: Run) -> None:
+def test_nothing_is_taken_that_was_not_named(project: Path, run_pytest: Run, run_apart: Run) -> None:
     run_pytest().assert_outcomes(passed=1)
     (project / "pytest.ini").write_text("[pytest]\ntestpaths = scenarios test_own.py\n")
     run_pytest().assert_outcomes(passed=1)
-    run_pytest("-n", "2").assert_outcomes(passed=1)
+    run_apart("-n", "1").assert_outcomes(passed=1)
 
 
 def test_the_ini_option_names_folders_for_plain_pytest(project: Path, run_pytest: Run) -> None:
@@ -44,8 +44,8 @@ def test_yaml_of_other_kinds_is_left_alone_even_when_it_is_broken(project: Path,
     run_pytest(".").assert_outcomes(passed=5)
 
 
-def test_items_are_spread_over_the_workers_of_xdist(project: Path, run_pytest: Run) -> None:
-    result = run_pytest("-n", "2", "scenarios", "--sfusion-out", "runs")
+def test_items_are_spread_over_the_workers_of_xdist(project: Path, run_apart: Run) -> None:
+    result = run_apart("-n", "2", "scenarios", "--sfusion-out", "runs")
     result.assert_outcomes(passed=4)
     assert len(list((project / "runs").glob("*/journal.ndjson"))) == 4
 
@@ -83,14 +83,14 @@ def test_a_scenario_of_another_world_is_skipped_with_the_reason(project: Path, r
     result.stdout.fnmatch_lines(["*runs only in world ray*"])
 
 
-def test_the_plugin_loads_nothing_until_it_is_used(project: Path, run_pytest: Run) -> None:
+def test_the_plugin_loads_nothing_until_it_is_used(project: Path, run_apart: Run) -> None:
     (project / "test_own.py").write_text(
         "import sys\n\n\ndef test_nothing_was_loaded():\n"
         "    heavy = ('aiohttp', 'fakes', 'jinja2', 'pydantic', 'ray', 'rich', 'sfusion_tools', 'yaml')\n"
         "    assert not [name for name in sys.modules if name.split('.')[0] in heavy]\n"
         "    assert not [name for name in sys.modules if name.startswith('harness.') and 'pytest_plugin' not in name]\n"
     )
-    run_pytest(".", "--deselect", "scenarios", "--ignore", "scenarios").assert_outcomes(passed=1)
+    run_apart(".", "--deselect", "scenarios", "--ignore", "scenarios").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])
