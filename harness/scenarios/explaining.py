@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import textwrap
 import typing
 from typing import Any
@@ -88,13 +89,16 @@ def _part(name: str, cls: type[BaseModel]) -> str:
     if phases:
         lines.append(f"  strikes in phase {phases[0]} unless the rule says: {', '.join(phases)}")
     lines += [
-        line for key, field in cls.model_fields.items() if key != "cell" for line in _field_lines(cls, key, field)
+        line
+        for key, field in cls.model_fields.items()
+        if key not in ("cell", "kind")
+        for line in _field_lines(cls, key, field)
     ]
     return "\n".join(lines)
 
 
 def _field_lines(cls: type[BaseModel], name: str, field: Any) -> list[str]:
-    said = field.description or described(cls).get(name, "")
+    said = field.description or described(cls).get(name, "see docs/fake-sandbox.md")
     return [_wrapped(f"  {field.alias or name:<16} ", said + default_text(field))]
 
 
@@ -136,7 +140,7 @@ def _strings_below(cls: type) -> dict[str, str]:
         return {}
     body = typing.cast(Any, tree.body[0]).body
     found: dict[str, str] = {}
-    for one, following in zip(body, body[1:], strict=False):
+    for one, following in itertools.pairwise(body):
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(following, ast.Expr):
             value = following.value
             if isinstance(value, ast.Constant) and isinstance(value.value, str):
@@ -150,7 +154,7 @@ def _outcome(outcome: Outcome) -> str:
     tree = ast.parse(textwrap.dedent(inspect.getsource(Outcome)))
     body = typing.cast(Any, tree.body[0]).body
     said = ""
-    for one, following in zip(body, body[1:], strict=False):
+    for one, following in itertools.pairwise(body):
         if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
             said = str(typing.cast(Any, following).value.value)
     whose = "the program's doing" if outcome.is_programs else "not the program's doing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
@@ -180,7 +181,7 @@ class Scenario(Part):
         """Name and cell."""
         return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
 
-    @property
+    @cached_property
     def settings(self) -> Any:
         """The tool's settings when the tool is our own; None for other people's."""
         from sfusion_tools.sandbox.config import SandboxToolConfig

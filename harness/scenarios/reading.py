@@ -65,7 +65,8 @@ def _merged(below: Marked, above: Marked) -> Marked:
     def put(into: dict[str, Any], values: dict[str, Any], path: Path_) -> None:
         for key, value in values.items():
             here = (*path, key)
-            if isinstance(value, dict) and isinstance(into.get(key), dict):
+            # Cells of a parent's matrix are not ours: a matrix is taken as a whole.
+            if isinstance(value, dict) and isinstance(into.get(key), dict) and here != ("matrix",):
                 put(into[key], value, here)
             else:
                 into[key] = copy.deepcopy(value)

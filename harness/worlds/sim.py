@@ -306,6 +306,7 @@ class _Simulation:
         facts: dict[str, Any] = {}
         place = self._place
         if place is not None and place.host is not None:
+            await asyncio.wait([asyncio.ensure_future(worker.flush()) for worker in self._workers], timeout=10.0)
             rounds = 0
             snapshot = place.host.snapshot()
             # Two leases are enough for anybody who died to be noticed.

@@ -68,6 +68,11 @@ class Worker:
         if self._limiter is not None:
             await self._limiter.aclose()
 
+    async def flush(self) -> None:
+        """Let the limiter hear all that happened here."""
+        if self.alive and self._limiter is not None:
+            await self._limiter.flush()
+
     async def leave(self) -> None:
         """End in an orderly way."""
         if self.alive:
