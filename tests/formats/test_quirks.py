@@ -94,6 +94,13 @@ def test_a_stream_loses_what_sglang_loses(form: str, text: str, held: int) -> No
         assert calls == [("code_interpreter", '{"code": "d = {\'a\'"}')]
 
 
+def test_an_unknown_tool_in_a_stream_glues_a_later_call_to_the_first() -> None:
+    names = ("search", "nope", "calc_gsm8k_reward")
+    text = "\n".join(f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": "1"}}}}\n</tool_call>' for name in names)
+    _, calls = held_by_client("hermes", list(text), TOOLS)
+    assert calls == [("search", '{"a": "1"}{"a": "1"}')]
+
+
 def test_the_index_of_a_whole_call_is_the_place_of_its_tool() -> None:
     text = '<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>'
     assert sglang_parse("hermes", text, TOOLS).calls[0].index == 2
