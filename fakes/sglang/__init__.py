@@ -6,6 +6,8 @@ answer = await engine.async_generate("What is 2 + 2?", {"max_new_tokens": 64})
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from fakes.sglang.engine import FakeSGLang
 from fakes.sglang.errors import BadScript, BadValue, EngineDown, FakeSGLangError, NothingToSay, Refused
 from fakes.sglang.gsm8k import Gsm8kSolver
@@ -14,8 +16,10 @@ from fakes.sglang.misbehaving import Misbehaving
 from fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
 from fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
 from fakes.sglang.script import Script, Turn
-from fakes.sglang.server import FakeSGLangServer
 from fakes.sglang.state import Snapshot
+
+if TYPE_CHECKING:
+    from fakes.sglang.server import FakeSGLangServer
 
 __all__ = [
     "INSTRUCTION",
@@ -44,3 +48,12 @@ __all__ = [
     "problems",
     "prompts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The HTTP server is loaded when it is asked for: it takes as long as all the rest."""
+    if name == "FakeSGLangServer":
+        from fakes.sglang.server import FakeSGLangServer
+
+        return FakeSGLangServer
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
