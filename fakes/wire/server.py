@@ -28,6 +28,7 @@ from fakes.wire.exchange import Exchange, asked_to_wait
 from fakes.wire.ledger import Ledger
 from fakes.wire.listener import Listener
 from fakes.wire.message import invalid_request
+from fakes.wire.parking import Parking
 
 Journal = Callable[[dict[str, Any]], None]
 
@@ -64,8 +65,8 @@ class WireServer:
         self._manager: web.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._background: set[asyncio.Task[Any]] = set()
-        self._hanging: set[asyncio.Future[None]] = set()
-        self._wedged: set[asyncio.Future[None]] = set()
+        self._hanging = Parking()
+        self._wedged = Parking()
         self._stopping = False
         self._timers: list[asyncio.TimerHandle] = []
         self._others: dict[str, int] = {}
@@ -108,7 +109,8 @@ class WireServer:
         self._timers.clear()
         self._listener.close(forget_port=True)
         self._stopping = True
-        wake_all(self._hanging | self._wedged)
+        self._hanging.wake_all()
+        self._wedged.wake_all()
         manager, self._manager = self._manager, None
         if manager is None:
             return
@@ -186,41 +188,19 @@ class WireServer:
         """Answer again; requests that still wait are answered now."""
         if self.wedged_by is not None:
             self.wedged_by = None
-            wake_all(self._wedged)
+            self._wedged.wake_all()
             self.note("unwedge")
 
     async def hang(self, connection: Connection, seconds: float | None = None) -> None:
         """Wait until the client is gone, the time is over or the server stops."""
-        await self._park(connection, self._hanging, seconds)
+        if not self._stopping:
+            await self._hanging.wait(connection, seconds)
 
     async def hang_wedged(self, connection: Connection) -> bool:
         """Wait until the server is no longer wedged (True), or the client is gone or the server stops."""
         while self.wedged_by is not None and not connection.lost and not self._stopping:
-            await self._park(connection, self._wedged, None)
+            await self._wedged.wait(connection)
         return not connection.lost and not self._stopping
-
-    async def _park(self, connection: Connection, parked: set[asyncio.Future[None]], seconds: float | None) -> None:
-        """Wait to be woken by the client's leaving, by time, or by whoever wakes all that are parked here."""
-        if self._stopping or connection.lost:
-            return
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[None] = loop.create_future()
-        gone = connection.gone()
-
-        def wake(_: object = None) -> None:
-            if not waiter.done():
-                waiter.set_result(None)
-
-        parked.add(waiter)
-        gone.add_done_callback(wake)
-        timer = loop.call_later(seconds, wake) if seconds is not None else None
-        try:
-            await waiter
-        finally:
-            parked.discard(waiter)
-            gone.remove_done_callback(wake)
-            if timer is not None:
-                timer.cancel()
 
     # -- connections --
 
@@ -401,13 +381,6 @@ class WireServer:
     async def __aexit__(self, *exc: object) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await self.stop()
-
-
-def wake_all(parked: set[asyncio.Future[None]]) -> None:
-    """Let everybody go on who waits."""
-    for waiter in list(parked):
-        if not waiter.done():
-            waiter.set_result(None)
 
 
 class _Nobody:
