@@ -11,17 +11,25 @@ from harness.journal import Journal, first_difference
 from harness.promises import judge
 from harness.runs.plan import Task
 from harness.runs.result import RunResult
+from harness.scenarios.model import Scenario
 from harness.worlds.errors import MissingWorld
 
+World = Callable[[Scenario], Journal]
+"""Where a scenario runs."""
 
-def run_one(task: Task, *, twice: bool = False) -> RunResult:
-    """Run and judge one task; with ``twice`` run it again and compare the journals byte by byte."""
+
+def run_one(task: Task, *, twice: bool = False, world: World | None = None) -> RunResult:
+    """Run and judge one task; with ``twice`` run it again and compare the journals byte by byte.
+
+    ``world`` runs it instead of the world that the task names: a cluster that is there already, for example.
+    """
     began = time.perf_counter()
-    journal = _world(task)
+    run = world or _world(task)
+    journal = run(task.scenario)
     verdicts = judge(journal, task.scenario.promises)
     repeated, difference = None, ""
     if twice:
-        again = _world(task)
+        again = run(task.scenario)
         repeated = again.digest()
         found = first_difference(journal, again)
         if found is not None:
@@ -29,17 +37,29 @@ def run_one(task: Task, *, twice: bool = False) -> RunResult:
     return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
 
 
-def _world(task: Task) -> Journal:
+def _world(task: Task) -> World:
     if task.world == "sim":
-        from harness.worlds.sim import run
+        from harness.worlds import sim
 
-        return run(task.scenario)
-    raise MissingWorld(f"world {task.world} cannot be had here")
+        return sim.run
+    try:
+        from harness.worlds import ray
+    except ImportError as error:
+        raise MissingWorld(f"world ray needs Ray, which cannot be imported here ({error}); pip install ray") from error
+    return ray.run
 
 
-def run_all(tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False) -> Iterator[RunResult]:
-    """Results in the order of the tasks, each as soon as it and those before it are there."""
+def run_all(
+    tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False, world: World | None = None
+) -> Iterator[RunResult]:
+    """Results in the order of the tasks, each as soon as it and those before it are there.
+
+    With a ``world`` they run in this process, one after the other.
+    """
     tasks = list(tasks)
+    if world is not None:
+        yield from (run_one(task, twice=twice, world=world) for task in tasks)
+        return
     run: Callable[[Task], RunResult] = _Twice() if twice else run_one
     if jobs <= 1 or len(tasks) <= 1:
         yield from map(run, tasks)

@@ -99,22 +99,29 @@ class _Line(Journal):
         self._say({"clock_error": best / 2})
 
 
-class WireRecorder(Recorder):
-    """A recorder in a process of its own, with the clock and the names of the gathering one."""
+class ClockRecorder(Recorder):
+    """A recorder by the machine's clock, which all its processes share, with the zero that it is given."""
 
-    def __init__(self, wire: Wire, process: str) -> None:
-        line = _Line(wire, process)
-        super().__init__(line, time.monotonic)
-        self._line = line
-        self._zero = wire.zero - line.offset
-        for address, name in wire.names.items():
-            self.call_it(address, name)
-        for secret, name in wire.secrets.items():
-            self.keep_secret(secret, name)
+    def __init__(self, journal: Journal, zero: float) -> None:
+        super().__init__(journal, time.monotonic)
+        self._zero = zero
 
     def now(self) -> float:
         """Seconds since the journal began."""
         return time.monotonic() - self._zero
+
+
+class WireRecorder(ClockRecorder):
+    """A recorder in a process of its own, with the clock and the names of the gathering one."""
+
+    def __init__(self, wire: Wire, process: str) -> None:
+        line = _Line(wire, process)
+        super().__init__(line, wire.zero - line.offset)
+        self._line = line
+        for address, name in wire.names.items():
+            self.call_it(address, name)
+        for secret, name in wire.secrets.items():
+            self.keep_secret(secret, name)
 
     def close(self) -> None:
         """Nothing more will be told."""
@@ -181,8 +188,8 @@ class Gathering:
                     self.clock_error = max(self.clock_error, data["clock_error"])
                 else:
                     writer.write(f"{time.monotonic()}\n".encode())
-        except (ConnectionError, ValueError):
-            pass  # it ended in the middle of something, or was never one of ours
+        except (ConnectionError, ValueError, asyncio.CancelledError):
+            pass  # it ended in the middle of something, was never one of ours, or nobody listens any more
         finally:
             self._talks.pop(talk, None)
             writer.close()

@@ -21,7 +21,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter.client import Limiter, Permit
-from sfusion_tools.limiter.core import LimiterCore
+from sfusion_tools.limiter.core import LimiterCore, Observer
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.local import LocalTransport, settle_difference
 from sfusion_tools.limiter.messages import Batch, Reply, Snapshot
@@ -85,6 +85,7 @@ class _TokenBucketWorker:
             first_ticket=time.time_ns() // 1000,
             unleased=[CALLERS],
             learn_from=learn_from,
+            observer=self._observer(),
         )
         self._host = LimiterHost(core, time.monotonic)
         self._callers = Limiter(LocalTransport(self._host), name=CALLERS)
@@ -92,6 +93,10 @@ class _TokenBucketWorker:
         self._acquisitions = itertools.count(1)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._memory.write(self._id, settings, self._clients)
+
+    def _observer(self) -> Observer | None:
+        """Who hears what the rules decide; a subclass may name somebody."""
+        return None
 
     @ray.method(concurrency_group="give")  # type: ignore[untyped-decorator]
     async def exchange(self, batch: Batch) -> Reply:
@@ -188,9 +193,8 @@ class LimiterClass:
 
 
 # Waiting, giving back and looking each have threads of their own: any number of waiters cannot keep a release out.
-_actor_class: Any = ray.remote(num_cpus=0, max_restarts=-1, concurrency_groups={"wait": MANY, "give": 64, "look": 16})(
-    _TokenBucketWorker
-)
+ACTOR_OPTIONS = {"num_cpus": 0, "max_restarts": -1, "concurrency_groups": {"wait": MANY, "give": 64, "look": 16}}
+_actor_class: Any = ray.remote(**ACTOR_OPTIONS)(_TokenBucketWorker)
 TokenBucketWorker = LimiterClass()
 
 

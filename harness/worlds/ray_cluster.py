@@ -1,0 +1,215 @@
+"""The Ray clusters that scenarios run on: one of our own with several nodes on this machine, or one that is there."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Collection, Iterable
+from typing import Any, Protocol
+
+from harness.scenarios.model import Scenario
+from harness.worlds.errors import MissingWorld
+
+_REACH_SECONDS = 5.0
+_QUICK_HEALTH = {
+    # A killed node is known dead after three seconds; a node that is only slow has ten.
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 10_000,
+    "health_check_failure_threshold": 3,
+}
+
+
+class RayCluster(Protocol):
+    """What a run needs of a cluster."""
+
+    address: str
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Raise MissingWorld when one of them can never run here."""
+
+    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
+        """Ids of nodes for node-1, node-2, ...; those whose numbers are doomed can be killed."""
+
+    def kill_node(self, node: str) -> None:
+        """End all processes of a node."""
+
+    def elsewhere(self) -> list[str]:
+        """Addresses of nodes that are other machines."""
+
+    def close(self) -> None:
+        """Leave it as it was before, or end it when it is ours."""
+
+
+def open_cluster(address: str | None = None) -> RayCluster:
+    """A cluster of our own, or the one at an address; raises MissingWorld when it cannot be had."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingWorld(f"world ray needs Ray, which cannot be imported here ({error}); pip install ray") from error
+    if ray.is_initialized():
+        raise MissingWorld("this process is part of a Ray cluster already; end that with ray.shutdown() first")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    return OwnCluster() if address is None else GivenCluster(address)
+
+
+class OwnCluster:
+    """Nodes on this machine, started when they are needed and ended with ``close``. It never joins another cluster."""
+
+    def __init__(self) -> None:
+        import ray
+        from ray.cluster_utils import Cluster
+
+        self._quiet = _Quiet()
+        self._nodes: list[Any] = []
+        try:
+            self._cluster = Cluster(
+                initialize_head=True,
+                head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": _QUICK_HEALTH},
+            )
+            self._nodes.append(self._cluster.head_node)
+            self.address: str = self._cluster.address
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises whatever it meets
+            self._shut_down()
+            raise MissingWorld(f"no Ray cluster could be started on this machine: {_first_line(error)}") from error
+        except BaseException:
+            self._shut_down()
+            raise
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Everything can run here."""
+
+    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
+        """Grow to what is needed. The head cannot be killed, so it stands for a node that is to live, or for none."""
+        survivors = [number for number in range(1, count + 1) if number not in doomed]
+        needed = count if survivors else count + 1
+        while len(self._nodes) < needed:
+            self._nodes.append(self._cluster.add_node(num_cpus=2))
+        head, others = self._nodes[0], iter(self._nodes[1:])
+        return [
+            (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)
+        ]
+
+    def kill_node(self, node: str) -> None:
+        """End all processes of a node, without a goodbye."""
+        found = next(one for one in self._nodes if one.node_id == node)
+        self._nodes.remove(found)
+        self._cluster.remove_node(found, allow_graceful=False)
+
+    def elsewhere(self) -> list[str]:
+        """All is on this machine."""
+        return []
+
+    def close(self) -> None:
+        """End all nodes."""
+        self._shut_down()
+
+    def _shut_down(self) -> None:
+        import ray
+
+        try:
+            ray.shutdown()
+            cluster = getattr(self, "_cluster", None)
+            if cluster is not None:
+                cluster.shutdown()
+        finally:
+            self._quiet.over()
+
+
+class GivenCluster:
+    """A cluster that runs already. What a run makes there it also ends; nothing else is touched."""
+
+    def __init__(self, address: str) -> None:
+        import ray
+
+        self.address = address
+        reach(address)
+        self._quiet = _Quiet()
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises whatever it meets
+            self._quiet.over()
+            raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
+        self._here = ray.util.get_node_ip_address()
+
+    def check(self, scenarios: Iterable[Scenario]) -> None:
+        """Nodes of somebody's cluster are not ours to kill."""
+        for scenario in scenarios:
+            doomed = doomed_nodes(scenario)
+            if doomed:
+                raise MissingWorld(
+                    f"{scenario.title} kills node-{min(doomed)}, and the nodes of a cluster given by its address are "
+                    f"not ours to kill; run it without --ray-address, or leave it out: -k 'not {scenario.scenario}'"
+                )
+
+    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
+        """The cluster's nodes in turn: with fewer nodes than the scenario has, several share one."""
+        import ray
+
+        ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
+        return [ids[number % len(ids)] for number in range(count)]
+
+    def kill_node(self, node: str) -> None:
+        """Refused."""
+        raise MissingWorld(f"the nodes of the cluster at {self.address} are not ours to kill")
+
+    def elsewhere(self) -> list[str]:
+        """Addresses of nodes that are other machines."""
+        import ray
+
+        there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
+        return sorted(there - {self._here, "127.0.0.1"})
+
+    def close(self) -> None:
+        """Disconnect."""
+        import ray
+
+        ray.shutdown()
+        self._quiet.over()
+
+
+def doomed_nodes(scenario: Scenario) -> set[int]:
+    """The numbers of the nodes that a scenario kills."""
+    targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
+    return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
+
+
+def reach(address: str) -> None:
+    """Raise MissingWorld when nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise MissingWorld(f"{address!r} is not the address of a Ray cluster; give HOST:PORT (Ray's GCS), or auto")
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise MissingWorld(f"no Ray cluster answers at {address}: {why}; start it, or give another address") from error
+
+
+class _Quiet:
+    """Keeps Ray's own news of dying nodes off the terminal: they die on purpose, and the journal tells it."""
+
+    def __init__(self) -> None:
+        import ray._private.worker
+
+        self._worker: Any = ray._private.worker
+        self._printed = getattr(self._worker, "print_to_stdstream", None)
+        self._logger = logging.getLogger("ray")
+        self._level = self._logger.level
+        self._logger.setLevel(logging.ERROR)
+        if self._printed is not None:
+            self._worker.print_to_stdstream = lambda *_, **__: None
+
+    def over(self) -> None:
+        """Let Ray speak again."""
+        if self._printed is not None:
+            self._worker.print_to_stdstream = self._printed
+        self._logger.setLevel(self._level)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).partition("\n")[0]
