@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from harness.commands._ray import RayOptions
 from harness.reports import Reports, Run, reporter, run_of
 from harness.runs import plan, run_all, write_run
 from harness.scenarios import ScenarioError, scenario_files
@@ -28,10 +29,14 @@ def run_command(
     twice: bool,
     tools: Path | None,
     reports: Reports,
+    ray: RayOptions | None = None,
 ) -> int:
     """Run, print a table, write the reports that are wanted, and give the exit code."""
     if world not in WORLDS:
         return complain(f"--world {world}: no such world; {near(world, WORLDS)}")
+    ray = ray or RayOptions()
+    if problem := ray.problem(world, twice):
+        return complain(problem)
     try:
         entries = read_tools(tools) if tools is not None else None
         tasks, skipped = plan(scenario_files(paths), world=world, keyword=keyword, seed=seed, tools=entries)  # type: ignore[arg-type] # checked above
@@ -45,8 +50,8 @@ def run_command(
     runs: list[Run] = []
     ok = True
     try:
-        with reporter(sys.stdout, len(tasks)) as shown:
-            for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice):
+        with ray.opened(tasks) as place, reporter(sys.stdout, len(tasks)) as shown:
+            for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, world=place):
                 folder = write_run(result, reports.out) if reports.out is not None else None
                 run = run_of(result, folder)
                 reports.ended(run, folder)

@@ -28,8 +28,17 @@ def run(
     json: Annotated[Path | None, typer.Option(help="File for JSON with promises and outcomes.")] = None,
     twice: Annotated[bool, typer.Option("--twice", help="Run everything twice and compare the journals.")] = False,
     tools: Annotated[Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the files'.")] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="World ray: a running cluster, HOST:PORT or auto; else one is started here."),
+    ] = None,
+    fake_on: Annotated[str, typer.Option(help="World ray: where the fake sandbox lives, driver or node.")] = "driver",
+    listen: Annotated[
+        str, typer.Option(help="World ray: address of this machine that the cluster's other machines reach.")
+    ] = "127.0.0.1",
 ) -> None:
     """Run scenarios and say which promises held. Exit code 0: all held, 1: broken or unknown, 2: bad input."""
+    from harness.commands._ray import RayOptions
     from harness.commands._running import run_command
     from harness.reports import Reports
 
@@ -41,6 +50,7 @@ def run(
         jobs=jobs,
         twice=twice,
         tools=tools,
+        ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen),
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )
     raise typer.Exit(code)

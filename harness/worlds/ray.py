@@ -69,7 +69,13 @@ def run(
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
     # Nodes are started here: Ray does it in the main thread only, and it takes its time.
     nodes = cluster.nodes(scenario.cluster.nodes, doomed_nodes(scenario))
-    asyncio.run(_Run(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen).run())
+    play = _Run(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen)
+    try:
+        asyncio.run(play.run())
+    except MissingWorld:
+        raise
+    except WorldError as error:
+        journal.note(max((event["at"] for event in journal.events), default=0.0), "world", "stuck", text=str(error))
     return journal
 
 
@@ -146,8 +152,11 @@ class _Run:
             for name in ("sfusion_tools", "sfusion.fakes"):
                 stack.enter_context(_heard_by(notes, logging.getLogger(name)))
             # Left in the opposite order: workers, limiter, sandboxes, then the journal's ears.
-            async with asyncio.timeout(_START_SECONDS):
-                await self._build(stack)
+            try:
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._build(stack)
+            except TimeoutError:
+                raise WorldError(f"the processes of the run did not start within {_START_SECONDS:g} s") from None
             began = self._recorder.now()
             await self._play()
             ended = await self._wind_up()
