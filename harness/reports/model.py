@@ -66,9 +66,9 @@ class Run:
 def headline(runs: Sequence[Run]) -> str:
     """One sentence about all runs."""
     counts = {state: sum(1 for run in runs if run.state == state) for state in STATES}
-    total = f"{len(runs)} scenario{'' if len(runs) == 1 else 's'}"
+    total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
     if not runs:
-        return "No scenario was run."
+        return "Nothing was run."
     if counts[HELD] == len(runs):
         return f"{total}: every promise held."
     parts = []

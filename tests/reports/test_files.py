@@ -53,7 +53,7 @@ def test_a_run_that_could_not_be_run_is_an_error_in_every_report() -> None:
 def test_markdown_tells_broken_promises_first_and_stays_text() -> None:
     text = markdown(RUNS)
     first, *_ = text.splitlines()
-    assert first == "### ❌ sfusion: 2 scenarios: 1 broke a promise, 1 held."
+    assert first == "### ❌ sfusion: 2 runs: 1 broke a promise, 1 held."
     assert "- ❌ `every_call_ends_once` broken: 12 of 60 calls never ended" in text
     assert "- ❔ `no_duplicate_execution` unknown:" in text
     assert "`sfusion replay runs/throttled-gateway`" in text
@@ -73,7 +73,7 @@ def test_a_sentence_cannot_break_the_markdown() -> None:
 def test_many_runs_are_folded_in_markdown() -> None:
     runs = [dataclasses.replace(RUNS[1], scenario=f"s{number}") for number in range(20)]
     text = markdown(runs)
-    assert text.startswith("### ✅ sfusion: 20 scenarios: every promise held.")
+    assert text.startswith("### ✅ sfusion: 20 runs: every promise held.")
     assert "<details>" in text
     assert text.count("| ✅ |") == 20
 
@@ -87,8 +87,8 @@ def test_the_json_summary_has_outcomes_and_promises() -> None:
 
 def test_the_headline_says_the_worst_first() -> None:
     unknown = Run("u", [Verdict("p", "unknown", "not seen")])
-    assert headline([]) == "No scenario was run."
-    assert headline([RUNS[1]]) == "1 scenario: every promise held."
+    assert headline([]) == "Nothing was run."
+    assert headline([RUNS[1]]) == "1 run: every promise held."
     assert headline([unknown, *RUNS]).endswith("1 broke a promise, 1 could not be judged in full, 1 held.")
 
 

@@ -1,0 +1,1 @@
+"""Every example of the README and of docs/ does what the page says."""

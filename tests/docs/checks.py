@@ -1,0 +1,222 @@
+"""How a block is tried: programs are run, commands too and compared with what they are said to print, data is read."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.docs.blocks import Block
+
+TIMEOUT = 120.0
+_CHANGES = re.compile(r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b")
+"""Commands that change the machine: never run by a test."""
+_SERVES = re.compile(r"^sfusion (serve|proxy)\b")
+_VARIES = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
+    (re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b"), "TIME"),
+    (re.compile(r"\b\d+(\.\d+)?/s\b"), "RATE"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+def try_block(block: Block, folder: Path) -> str:
+    """What is wrong with a block; nothing when it does what the page says."""
+    match block.language:
+        case "python":
+            return _python(block, folder)
+        case "console" | "bash" | "sh" | "shell":
+            return _commands(block, folder)
+        case "yaml":
+            return _yaml(block, folder)
+        case "json":
+            return _reads(json.loads, block)
+        case "toml":
+            return _reads(tomllib.loads, block)
+        case "ini":
+            return _reads(configparser.ConfigParser().read_string, block)
+        case "text":
+            return ""  # output of the program above it, or a picture
+        case other:
+            return (
+                f"nobody knows how to check a block of {other or 'no language'!r}; name one, or say why it is not run"
+            )
+
+
+def commands_of(text: str) -> list[tuple[str, list[str]]]:
+    """Commands and what they are said to print. Without any ``$`` every line is a command that says nothing."""
+    joined = text.replace("\\\n", " ")
+    lines = joined.splitlines()
+    if not any(line.startswith("$ ") for line in lines):
+        return [(line, []) for line in lines if line.strip() and not line.startswith("#")]
+    found: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found:
+            found[-1][1].append(line)
+    return found
+
+
+def differs(said: list[str], shown: str) -> str:
+    """How output differs from what was said; ``...`` on a line of its own stands for any lines, ``…`` for any text."""
+    pattern = ""
+    for line in _steady("\n".join(said)).strip().splitlines():
+        if line.strip() == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += ".*".join(re.escape(part) for part in line.strip().split("…")) + r" *\n"
+    found = "".join(line.strip() + "\n" for line in _steady(shown).strip().splitlines())
+    return "" if re.fullmatch(pattern, found) else f"said:\n{chr(10).join(said)}\nfound:\n{shown}"
+
+
+def _steady(text: str) -> str:
+    for pattern, stands in _VARIES:
+        text = pattern.sub(stands, text)
+    return text
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def _python(block: Block, folder: Path) -> str:
+    is_test = "def test_" in block.text
+    file = folder / (f"test_block_{block.line}.py" if is_test else f"block_{block.line}.py")
+    file.write_text(block.text, encoding="utf-8")
+    how = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"] if is_test else []
+    done = subprocess.run(
+        [sys.executable, *how, file.name],
+        cwd=folder,
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    if done.returncode:
+        return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return differs(block.shows.splitlines(), done.stdout) if block.shows is not None else ""
+
+
+def _commands(block: Block, folder: Path) -> str:
+    for command, said in commands_of(block.text):
+        wrong = _serve(command, said, folder) if _SERVES.match(command) else _command(command, said, folder)
+        if wrong:
+            return f"$ {command}\n{wrong}"
+    return ""
+
+
+def _command(command: str, said: list[str], folder: Path) -> str:
+    if _CHANGES.match(command):
+        return "changes the machine; say why it is not run"
+    command, _, expected = command.partition("  # exit code ")
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=TIMEOUT
+    )
+    if done.returncode != int(expected or 0):
+        return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return differs(said, done.stdout + done.stderr) if said else ""
+
+
+def _serve(command: str, said: list[str], folder: Path) -> str:
+    """Start a server on a free port, read as many lines as it is said to print (at least one), and stop it."""
+    command = "exec " + (re.sub(r"--port \d+", "--port 0", command) if "--port" in command else f"{command} --port 0")
+    shown = ""
+    with subprocess.Popen(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        for _ in said or [""]:
+            shown += server.stdout.readline()
+        server.send_signal(signal.SIGINT)
+        _, errors = server.communicate(timeout=TIMEOUT)
+    if not shown.strip() or server.returncode:
+        return f"exit code {server.returncode}\n{shown}{errors}"
+    return differs(said, shown) if said else ""
+
+
+def _reads(read: Any, block: Block) -> str:
+    try:
+        read(block.text)
+    except (ValueError, configparser.Error) as error:
+        return str(error)
+    return ""
+
+
+def _yaml(block: Block, folder: Path) -> str:
+    """Each kind of YAML goes to whoever reads it."""
+    from fakes.faults import parse_rules
+    from harness.scenarios import parse_scenarios
+    from harness.scenarios.model import Scenario
+    from sfusion_tools.tool_registry import initialize_tools_from_config
+
+    try:
+        data = yaml.safe_load(block.text)
+        match data:
+            case [{"what": _}, *_]:
+                parse_rules(block.text)
+            case {"scenario": _}:
+                parse_scenarios(block.text, file=block.place, base=folder)
+            case {"tools": list()}:
+                file = folder / f"tools_{block.line}.yaml"
+                file.write_text(block.text, encoding="utf-8")
+                initialize_tools_from_config(file)
+            case {"jobs": dict(jobs), **workflow}:
+                return _workflow(jobs, workflow)
+            case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
+                whole = {"scenario": "part", "about": "x", "promises": ["every_call_ends_once"], **data}
+                if "rollouts" not in whole:
+                    whole.setdefault("load", {"calls": 1})
+                parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
+            case _:
+                return "neither fault rules, a scenario, a part of one, a tool config nor a workflow"
+    except Exception as error:  # whatever a reader says is wrong with it
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
+    """A workflow of GitHub: it has a trigger, every step does one thing, every ``sfusion`` option exists."""
+    if True not in workflow and "on" not in workflow:  # YAML 1.1 reads `on` as true
+        return "a workflow without `on`"
+    for name, job in jobs.items():
+        if "runs-on" not in job:
+            return f"job {name} does not say what it runs on"
+        for step in job["steps"]:
+            if ("uses" in step) == ("run" in step):
+                return f"job {name}: a step has either `uses` or `run`: {step}"
+            for line in str(step.get("run", "")).replace("\\\n", " ").splitlines():
+                if wrong := _options(line.strip()):
+                    return f"job {name}: {wrong}"
+    return ""
+
+
+def _options(line: str) -> str:
+    """The options of an ``sfusion`` command that it does not have."""
+    words = line.split()
+    if words[:1] != ["sfusion"]:
+        return ""
+    known = subprocess.run(
+        ["bash", "-c", f"sfusion {words[1]} --help"],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    missing = [word for word in words if word.startswith("--") and word not in known.stdout]
+    return f"sfusion {words[1]} has no {', '.join(missing)}" if known.returncode or missing else ""

@@ -1,0 +1,103 @@
+"""Every fenced block of README.md and docs/*.md is run or checked, or says why it cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import Block, Page, read_page
+from tests.docs.checks import commands_of, differs, try_block
+
+ROOT = Path(__file__).parents[2]
+PAGES = [read_page(path, ROOT) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_does_what_it_says(page: Page, tmp_path: Path) -> None:
+    for name, content in page.files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    wrong = []
+    for block in page.blocks:
+        if not block.not_run and (problem := try_block(block, tmp_path)):
+            wrong.append(f"{block.place}: {problem}")
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_blocks_that_are_not_run_say_why(record_property: pytest.RecordProperty) -> None:
+    left = [block for page in PAGES for block in page.blocks if block.not_run]
+    for block in left:
+        record_property(block.place, block.not_run)
+        assert len(block.not_run.split()) >= 3, f"{block.place}: {block.not_run!r} is no reason"
+    # Anything more than this is to be looked at twice: an example that nobody runs is wrong soon.
+    assert len(left) <= 12, [block.place for block in left]
+
+
+def _page(tmp_path: Path, text: str) -> Page:
+    (tmp_path / "page.md").write_text(text)
+    return read_page(tmp_path / "page.md", tmp_path)
+
+
+def _problem(tmp_path: Path, text: str) -> str:
+    (block, *_) = _page(tmp_path, text).blocks
+    return try_block(block, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("```python\nraise SystemExit(3)\n```\n", "exit code 3"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "said:\n2"),
+        ("```python\ndef test_it():\n    assert False\n```\n", "exit code 1"),
+        ("```console\n$ echo one\ntwo\n```\n", "said:\ntwo"),
+        ("```bash\nfalse\n```\n", "exit code 1"),
+        ("```console\n$ pip install nothing\n```\n", "say why it is not run"),
+        ("```yaml\n- {what: {statsu: 503}}\n```\n", "statsu"),
+        ("```yaml\nscenario: x\nabout: y\nlaod: {}\n```\n", "load"),
+        ("```yaml\nanything: else\n```\n", "neither fault rules"),
+        (
+            "```yaml\non: push\njobs: {a: {runs-on: x, steps: [{run: sfusion run --nonsense}]}}\n```\n",
+            "has no --nonsense",
+        ),
+        ("```json\n{,}\n```\n", "Expecting"),
+        ("```\nwhat is this\n```\n", "no language"),
+    ],
+)
+def test_what_is_wrong_is_found(tmp_path: Path, text: str, problem: str) -> None:
+    assert problem in _problem(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nprint('took 0.3 s at 127.0.0.1:4711')\n```\n\n```text\ntook 1.25 s at 127.0.0.1:80\n```\n",
+        "```console\n$ printf 'a\\nb\\nc\\n'\na\n...\nc\n$ echo one two\none …\n```\n",
+        "```console\n$ false  # exit code 1\n```\n",
+        "```yaml\nevents: [{at: 5s, kill: worker-1}]\n```\n",
+    ],
+)
+def test_what_varies_is_forgiven(tmp_path: Path, text: str) -> None:
+    assert _problem(tmp_path, text) == ""
+
+
+def test_comments_name_files_and_reasons(tmp_path: Path) -> None:
+    page = _page(
+        tmp_path,
+        "<!-- snippet: file a.txt\nhidden\n-->\n<!-- snippet: file b.py -->\n```python\npass\n```\n"
+        "<!-- snippet: not run: needs a real container -->\n\n```bash\nexit 3\n```\n\ntext\n\n```bash\ntrue\n```\n",
+    )
+    assert page.files == {"a.txt": "hidden\n", "b.py": "pass\n"}
+    assert [block.not_run for block in page.blocks] == ["", "needs a real container", ""]
+    assert page.blocks[1] == Block("page.md", 10, "bash", "exit 3\n", "needs a real container")
+
+
+def test_a_comment_that_is_misspelt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="neither `not run: REASON` nor `file NAME`"):
+        _page(tmp_path, "<!-- snippet: skip -->\n```bash\ntrue\n```\n")
+
+
+def test_commands_are_told_from_their_output() -> None:
+    assert commands_of("$ a \\\n  b\nout\n$ c\n") == [("a    b", ["out"]), ("c", [])]
+    assert commands_of("a\n# why\nb\n") == [("a", []), ("b", [])]
+    assert differs(["x"], "y")
