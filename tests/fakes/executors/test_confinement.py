@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fakes.sandbox.executors.python import Bounds, PythonExecutor, spawner
-from fakes.sandbox.executors.python.guard import supervise
+from fakes.sandbox.executors.python.guard import kernel, supervise
 from tests.fakes.executors.calls import cells, ran, run
 from tests.fakes.executors.conftest import on_linux
 from tests.fakes.executors.witness import Witness, dead
@@ -22,10 +22,7 @@ from tests.fakes.executors.witness import Witness, dead
 pytestmark = on_linux
 
 
-@pytest.fixture
-async def landlocked(executor: PythonExecutor) -> None:
-    if not (await executor.confinement()).landlock:
-        pytest.skip("this kernel has no Landlock")
+landlocked = pytest.mark.skipif(not kernel.landlock_version(), reason="this kernel has no Landlock")
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -35,7 +32,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # -- what it may change --
 
 
-@pytest.mark.usefixtures("landlocked")
+@landlocked
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -72,7 +69,7 @@ async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> N
     assert (await ran(held, code)).stdout == "1\n[1, 2]\n"
 
 
-@pytest.mark.usefixtures("landlocked")
+@landlocked
 async def test_a_notebook_is_held_like_a_program(tmp_path: Path) -> None:
     executor = PythonExecutor(jupyter="builtin")
     try:
