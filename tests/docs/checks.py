@@ -125,7 +125,9 @@ def _command(command: str, said: list[str], folder: Path) -> str:
     )
     if done.returncode != int(expected or 0):
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
-    return differs(said, done.stdout + done.stderr) if said else ""
+    if not said or not differs(said, done.stdout):
+        return ""
+    return differs(said, done.stdout + done.stderr)
 
 
 def _serve(command: str, said: list[str], folder: Path) -> str:
