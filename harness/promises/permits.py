@@ -100,7 +100,8 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
 
 
 class NoPermitLeaked(Promise):
-    """When the run is over every permit has come back: released, or expired with its lease where a worker died."""
+    """When the run is over every permit has come back: released, or expired with its lease where a worker died,
+    was paused or cut off. A permit of a worker in good health that comes back only by expiring was lost by somebody."""
 
     name: ClassVar[str] = "no_permit_leaked"
 
@@ -130,8 +131,22 @@ class NoPermitLeaked(Promise):
             return self.broken("somebody still stands in line after the end", [story.ended], state["waiting"])
         if lost:
             return self.broken(f"permit {lost[0]['permit']} came back although it was not out", lost, len(lost))
+        late = _expired_for_nothing(story)
+        if late:
+            text = (
+                f"permit {late[0]['permit']} of {late[0]['worker']}, which lived, came back only when its lease ran out"
+            )
+            return self.broken(text, late, len(late))
         granted = sum(one["event"] == "granted" for one in story.limiter)
         return self.held(f"{granted} permits were granted and all came back")
+
+
+def _expired_for_nothing(story: Story) -> list[Event]:
+    """Expiries of workers that were alive, running and connected: somebody lost a release."""
+    if story.began.get("loss") or story.of_world("limiter_died"):
+        return []
+    excused = {one["worker"] for one in story.of_world("worker_died", "worker_paused", "cut_off")}
+    return [one for one in story.limiter if one["event"] == "expired" and one["worker"] not in excused]
 
 
 class GrantsInOrder(Promise):

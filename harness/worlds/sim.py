@@ -106,6 +106,7 @@ class _Simulation:
             limit=limits.rate_limit if limits is not None else None,
             calls=scenario.load.calls if scenario.load is not None else None,
             secrets=recorder.secrets,
+            loss=scenario.cluster.link.loss,
         )
         if limits is not None or settings is None:
             self._place = LimiterPlace(limits or LimiterSettings(), recorder, self._core)
@@ -138,17 +139,15 @@ class _Simulation:
         scenario = self._scenario
         loop = asyncio.get_running_loop()
         doing = [loop.create_task(self._happen(event)) for event in scenario.events]
-        try:
-            async with asyncio.timeout(scenario.horizon):
-                if scenario.rollouts is not None:
-                    await self._roll_out(scenario.rollouts)
-                else:
-                    await self._load()
-        except TimeoutError:
+        work = loop.create_task(self._roll_out(scenario.rollouts) if scenario.rollouts is not None else self._load())
+        await asyncio.wait([work], timeout=scenario.horizon)
+        if not work.done():
+            # From here on things end only because we end them: that is not to be told.
             self._recorder.note("world", "broken_off", after=scenario.horizon)
-        for task in doing:
+            self._recorder.on = False
+        for task in (work, *doing):
             task.cancel()
-        for result in await asyncio.gather(*doing, return_exceptions=True):
+        for result in await asyncio.gather(work, *doing, return_exceptions=True):
             if isinstance(result, Exception):
                 raise result
 

@@ -122,6 +122,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
+    async def shutdown_default_executor(self, *options: Any) -> None:
+        """Wait for the threads, really."""
+        self._virtual.threads += 1
+        try:
+            await super().shutdown_default_executor(*options)
+        finally:
+            self._virtual.threads -= 1
+
     def _thread_done(self, _: object) -> None:
         self._virtual.threads -= 1
 

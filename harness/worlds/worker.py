@@ -76,6 +76,9 @@ class Worker:
     async def leave(self) -> None:
         """End in an orderly way."""
         if self.alive:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
             for tool in self.tools:
                 close = getattr(tool, "aclose", None)
                 if close is not None:
