@@ -168,6 +168,11 @@ class Limiter:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._epoch:
             self._transport.farewell(self.name)
+        # Whoever keeps this object by its loop must not keep the loop alive by this object.
+        self._loop = self._guard = self._renewal = None
+        self._urgent = asyncio.Event()
+        self._behind.clear()
+        self._next.clear()
 
     async def _settle(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -55,6 +55,8 @@ class Endpoint:
     """One sandbox, and how it has been doing."""
 
     url: str
+    label: str = ""
+    """The URL as it may be shown."""
     in_flight: int = 0
     failures: int = 0
     failed_at: float = float("-inf")
@@ -74,13 +76,14 @@ class Endpoints:
         if not urls:
             raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
         unique = list(dict.fromkeys(normalise_url(url) for url in urls))
-        self._all = [Endpoint(url) for url in unique]
+        self._all = [Endpoint(url, redact(url)) for url in unique]
         self._turn = 0
 
     def take(self, now: float) -> Endpoint:
         """Where to send the next attempt. When all are set aside, the one whose rest ends first is tried."""
-        awake = [e for e in self._all if e.rests_until <= now]
-        if awake:
+        if len(self._all) == 1:
+            chosen = self._all[0]
+        elif awake := [e for e in self._all if e.rests_until <= now]:
             # One that failed before is tried with a single attempt until it has answered well.
             fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
             chosen = min(fit, key=lambda e: (e.in_flight, e.last_used))

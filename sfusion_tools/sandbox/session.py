@@ -25,7 +25,11 @@ class _Opened:
             # How many may be in flight is the limiter's business, how long one may take the client's.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None),
-            headers={"User-Agent": f"sfusion/{__version__}", "Accept-Encoding": "identity"},
+            headers={
+                "User-Agent": f"sfusion/{__version__}",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+            },
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -320,6 +322,17 @@ class TestChoice:
     async def test_tools_that_choose_alike_share_one_client_of_the_loop(self) -> None:
         choices = [LimiterChoice(LimiterSettings(2), kind="local", name="shared") for _ in range(2)]
         assert choices[0]() is choices[1]()
+
+    def test_a_loop_that_ended_is_not_kept_alive_by_its_limiter(self) -> None:
+        choice = LimiterChoice(LimiterSettings(2), kind="local", name="loops come and go")
+
+        async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+            async with choice().permit():
+                return weakref.ref(asyncio.get_running_loop())
+
+        loops = [asyncio.run(main()) for _ in range(3)]
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None, None]
 
     async def test_without_ray_auto_says_that_the_limit_holds_here_only(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING):
