@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from faker import Faker
 
@@ -20,6 +20,8 @@ SYSTEM_PROMPT = (
 INSTRUCTION = "Let's think step by step and output the final answer after `####`."
 
 _JOHN = {"last": 100_000, "bonus": 10_000, "pay": 200_000}
+_JOHNS_TRUTH = "220000"
+"""As the data set writes it. The program prints 220000.0, so strict scoring says 0: that is the plan's own sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Problem:
     question: str
     ground_truth: str
     code: str
+    prints: str
+    """What the program prints: the answer, not always spelt like the ground truth."""
 
     def messages(self) -> list[dict[str, str]]:
         """The conversation that a rollout starts with."""
@@ -41,7 +45,7 @@ def problems(seed: int, count: int) -> list[Problem]:
     if count < 0:
         raise ValueError(f"count is {count}, but a list of problems has 0 or more")
     faker = Faker("en_US")
-    made = [_problem("john-bonus", BONUS, "John", _JOHN)] if count else []
+    made = [replace(_problem("john-bonus", BONUS, "John", _JOHN), ground_truth=_JOHNS_TRUTH)] if count else []
     for number in range(1, count):
         key = (seed, "problem", number)
         template = pick(TEMPLATES, *key, "kind")
@@ -53,7 +57,8 @@ def problems(seed: int, count: int) -> list[Problem]:
 
 def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> Problem:
     question = f"{template.ask(name, numbers)} {INSTRUCTION}"
-    return Problem(id, question, template.answer(numbers), template.code(numbers))
+    answer = template.answer(numbers)
+    return Problem(id, question, answer, template.code(numbers), answer)
 
 
 def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:

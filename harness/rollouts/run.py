@@ -100,7 +100,7 @@ async def _sandbox(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIte
     scripts = []
     if plan.executor == "scripted":
         scripts = [
-            {"pattern": re.escape(problem.code), "prints": f"{problem.ground_truth}\n"} for problem in everything
+            {"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything
         ]
     async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
         yield sandbox.url

@@ -43,7 +43,7 @@ async def test_the_plans_sample_comes_out_to_the_letter() -> None:
         engine = FakeSGLang(Script([first, last]), format="hermes")
         done = await RolloutDriver(engine, [tool], format_parser("hermes")).run(made)
         await tool.aclose()
-    score = compute_score(sample_text(done)[1], "220000", method="strict")
+    score = compute_score(sample_text(done)[1], john.ground_truth, method="strict")
     record = sample_record(done, score, step=1)
     assert record == SAMPLE
     assert list(record) == ["input", "output", "score", "step"]
@@ -59,7 +59,7 @@ async def test_problems_run_end_to_end_and_johns_bonus_is_among_them(tmp_path: P
     assert records[0]["output"].endswith("\n\n#### 220000.0")
     assert "</tool_call>\ntool\n220000.0\n\nassistant\n" in records[0]["output"]
     assert all(record["output"].startswith("assistant\n") for record in records)
-    assert [record["score"] for record in records] == [1] * 6
+    assert [record["score"] for record in records] == [SAMPLE["score"], 1, 1, 1, 1, 1]
     assert tally.outcomes == {"ok": 6}
     assert tally.failed == 0
 
@@ -77,7 +77,7 @@ async def test_steps_are_files_and_the_same_seed_gives_the_same_bytes(tmp_path: 
 @pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv3", "kimi_k2"])
 async def test_every_format_reaches_the_same_scores(tmp_path: Path, form: str) -> None:
     tally = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
-    assert tally.mean_score == 1
+    assert tally.mean_score == pytest.approx(2 / 3), "all but John, whose 220000.0 is not 220000 to the letter"
     assert tally.refused == {}
 
 

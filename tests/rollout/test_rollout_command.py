@@ -20,7 +20,7 @@ def test_rollout_dumps_and_sums_up(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "2 samples in" in done.output
-    assert "mean score 1.000; calls: ok 2" in done.output
+    assert "mean score 0.500; calls: ok 2" in done.output
     records = [json.loads(line) for line in (tmp_path / "new" / "dir" / "1.jsonl").read_text().splitlines()]
     assert records[0]["output"].endswith("#### 220000.0")
 

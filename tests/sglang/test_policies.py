@@ -144,7 +144,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
 def test_programs_print_the_truth_and_only_one_kind_reads_a_question() -> None:
     kinds = set()
     for problem in problems(11, 150):
-        assert printed(problem.code).strip() == problem.ground_truth
+        assert printed(problem.code).strip() == problem.prints
         readers = [template for template in TEMPLATES if template.read(problem.question)]
         assert len(readers) == 1
         kinds.add(readers[0].kind)
@@ -156,7 +156,7 @@ def test_johns_bonus_comes_first_with_the_facts_of_the_plan() -> None:
     assert john.id == "john-bonus"
     for fact in ("John gets a bonus", "$100,000", "$10,000 bonus", "$200,000", "after `####`."):
         assert fact in john.question
-    assert john.ground_truth == "220000.0"
+    assert john.ground_truth == "220000", "the data set's, so that 220000.0 scores 0 as in the plan's sample"
 
 
 def test_prompts_are_faker_made_and_seeded() -> None:
@@ -177,7 +177,7 @@ def test_solver_runs_its_own_program_and_answers_with_what_it_printed() -> None:
         messages += [assistant(first), tool(printed(call.arguments["code"]))]
         last = solver.reply(ask(*messages))
         assert not last.calls
-        assert last.text.rpartition("#### ")[2] == problem.ground_truth
+        assert last.text.rpartition("#### ")[2] == problem.prints
 
 
 def test_solver_believes_the_tool_and_not_itself() -> None:
