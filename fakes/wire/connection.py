@@ -61,6 +61,7 @@ class Connection(web.RequestHandler):
         "_server",
         "_writable",
         "delivery",
+        "full",
         "message",
     )
 
@@ -74,6 +75,8 @@ class Connection(web.RequestHandler):
         self._halted = False
         self._held: bytearray | None = None
         self._writable: asyncio.Future[None] | None = None
+        self.full = False
+        """Must writing wait until the client has read more?"""
         self.delivery: Delivery | None = None
         """How the usual answers of this connection are sent; made with the first."""
         self.message: Any = None
@@ -136,15 +139,21 @@ class Connection(web.RequestHandler):
             else:
                 super().resume_reading(resume_parser=False)
 
+    def pause_writing(self) -> None:
+        """The client does not read what is written."""
+        self.full = True
+        super().pause_writing()
+
     def resume_writing(self) -> None:
         """The client has read what was written."""
+        self.full = False
         super().resume_writing()
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
 
     async def drained(self) -> None:
         """Wait until more can be written without piling it up here."""
-        while self.writing_paused and not self._lost:
+        while self.full and not self._lost:
             self._writable = asyncio.get_running_loop().create_future()
             await self._writable
 

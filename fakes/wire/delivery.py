@@ -47,8 +47,8 @@ class Delivery:
                 connection.transport.write(head if self._head_only else head + answer.body)
             if answer.close:
                 connection.finish()
-            elif connection.writing_paused:
-                await self._connection.drained()
+            elif connection.full:
+                await connection.drained()
             return
         self._write(head)
         if not self._head_only:
