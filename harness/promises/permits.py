@@ -133,9 +133,7 @@ class NoPermitLeaked(Promise):
             return self.broken(f"permit {lost[0]['permit']} came back although it was not out", lost, len(lost))
         late = _expired_for_nothing(story)
         if late:
-            text = (
-                f"permit {late[0]['permit']} of {late[0]['worker']}, which lived, came back only when its lease ran out"
-            )
+            text = f"permit {late[0]['permit']} of {late[0]['worker']} (alive) came back only when its lease ran out"
             return self.broken(text, late, len(late))
         granted = sum(one["event"] == "granted" for one in story.limiter)
         return self.held(f"{granted} permits were granted and all came back")
@@ -212,16 +210,21 @@ class NoStarvation(Promise):
         if not story.limiter:
             return self.unknown("the limiter of this tool cannot be seen")
         asked: dict[tuple[str, int], Event] = {}
+        earlier: dict[tuple[str, int], Event] = {}
         longest, late = 0.0, []
         last = story.journal.events[-1]
         for event in story.journal.events:
             if event["event"] == "worker_died":
                 asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
+            if event["event"] == "limiter_died":
+                # Who still waits tells the next one; the others were served by their own client in between.
+                earlier |= asked
+                asked = {}
             if event["source"] != "limiter":
                 continue
             key = (event["worker"], event.get("waiter", -1))
             if event["event"] == "asked":
-                asked.setdefault(key, event)
+                asked.setdefault(key, earlier.pop(key, event))
             elif event["event"] in ("granted", "handed on", "cancelled"):
                 since = asked.pop(key, None)
                 if since is not None:

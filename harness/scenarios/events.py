@@ -57,8 +57,8 @@ class EventPart(Part):
         """To whom."""
         return getattr(self, self.kind)
 
-    def check_target(self, workers: list[str], nodes: int, sandboxes: int) -> None:
-        """Refuse a target that the scenario does not have."""
+    def wrong_target(self, workers: list[str], nodes: int, sandboxes: int) -> str | None:
+        """What is wrong with a target that the scenario does not have; None for one that it has."""
         allowed: list[str] = []
         named = [*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))]
         match self.kind:
@@ -69,9 +69,10 @@ class EventPart(Part):
             case "crash" | "wedge":
                 allowed = ["sandbox", *(f"sandbox-{n}" for n in range(1, sandboxes + 1))]
             case _:
-                return
-        if self.target not in allowed:
-            raise ValueError(f"{self.kind}: there is no {self.target!r} here; {near(str(self.target), allowed)}")
+                return None
+        if self.target in allowed:
+            return None
+        return f"{self.kind}: there is no {self.target!r} here; {near(str(self.target), allowed)}"
 
     def workers(self, names: list[str]) -> list[str]:
         """The workers that the target stands for."""

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import textwrap
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -68,7 +69,7 @@ def names() -> list[str]:
 
 def explained(name: str) -> str | None:
     """The explanation of a name; None when nothing is called so."""
-    groups = {"promises": PROMISES, "kinds": KINDS, "models": MODELS}
+    groups: dict[str, Mapping[str, type[BaseModel]]] = {"promises": PROMISES, "kinds": KINDS, "models": MODELS}
     if name in groups:
         return "\n\n".join(_part(key, cls) for key, cls in groups[name].items())
     if name == "outcomes":

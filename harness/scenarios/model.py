@@ -13,7 +13,7 @@ from fakes.sandbox.errors import SandboxSetupError
 from fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from fakes.sandbox.profile import Profile
 from harness.promises import Promise, read_promise
-from harness.scenarios.base import Part
+from harness.scenarios.base import Misplaced, Part
 from harness.scenarios.events import EventPart
 from harness.scenarios.program import ProgramPart
 from harness.scenarios.rollouts import RolloutPart
@@ -145,19 +145,21 @@ class Scenario(Part):
     @model_validator(mode="after")
     def _possible(self) -> Scenario:
         if (self.load is None) == (self.rollouts is None):
-            raise ValueError(
-                "a scenario has either `load` or `rollouts`" + (", not both" if self.load else ": give one")
-            )
+            how, where = ("not both", ["rollouts"]) if self.load is not None else ("give one", [])
+            raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
         workers = self.cluster.workers
-        for event in self.events:
-            event.check_target(workers, self.cluster.nodes, self.sandbox.instances)
-        needs = [promise.name for promise in self.promises if promise.of_rollouts and self.rollouts is None]
-        if needs:
-            raise ValueError(f"promise {needs[0]} is about rollouts, and this scenario has none: use `rollouts`")
-        names = [promise.name for promise in self.promises]
-        doubled = [name for name in names if names.count(name) > 1]
-        if doubled:
-            raise ValueError(f"promise {doubled[0]} stands here twice")
+        for number, event in enumerate(self.events):
+            wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)
+            if wrong is not None:
+                raise Misplaced(wrong, "events", number)
+        seen: set[str] = set()
+        for number, promise in enumerate(self.promises):
+            if promise.of_rollouts and self.rollouts is None:
+                text = f"{promise.name} is about rollouts, and this scenario has none: use `rollouts`"
+                raise Misplaced(text, "promises", number)
+            if promise.name in seen:
+                raise Misplaced(f"promise {promise.name} stands here twice; remove one", "promises", number)
+            seen.add(promise.name)
         return self
 
     @classmethod

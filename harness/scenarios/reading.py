@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from harness.scenarios.base import Misplaced
 from harness.scenarios.errors import ScenarioError
 from harness.scenarios.marked import Marked, Path_, Place, parse_marked, read_marked
 from harness.scenarios.model import Scenario
@@ -169,6 +170,10 @@ def _sentence(problem: Any, marked: Marked) -> str:
         if len(path) == 1:
             known = _KNOWN
         return f"{place}: unknown key {str(path[-1])!r}{_within(path)}; {near(str(path[-1]), known)}"
+    wrong = problem.get("ctx", {}).get("error")
+    if isinstance(wrong, Misplaced):
+        path = wrong.path
+        key = ".".join(str(part) for part in path)
     place = marked.place(path)
     if kind == "missing":
         owner = _fields_at(Scenario, path[:-1])
