@@ -106,8 +106,10 @@ def _replay(run: Run) -> str:
 
 def _evidence_text(row: Mapping[str, Any]) -> str:
     """One row of evidence as words; call and time are shown apart."""
-    rest = {key: value for key, value in row.items() if key not in ("at", "call") and value is not None}
-    return ", ".join(f"{key} {value}" for key, value in rest.items())
+    shown = {key: value for key, value in row.items() if key not in ("at", "call", "path") and value is not None}
+    who, what = shown.pop("source", ""), str(shown.pop("event", "")).replace("_", " ")
+    event = [f"{who}: {what}" if who and what else f"{who}{what}"] if who or what else []
+    return ", ".join(event + [f"{key.replace('_', ' ')} {value}" for key, value in shown.items()])
 
 
 @cache

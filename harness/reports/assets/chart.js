@@ -1,8 +1,8 @@
 // The strips above the lanes: time, in flight against the limit, waiting calls, faults and events.
 let GUTTER = 112; // room for labels on the left; less on a small screen
 const RIGHT = 14;
-const STRIPS = { axis: [0, 24], flight: [36, 100], queue: [154, 48], events: [232, 22] }; // top and height
-const CHART_HEIGHT = 262;
+const STRIPS = { axis: [0, 24], flight: [36, 100], queue: [154, 48], events: [244, 22] }; // top and height
+const CHART_HEIGHT = 274;
 
 /** A canvas of that many CSS pixels, sharp on any screen; draw with CSS pixels. */
 const prepare = (canvas, height) => {
@@ -166,13 +166,18 @@ const stripLabel = (pen, [top, height], name, peak) => {
 
 const peakOf = (...series) => Math.max(1, ...series.map(([, values]) => values.reduce((a, b) => Math.max(a, b), 0)));
 
+/** What happens to single permits is shown in the strip only; what happens to workers and servers crosses the chart. */
+const isSmall = (kind) => kind === "strike" || kind === "expired" || kind === "fenced";
+
 const drawMarks = (pen, marks, map, view, [top, height]) => {
-  const counts = new Map();
+  const strikes = new Map();
+  const permits = new Map();
   for (const [at, kind, , , until] of marks) {
     if ((until ?? at) < view.from || at > view.to) continue;
-    if (kind === "strike") {
+    if (isSmall(kind)) {
       const pixel = Math.round(map.x(at) / 3) * 3;
-      counts.set(pixel, (counts.get(pixel) ?? 0) + 1);
+      const counted = kind === "strike" ? strikes : permits;
+      counted.set(pixel, (counted.get(pixel) ?? 0) + 1);
     } else {
       const x = map.x(Math.max(at, view.from));
       if (until !== null) {
@@ -187,13 +192,15 @@ const drawMarks = (pen, marks, map, view, [top, height]) => {
       pen.stroke();
     }
   }
-  const most = Math.max(1, ...counts.values());
-  pen.fillStyle = colour("sandbox_error");
-  for (const [pixel, count] of counts) {
-    const size = 5 + (height - 7) * (most > 1 ? (count - 1) / (most - 1) : 0) * 0.75;
-    pen.fillRect(pixel - 1, top + height - size, 2, size);
+  for (const [counts, name] of [[strikes, "sandbox_error"], [permits, "queue"]]) {
+    const most = Math.max(1, ...counts.values());
+    pen.fillStyle = colour(name);
+    for (const [pixel, count] of counts) {
+      const size = 5 + (height - 7) * (most > 1 ? (count - 1) / (most - 1) : 0) * 0.75;
+      pen.fillRect(pixel - 1, top + height - size, 2, size);
+    }
   }
-  let free = -Infinity;
+  const free = [-Infinity, -Infinity]; // where the next label of each line may begin
   pen.font = `600 11px ${colour("sans")}`;
   pen.textBaseline = "middle";
   pen.textAlign = "left";
@@ -201,12 +208,14 @@ const drawMarks = (pen, marks, map, view, [top, height]) => {
     if (kind === "strike" || (until ?? at) < view.from || at > view.to) continue;
     const wide = pen.measureText(text).width;
     const x = Math.min(map.x(Math.max(at, view.from)) + 5, GUTTER + map.inner - wide);
-    if (x < free) continue;
+    const row = free.findIndex((end) => x >= end);
+    if (row < 0 || (row > 0 && isSmall(kind))) continue;
+    const y = top - 12 - 14 * row;
     pen.fillStyle = colour("card");
-    pen.fillRect(x - 2, top - 20, wide + 4, 15);
-    pen.fillStyle = colour("event");
-    pen.fillText(text, x, top - 12);
-    free = x + wide + 10;
+    pen.fillRect(x - 2, y - 7, wide + 4, 14);
+    pen.fillStyle = colour(isSmall(kind) ? "queue" : "event");
+    pen.fillText(text, x, y);
+    free[row] = x + wide + 10;
   }
 };
 

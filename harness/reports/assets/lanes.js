@@ -120,7 +120,7 @@ const drawLanes = (canvas, scroller, data, view, layout) => {
       pen.fillStyle = colour("line");
       pen.fillRect(0, Math.round(y), width, 1);
     }
-    if (y < 0) continue;
+    if (y < (view.group === "call" ? -size : 0)) continue;
     pen.fillStyle = colour("soft");
     pen.fillText(fit(pen, text, GUTTER - 18), GUTTER - 10, y + size / 2);
   }

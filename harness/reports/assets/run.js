@@ -29,12 +29,21 @@ const refit = () => {
   draw();
 };
 
+const reveal = (call) => {
+  const row = layout.rows.findIndex((one) => one.includes(call));
+  const top = row * layout.size;
+  if (row >= 0 && (top < scroller.scrollTop || top + layout.size > scroller.scrollTop + scroller.clientHeight))
+    scroller.scrollTop = top - scroller.clientHeight / 2;
+};
+
 const filter = () => {
   const query = view.query.toLowerCase();
   calls = data.calls.filter((call) => (!view.only.size || view.only.has(call[OUTCOME])) && (!query || call[ID].toLowerCase().includes(query)));
   layout = layOut(data, calls, view.group);
   scroller.scrollTop = 0;
   refit();
+  const chosen = calls.find((call) => call[ID] === view.selected);
+  if (chosen) reveal(chosen);
 };
 
 const zoom = (from, to) => {
@@ -47,14 +56,6 @@ const zoom = (from, to) => {
 
 const zoomBy = (factor, around = (view.from + view.to) / 2) =>
   zoom(around - (around - view.from) * factor, around + (view.to - around) * factor);
-
-const reveal = (call) => {
-  const row = layout.rows.findIndex((one) => one.includes(call));
-  if (row < 0) return;
-  const top = row * layout.size;
-  if (top < scroller.scrollTop || top + layout.size > scroller.scrollTop + scroller.clientHeight)
-    scroller.scrollTop = top - scroller.clientHeight / 2;
-};
 
 const choose = (call) => {
   view.selected = call ? call[ID] : null;

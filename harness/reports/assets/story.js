@@ -1,5 +1,9 @@
 // The story of one call: its events in order, in words.
 const phrases = {
+  called: (f) => `call made${f.intent?.kind ? `; its program ends ${f.intent.kind}` : ""}`,
+  returned: (f) => `tool returned${f.outcome ? `: ${f.outcome}` : ""}${f.raised ? ` by raising ${f.raised}` : ""}`,
+  cancelled: () => "given up by its caller",
+  lost: () => "lost with its worker",
   call_started: () => "call started",
   permit_granted: (f) => `permit granted${f.waited > 0 ? ` after ${seconds(f.waited)} in line` : " at once"}`,
   permit_released: () => "permit given back",
@@ -16,7 +20,7 @@ const phrases = {
   unanswered: () => "never answered",
 };
 const told = new Set([
-  "waited", "outcome", "status", "seconds", "asked", "executions", "in_flight", "rule", "kind", "phase", "code_ran", "client_gone",
+  "waited", "outcome", "status", "seconds", "asked", "executions", "in_flight", "rule", "kind", "phase", "code_ran", "client_gone", "path", "intent", "chars", "infrastructure", "allowed", "raised",
 ]);
 
 /** What else an event says: short values as words, long ones as blocks of text. */
