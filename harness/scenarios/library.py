@@ -36,9 +36,8 @@ def scenario_files(given: list[str]) -> list[Path]:
 
 def in_folder(folder: Path) -> list[Path]:
     """The scenario files of a folder and those below; names that begin with _ are only there to be extended."""
-    return sorted(
-        path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern) if not path.name.startswith("_")
-    )
+    found = [path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern)]
+    return sorted((path for path in found if not path.name.startswith("_")), key=lambda path: (path.parent, path.stem))
 
 
 def _bundled(name: str) -> Path:

@@ -43,7 +43,7 @@ def json_schema() -> dict[str, Any]:
     _loosen(properties["horizon"])
     # A file that extends another need not repeat what that one says.
     schema["required"] = ["scenario"]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sfusion scenario", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "sfusion scenario"}
 
 
 def _loosen(field: dict[str, Any]) -> None:
