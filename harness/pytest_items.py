@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest._code.code import ExceptionInfo, TerminalRepr
 
 from harness.reports import Reports, run_of
 from harness.runs import RunResult, Task, run_one, write_run
@@ -62,7 +61,7 @@ class ScenarioItem(pytest.Item):
         if not result.ok:
             raise PromisesBroken(result)
 
-    def repr_failure(self, excinfo: ExceptionInfo[BaseException], style: Any = None) -> str | TerminalRepr:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Sentences instead of a traceback, which would only show this file."""
         if isinstance(excinfo.value, PromisesBroken):
             return str(excinfo.value)

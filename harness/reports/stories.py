@@ -87,6 +87,8 @@ def _spans(story: Story, events: list[Event]) -> None:
     opened: dict[tuple[str, int], float] = {}
     free_since: float | None = story.start
     asked = any(event["event"] == "permit_granted" for event in events)
+    # Somebody else's tool does not tell of its attempts; then the server's word is taken.
+    begins, ends = ("attempt_started", "attempt_ended") if _tells(events) else ("arrived", "answered")
     for event in events:
         at, number = float(event["at"]), int(event.get("attempt") or 0)
         match event["event"]:
@@ -95,13 +97,13 @@ def _spans(story: Story, events: list[Event]) -> None:
                 if waited > 0:
                     story.spans.append(Span("waiting", max(at - waited, story.start), at, number))
                 free_since = None
-            case "attempt_started":
+            case name if name == begins:
                 story.attempts += 1
                 opened["attempt", number] = at
                 free_since = None
-            case "attempt_ended":
+            case name if name == ends or (name == "unanswered" and ends == "answered"):
                 begun = opened.pop(("attempt", number), at)
-                outcome, status = str(event.get("outcome") or ""), event.get("status")
+                outcome, status = str(event.get("outcome") or _by_status(event, story)), event.get("status")
                 story.spans.append(Span("attempt", begun, at, number, outcome, status))
             case "backing_off":
                 until = min(at + float(event.get("seconds") or 0.0), story.end)
@@ -120,6 +122,24 @@ def _spans(story: Story, events: list[Event]) -> None:
     if free_since is not None and free_since < story.end and (asked or not story.attempts):
         story.spans.append(Span("waiting", free_since, story.end, story.attempts + 1))
     story.spans.sort(key=lambda span: (span.start, span.end))
+
+
+def _tells(events: Iterable[Event]) -> bool:
+    return any(event["event"] == "attempt_started" for event in events)
+
+
+def _by_status(answer: Event, story: Story) -> str:
+    """The outcome of an attempt as far as the server can say; whether a program did well only its caller knows."""
+    match answer.get("status"):
+        case 200:
+            return story.outcome
+        case 429:
+            return Outcome.THROTTLED.value
+        case int(status) if status >= 500:
+            return Outcome.SANDBOX_ERROR.value
+        case None | 0:
+            return Outcome.UNREACHABLE.value
+    return Outcome.BAD_RESPONSE.value
 
 
 def _deaths(events: Iterable[Event]) -> dict[str, list[float]]:

@@ -37,7 +37,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run over time."""
+    """A run over time. What is in flight is counted at the callers, or at the server where they do not tell."""
 
     start: float
     end: float
@@ -69,7 +69,9 @@ def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None)
     return Timeline(
         start,
         end,
-        _steps(_attempts(listed)),
+        _steps(
+            _attempts(listed) if any(event["event"] == "attempt_started" for event in listed) else _at_server(listed)
+        ),
         _steps(_at_server(listed)),
         _steps(sorted(_waits(told))),
         _limit(listed),

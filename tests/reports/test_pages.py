@@ -51,6 +51,7 @@ def test_a_page_loads_nothing(page: str) -> None:
 def test_the_data_reads_back_as_it_was() -> None:
     (embedded,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', PAGES["run"], re.DOTALL)
     assert json.loads(embedded) == payload(broken_run(60))
+    assert not set("<>&") & set(embedded)
     assert PLANTED in [
         row[4]["text"] for call in json.loads(embedded)["calls"] for row in call[9] if len(row) > 4 and "text" in row[4]
     ]

@@ -67,11 +67,23 @@ def test_a_tool_that_tells_nothing_is_told_by_the_world_and_the_server() -> None
         line(0.1, "server", "arrived", call="a", attempt=1),
         line(0.1, "server", "started", call="a", attempt=1),
         line(0.4, "server", "finished", call="a", attempt=1),
-        line(0.5, "world", "cancelled", call="a", worker="w"),
+        line(0.4, "server", "answered", call="a", attempt=1, status=503),
+        line(0.6, "server", "arrived", call="a", attempt=2),
+        line(0.7, "server", "answered", call="a", attempt=2, status=200),
+        line(0.8, "world", "returned", call="a", worker="w", outcome="program_error"),
     ]
     (story,) = stories(events)
-    assert (story.end, story.outcome, story.executions) == (0.5, "cancelled", 1)
-    assert Span("running", 0.1, 0.4, 1) in story.spans
+    assert (story.end, story.outcome, story.executions, story.attempts) == (0.8, "program_error", 1, 2)
+    assert [span for span in story.spans if span.kind == "attempt"] == [
+        Span("attempt", 0.1, 0.4, 1, "sandbox_error", 503),
+        Span("attempt", 0.6, 0.7, 2, "program_error", 200),
+    ]
+
+
+def test_a_call_that_its_caller_gave_up_is_cancelled() -> None:
+    events = [line(0.0, "world", "called", call="a", worker="w"), line(0.5, "world", "cancelled", call="a", worker="w")]
+    (story,) = stories(events)
+    assert (story.end, story.outcome) == (0.5, "cancelled")
 
 
 def test_a_journal_without_calls_has_no_stories() -> None:

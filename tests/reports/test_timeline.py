@@ -38,6 +38,14 @@ def test_attempts_that_take_no_time_are_seen_all_the_same() -> None:
     assert timeline.in_flight == Steps((1.0, 1.0), (3, 0))
 
 
+def test_where_callers_do_not_tell_the_server_is_asked() -> None:
+    events = [
+        line(1.0, "server", "arrived", call="a", attempt=1),
+        line(2.0, "server", "answered", call="a", attempt=1, status=200),
+    ]
+    assert build_timeline(events).in_flight == Steps((1.0, 2.0), (1, 0))
+
+
 def test_the_attempts_of_a_dead_worker_are_in_flight_no_more() -> None:
     started = [line(1.0, "client", "attempt_started", call=f"c{n}", attempt=1, worker=f"w{n}") for n in range(3)]
     died = line(2.0, "world", "worker_died", worker="w1")
