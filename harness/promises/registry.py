@@ -88,7 +88,15 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
     return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
 
 
+_UNOBSERVED = (
+    "no request of this tool reached the sandbox: it does its I/O outside the event loop (threads, processes), where "
+    "virtual time cannot follow; try --world ray"
+)
+
+
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
     """The verdicts on a run, in the order of the promises."""
     story = Story(journal)
+    if story.of_world("unobserved"):
+        return [promise.unknown(_UNOBSERVED) for promise in promises]
     return [promise.judge(story) for promise in promises]

@@ -43,8 +43,6 @@ def plan(
 ) -> tuple[list[Task], int]:
     """The tasks, and how many cells were left out because they do not run in that world."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
-    if tools is not None:
-        changes["tools"] = tools
     tasks: list[Task] = []
     problems: list[str] = []
     skipped = 0
@@ -66,10 +64,22 @@ def plan(
             if world not in cell.worlds:
                 skipped += 1
                 continue
+            if tools is not None:
+                changes["tools"] = _fitted(tools, cell)
             tasks.append(Task(cell.changed(**changes) if changes else cell, world, file))
     if problems:
         raise ScenarioError(problems)
     return tasks, skipped
+
+
+def _fitted(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
+    """The tool config given, with the scenario's values for the keys that it has: limits and timeouts are the test."""
+    said = scenario.own_config or {}
+    return [
+        {**entry, "config": {**config, **{key: value for key, value in said.items() if key in config}}}
+        for entry in tools
+        for config in [entry.get("config") or {}]
+    ]
 
 
 def _selected(scenario: Scenario, keyword: str) -> bool:

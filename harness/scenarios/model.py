@@ -20,6 +20,10 @@ from harness.scenarios.rollouts import RolloutPart
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+OWN_CLASSES = (
+    "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
+    "sfusion_tools.sandbox.tool.SandboxFusionTool",
+)
 _REPLACED = {"sandbox_fusion_url": "the world gives the address", "limiter": "the world brings the limiter"}
 
 
@@ -140,6 +144,8 @@ class Scenario(Part):
     def _tools(cls, value: Any) -> Any:
         if isinstance(value, dict):
             check_tool_keys(value)
+        elif not value or not isinstance(value[0].get("class_name"), str):
+            raise ValueError("a tool config is a list of {class_name, config, tool_schema}; the first one is called")
         return value
 
     @model_validator(mode="after")
@@ -183,14 +189,33 @@ class Scenario(Part):
         """Name and cell."""
         return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
 
+    @property
+    def own_config(self) -> dict[str, Any] | None:
+        """The config of SandboxFusionTool when that is the tool; None for other people's."""
+        if isinstance(self.tools, dict):
+            return self.tools
+        first = self.tools[0]
+        if first.get("class_name") not in OWN_CLASSES:
+            return None
+        return {key: value for key, value in (first.get("config") or {}).items() if key not in _REPLACED}
+
+    @property
+    def stated_limit(self) -> int | None:
+        """The rate_limit that the tool is set to, ours or other people's."""
+        if self.settings is not None:
+            return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
+        assert isinstance(self.tools, list)
+        limit = (self.tools[0].get("config") or {}).get("rate_limit")
+        return limit if isinstance(limit, int) else None
+
     @cached_property
     def settings(self) -> Any:
         """The tool's settings when the tool is our own; None for other people's."""
         from sfusion_tools.sandbox.config import SandboxToolConfig
 
-        if isinstance(self.tools, list):
+        if self.own_config is None:
             return None
-        return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.tools})
+        return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.own_config})
 
 
 def check_tool_keys(config: dict[str, Any]) -> None:

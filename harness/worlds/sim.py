@@ -103,15 +103,14 @@ class _Simulation:
             "began",
             workers=scenario.cluster.workers,
             sandboxes=part.instances,
-            limit=limits.rate_limit if limits is not None else None,
+            limit=scenario.stated_limit,
             calls=scenario.load.calls if scenario.load is not None else None,
             secrets=recorder.secrets,
             loss=scenario.cluster.link.loss,
         )
-        if limits is not None or settings is None:
-            self._place = LimiterPlace(limits or LimiterSettings(), recorder, self._core)
-            if limits is not None:
-                self._place.start()
+        if limits is not None:
+            self._place = LimiterPlace(limits, recorder, self._core)
+            self._place.start()
         for name in scenario.cluster.workers:
             self._workers.append(self._worker(name, urls))
         stack.push_async_callback(self._close)
@@ -322,6 +321,8 @@ class _Simulation:
                 "fenced": snapshot.fenced,
                 "width": snapshot.width,
             }
+        if self._scenario.own_config is None and not any(sandbox.ledger.requests for sandbox in self._sandboxes):
+            self._recorder.note("world", "unobserved")
         self._recorder.note("world", "ended", **facts)
         self._recorder.on = False
 

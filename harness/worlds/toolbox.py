@@ -18,16 +18,13 @@ URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")
 def make_tools(
     scenario: Scenario, urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
 ) -> list[Any]:
-    """The tools for one worker."""
-    if isinstance(scenario.tools, dict):
-        return [own_tool(scenario.tools, urls, limiter=limiter, on_event=on_event)]
+    """The tools for one worker; calls go to the first."""
+    if scenario.own_config is not None:
+        return [own_tool(scenario.own_config, urls, limiter=limiter, on_event=on_event)]
+    assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
         config = dict(entry.get("config") or {})
-        if entry.get("class_name", "").rpartition(".")[2] == "SandboxFusionTool" and _is_ours(entry["class_name"]):
-            config.pop("limiter", None)
-            tools.append(own_tool(config, urls, limiter=limiter, on_event=on_event))
-            continue
         given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
         # A list only to those that ask for one: most tools know a single address, with the route in it.
         config |= {key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code" for key in given}
@@ -42,7 +39,3 @@ def own_tool(
     address: str | list[str] = urls if len(urls) > 1 else urls[0]
     config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
     return SandboxFusionTool(config, limiter=limiter, on_event=on_event)
-
-
-def _is_ours(class_name: str) -> bool:
-    return class_name.startswith("sfusion_tools.")

@@ -1,0 +1,77 @@
+"""Tools as other people write them, with verl's interface in its old and its new shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+
+import aiohttp
+
+from sfusion_tools.schemas import ToolResponse
+
+
+class NewShape:
+    """A tool of today's verl: a semaphore of its own, no retry, an honest text."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
+        self.name = "code_interpreter"
+        self.tool_schema = tool_schema
+        self._url = config["sandbox_fusion_url"]
+        self._gate = asyncio.Semaphore(config.get("rate_limit", 4))
+
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+        return instance_id or "x", ToolResponse()
+
+    async def execute(
+        self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
+    ) -> tuple[Any, float, dict[str, Any]]:
+        async with self._gate, aiohttp.ClientSession() as session:
+            try:
+                body = {"code": parameters["code"], "language": "python"}
+                async with session.post(self._url, json=body) as answer:
+                    data = await answer.json()
+                return ToolResponse(text=data["run_result"]["stdout"]), 0.0, {}
+            except Exception as error:
+                return ToolResponse(text=f"error: {type(error).__name__}"), 0.0, {}
+
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float:
+        return 0.0
+
+    async def release(self, instance_id: str, **kwargs: Any) -> None:
+        """Nothing is kept."""
+
+
+class OldShape(NewShape):
+    """A tool of verl 0.5 and before: ids and texts as plain strings, and the same words whatever went wrong."""
+
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
+        return instance_id
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        response, reward, metrics = await super().execute(instance_id, parameters)
+        text = response.text
+        return ("no stdout here" if text.startswith("error") else text), reward, metrics
+
+
+class Unlimited(NewShape):
+    """A tool that ignores its rate_limit."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
+        super().__init__({**config, "rate_limit": 1000}, tool_schema)
+
+
+class InThreads(NewShape):
+    """A tool whose requests are made by threads, where virtual time cannot follow."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        return await asyncio.to_thread(self._post, parameters["code"])
+
+    def _post(self, code: str) -> Any:
+        body = json.dumps({"code": code, "language": "python"}).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(self._url, body), timeout=5) as answer:
+                return json.load(answer)["run_result"]["stdout"], 0.0, {}
+        except OSError as error:
+            return f"error: {error}", 0.0, {}
