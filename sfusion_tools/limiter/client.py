@@ -296,8 +296,10 @@ class Limiter:
 
     def _hear(self, reply: Reply, sent: float, batch: Batch | None = None) -> None:
         attaching = batch is not None and batch.attach is not None
-        if reply.unknown or (not attaching and reply.incarnation != self._incarnation):
-            # It forgot us, or is another one: what it says of our permits means nothing before it knows them.
+        late = reply.grants and self._loop is not None and self._loop.time() >= sent + reply.lease
+        if late or reply.unknown or (not attaching and reply.incarnation != self._incarnation):
+            # It forgot us, or is another one: what it says of our permits means nothing before it knows them. Or this
+            # process was stalled: permits granted that long ago may be others' by now. Attaching anew settles both.
             self._attached = False
             self._speak(urgent=True)
             return

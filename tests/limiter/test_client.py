@@ -184,6 +184,43 @@ def test_the_permit_of_a_stalled_client_goes_to_others_and_its_release_is_fenced
     run_virtually(scenario())
 
 
+def test_a_grant_that_a_stalled_client_hears_of_too_late_is_not_used() -> None:
+    """The process stood still while it was granted a permit; when it wakes up, the permit has long been another's."""
+
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1, lease=10)
+        first = await Limiter(LocalTransport(host)).acquire()
+        transport = StalledOnTheWayBack(host)
+        stalled = Limiter(transport)
+        late = asyncio.ensure_future(stalled.acquire())
+        await asyncio.sleep(1)
+        transport.stall = asyncio.Event()
+        first.release()
+        other = await Limiter(LocalTransport(host)).acquire()
+        assert asyncio.get_running_loop().time() > 10
+        transport.stall.set()
+        await asyncio.sleep(5)
+        assert not late.done(), "the limit is 1, and the permit is the other's"
+        other.release()
+        (await late).release()
+        await stalled.flush()
+        assert host.snapshot().in_use == 0
+
+    run_virtually(scenario())
+
+
+class StalledOnTheWayBack(LocalTransport):
+    """What the limiter says arrives late while it is stalled."""
+
+    stall: asyncio.Event | None = None
+
+    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+        reply = await super().wait(client, epoch, at_most)
+        if self.stall is not None:
+            await self.stall.wait()
+        return reply
+
+
 class Stalling(LocalTransport):
     """A way to the limiter on which nothing moves while it is stalled."""
 
