@@ -37,14 +37,17 @@ _actor_class: Any = ray.remote(**ACTOR_OPTIONS)(_WatchedLimiter)
 class RunLimiter:
     """The limiter of one run, under a name of its own; it is gone when the run is over."""
 
-    def __init__(self, name: str, settings: LimiterSettings, wire: Wire, node: str) -> None:
+    def __init__(self, name: str, settings: LimiterSettings, wire: Wire, node: str | None) -> None:
+        """Create it, on a node or wherever Ray likes."""
         self.name = name
         self.settings = settings
         # Found by its name like any other, but not detached: it must not outlive the run on somebody's cluster.
-        # When its node dies it may come back anywhere, hence the soft affinity.
-        self._actor = _actor_class.options(
-            name=name, namespace=NAMESPACE, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=True)
-        ).remote(asdict(settings), wire)
+        options: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
+        if node is not None:
+            # When its node dies it may come back anywhere, hence the soft affinity, which Ray heeds only for actors
+            # that need something.
+            options |= {"num_cpus": 0.001, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
+        self._actor = _actor_class.options(**options).remote(asdict(settings), wire)
 
     async def start(self) -> None:
         """Wait until it answers."""

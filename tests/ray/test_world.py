@@ -1,0 +1,367 @@
+"""World ray: scenarios on a cluster of three nodes, with processes and nodes that are really killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from harness.journal import Event, Journal
+from harness.promises import Verdict, judge
+from harness.scenarios import parse_scenarios
+from harness.scenarios.model import Scenario
+from harness.worlds import ray as ray_world
+from harness.worlds.errors import MissingWorld
+from harness.worlds.ray_cluster import GivenCluster, OwnCluster, open_cluster
+from tests.ray.actors import until
+
+EVERYTHING = """
+  - in_flight_within_limit
+  - every_call_ends_once
+  - {outcomes: {ok: all}}
+  - grants_in_order
+  - {no_starvation: 60s}
+  - no_permit_leaked
+  - text_is_truthful
+"""
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[OwnCluster]:
+    """One cluster for all; it grows to what a scenario needs."""
+    cluster = open_cluster()
+    assert isinstance(cluster, OwnCluster)
+    yield cluster
+    cluster.close()
+
+
+def scenario(body: str, promises: str = EVERYTHING) -> Scenario:
+    text = f"scenario: tried\nabout: what a test tries\nworlds: [ray]\n{body}\npromises:{promises}"
+    return parse_scenarios(text, file="tried.yaml")[0]
+
+
+def played(place: OwnCluster, tried: Scenario, **options: Any) -> tuple[Journal, dict[str, Verdict]]:
+    journal = ray_world.run(tried, cluster=place, **options)
+    return journal, {verdict.promise: verdict for verdict in judge(journal, tried.promises)}
+
+
+def all_held(verdicts: dict[str, Verdict]) -> None:
+    assert {name: verdict.sentence for name, verdict in verdicts.items() if not verdict.held} == {}
+
+
+def of(journal: Journal, source: str, event: str) -> list[Event]:
+    return [one for one in journal.events if one["source"] == source and one["event"] == event]
+
+
+def test_one_worker_keeps_every_promise(place: OwnCluster) -> None:
+    tried = scenario("""
+tools: {rate_limit: 3}
+load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}}""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert journal.header["world"] == "ray"
+    assert {one["call"] for one in of(journal, "server", "started")} == {f"c{n:04d}" for n in range(1, 31)}
+    assert {one["worker"] for one in of(journal, "limiter", "granted")} == {"n1-w1"}
+    assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {"http://sandbox-1"}
+    assert journal.events[0]["event"] == "began"
+    assert journal.events[-1]["event"] == "ended"
+
+
+def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: OwnCluster) -> None:
+    """Cause before effect, across processes. (A server notes `answered` when it has written: its client may be first.)"""
+    tried = scenario("""
+cluster: {nodes: 2}
+tools: {rate_limit: 1}
+load: {calls: 8, concurrency: 4, program: {seconds: 10ms}}""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    times = [event["at"] for event in journal.events]
+    assert times == sorted(times)
+    chain = [("client", "attempt_started"), ("server", "arrived"), ("server", "finished"), ("client", "attempt_ended")]
+    for number in range(1, 9):
+        told = [
+            (one["source"], one["event"])
+            for one in journal.events
+            if one.get("call") == f"c{number:04d}" and (one["source"], one["event"]) in chain
+        ]
+        assert told == chain
+
+
+def test_nothing_of_a_run_stays_on_the_cluster(place: OwnCluster) -> None:
+    played(place, scenario("load: {calls: 2, concurrency: 2}"))
+    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])
+
+
+def test_a_killed_worker_on_three_nodes_takes_only_its_own_calls_along(place: OwnCluster) -> None:
+    tried = scenario("""
+cluster: {nodes: 3}
+tools: {rate_limit: 3, permit_lease: 2}
+load: {calls: 40, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
+events: [{at: 600ms, kill: n2-w1}]""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert of(journal, "world", "began")[0]["nodes"] == 3
+    assert [one["worker"] for one in of(journal, "world", "worker_died")] == ["n2-w1"]
+    lost = of(journal, "world", "lost")
+    assert lost
+    assert {one["worker"] for one in lost} == {"n2-w1"}
+    assert of(journal, "limiter", "expired"), "it held permits, which came back with their lease"
+    died = of(journal, "world", "worker_died")[0]["at"]
+    assert all(one["at"] <= died for one in journal.events if one["source"] == "client" and one["worker"] == "n2-w1")
+
+
+def test_a_killed_limiter_comes_back_and_the_limit_holds(place: OwnCluster) -> None:
+    tried = scenario("""
+cluster: {nodes: 2}
+tools: {rate_limit: 4, permit_lease: 10}
+load: {calls: 40, concurrency: 16, program: {seconds: 150ms, prints: "{call}\\n"}}
+events: [{at: 500ms, kill: limiter}]""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert [one["life"] for one in of(journal, "world", "limiter_died")] == [1]
+    assert [one["life"] for one in of(journal, "world", "limiter_started")] == [1, 2]
+    permits = {one["permit"].partition("-")[0] for one in of(journal, "limiter", "granted")}
+    assert len(permits) == 2, "granted by two different lives"
+
+
+def test_a_killed_node_takes_its_workers_and_the_limiter_along(place: OwnCluster) -> None:
+    """node-1 is where the limiter lives: both die, and the limiter comes back on the other node."""
+    tried = scenario("""
+cluster: {nodes: 2}
+tools: {rate_limit: 2, permit_lease: 2}
+load: {calls: 24, concurrency: 8, program: {seconds: 200ms, prints: "{call}\\n"}}
+events: [{at: 500ms, kill: node-1}]""")
+    before = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert [one["worker"] for one in of(journal, "world", "worker_died")] == ["n1-w1"]
+    assert [one["life"] for one in of(journal, "world", "limiter_started")] == [1, 2]
+    until(lambda: len(before - {one["NodeID"] for one in ray.nodes() if one["Alive"]}) == 1)
+
+
+def test_the_permits_of_a_killed_driver_come_back(place: OwnCluster) -> None:
+    """The driver goes, all its workers go with it, and the limiter, which is not its own, gets every permit back."""
+    tried = scenario(
+        """
+cluster: {nodes: 2}
+tools: {rate_limit: 3, permit_lease: 2}
+load: {calls: 10000, concurrency: 8, program: {seconds: 300ms}}
+events: [{at: 500ms, kill: driver}]""",
+        """
+  - in_flight_within_limit
+  - no_permit_leaked""",
+    )
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert {one["worker"] for one in of(journal, "world", "worker_died")} == {"n1-w1", "n2-w1"}
+    assert of(journal, "limiter", "expired")
+    assert not of(journal, "world", "limiter_died")
+
+
+def test_a_limit_that_is_not_enforced_is_found_broken(place: OwnCluster) -> None:
+    tried = scenario(
+        """
+cluster: {nodes: 2}
+tools: {rate_limit: 3, enable_global_rate_limit: false}
+load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
+        """
+  - {in_flight_within_limit: {limit: 3}}
+  - every_call_ends_once
+  - no_permit_leaked""",
+    )
+    _, verdicts = played(place, tried)
+    assert verdicts["in_flight_within_limit"].state == "broken"
+    assert "one attempt more than the limit of 3" in verdicts["in_flight_within_limit"].sentence
+    assert verdicts["every_call_ends_once"].held
+    assert verdicts["no_permit_leaked"].state == "unknown", "there was no limiter to look at"
+
+
+def test_callers_that_give_up_leave_no_permit_behind(place: OwnCluster) -> None:
+    tried = scenario(
+        """
+cluster: {workers_per_node: 2}
+tools: {rate_limit: 2, permit_lease: 20}
+load:
+  calls: 40
+  concurrency: 16
+  program: {seconds: 200ms}
+  cancel: {share: 0.5, after: {uniform: [0ms, 600ms]}}
+events: [{at: 700ms, cancel: 1.0}]""",
+        """
+  - in_flight_within_limit
+  - every_call_ends_once
+  - {outcomes: {ok: some, cancelled: some}}
+  - no_permit_leaked""",
+    )
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert not of(journal, "limiter", "expired"), "given back at once, not by the lease"
+
+
+def test_a_worker_that_is_stopped_longer_than_its_lease_goes_on_afterwards(place: OwnCluster) -> None:
+    tried = scenario("""
+cluster: {nodes: 2}
+tools: {rate_limit: 2, permit_lease: 1}
+load: {calls: 30, concurrency: 8, program: {seconds: 150ms, prints: "{call}\\n"}}
+events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    paused, resumed = (of(journal, "world", f"worker_{what}")[0]["at"] for what in ("paused", "resumed"))
+    silent = [one for one in journal.events if one.get("worker") == "n2-w1" and one["source"] == "client"]
+    assert not [one for one in silent if paused + 0.1 < one["at"] < resumed], "a stopped process does nothing"
+    assert [one for one in silent if one["at"] > resumed]
+
+
+def test_the_fake_can_live_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
+    tried = scenario("""
+time_scale: 0.01
+tools: {default_timeout: 30}
+load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""")
+    journal, verdicts = played(place, tried, sandbox_on="node")
+    all_held(verdicts)
+    assert len(of(journal, "server", "finished")) == 4
+    assert all(0.19 < one["seconds"] < 0.21 for one in of(journal, "server", "finished") if "seconds" in one)
+
+
+def test_rollouts_run_in_worker_processes(place: OwnCluster) -> None:
+    tried = scenario(
+        """
+rollouts:
+  count: 3
+  think: 10ms
+  turns:
+    - {programs: [{prints: "3\\n"}]}
+    - {say: The answer is 3.}""",
+        """
+  - {rollout_ends: answered}
+  - lengths_consistent
+  - every_call_ends_once""",
+    )
+    _, verdicts = played(place, tried)
+    all_held(verdicts)
+
+
+class SilentTool:
+    """Somebody else's tool: it tells nothing about itself, and returns a plain string."""
+
+    name = "code_interpreter"
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
+        self._url = config["sandbox_fusion_url"]
+        self.tool_schema = tool_schema
+
+    async def create(self, instance_id: str, **_: Any) -> str:
+        return instance_id
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **_: Any) -> str:
+        import aiohttp
+
+        async with aiohttp.ClientSession() as session, session.post(self._url, json=parameters) as answer:
+            return str((await answer.json())["run_result"]["stdout"])
+
+    async def calc_reward(self, instance_id: str, **_: Any) -> float:
+        return 0.0
+
+    async def release(self, instance_id: str, **_: Any) -> None:
+        """Nothing to end."""
+
+
+def test_what_other_peoples_tools_do_not_tell_is_unknown(place: OwnCluster) -> None:
+    tried = scenario(
+        """
+cluster: {workers_per_node: 2}
+tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]
+load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}""",
+        """
+  - {in_flight_within_limit: {limit: 2}}
+  - every_call_ends_once
+  - {outcomes: {ok: all}}
+  - no_permit_leaked
+  - grants_in_order""",
+    )
+    _, verdicts = played(place, tried)
+    states = {name: verdict.state for name, verdict in verdicts.items()}
+    assert states == {
+        "in_flight_within_limit": "broken",  # counted at the sandbox
+        "every_call_ends_once": "held",
+        "outcomes": "unknown",
+        "no_permit_leaked": "unknown",
+        "grants_in_order": "unknown",
+    }
+
+
+# -- the command --
+
+
+def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "harness", "run", "--world", "ray", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=150)
+
+
+def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    text = "scenario: given\nabout: on a cluster that is there\nworlds: [ray]\n"
+    load = "load: {calls: 4, concurrency: 2}\n"
+    file.write_text(f"{text}{load}promises: [every_call_ends_once, no_permit_leaked]\n")
+    ended = sfusion(str(file), "--ray-address", place.address)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    file.write_text(f"{text}{load}promises: [{{outcomes: {{throttled: all}}}}]\n")
+    assert sfusion(str(file), "--ray-address", place.address).returncode == 1
+    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])
+
+
+def test_nodes_of_a_given_cluster_are_not_killed() -> None:
+    tried = scenario("cluster: {nodes: 2}\nload: {calls: 1}\nevents: [{at: 1s, kill: node-2}]")
+    with pytest.raises(MissingWorld, match=r"tried kills node-2, and the nodes .* are not ours to kill"):
+        GivenCluster.check(object.__new__(GivenCluster), [tried])
+
+
+def test_an_address_where_nobody_answers_is_exit_code_3() -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = sfusion("single-node", "--ray-address", address)
+    assert ended.returncode == 3
+    assert ended.stderr == (
+        f"no Ray cluster answers at {address}: Connection refused; start it, or give another address\n"
+    )
+
+
+def test_ctrl_c_leaves_no_process_behind() -> None:
+    command = [sys.executable, "-m", "harness", "run", "--world", "ray", "single-node"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: any("ray::" in name for name in _family(run.pid).values()) or run.poll() is not None)
+    family = _family(run.pid)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=120)
+    assert run.returncode not in (0, None)
+    assert any("raylet" in name for name in family.values())
+    until(lambda: not [pid for pid in family if os.path.exists(f"/proc/{pid}")])
+
+
+def _family(parent: int) -> dict[int, str]:
+    """The ids of a process's descendants, and what they are."""
+    parents: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+            names[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found: dict[int, str] = {}
+    left = [parent]
+    while left:
+        children = parents.get(left.pop(), [])
+        left += children
+        found |= {child: names[child] for child in children}
+    return found
