@@ -70,7 +70,7 @@ def _run_headline(run: Run) -> str:
     if not total:
         return "This run promised nothing"
     if not broken and not unknown:
-        return "The promise held" if total == 1 else f"All {total} promises held"
+        return {1: "The promise held", 2: "Both promises held"}.get(total, f"All {total} promises held")
     parts = []
     if broken:
         parts.append(f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken")
