@@ -6,16 +6,14 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
-from fakes.wire import Answer, Request
+from fakes.wire import Answer, Doors, Request
 
 if TYPE_CHECKING:
     from fakes.sandbox.fake import FakeSandbox
-
-PREFIX = "/__sfusion/"
 
 
 def authorised(headers: Mapping[str, str], token: str) -> bool:
@@ -41,31 +39,21 @@ def not_authorised() -> Answer:
     )
 
 
-class Admin:
+class Admin(Doors):
     """Answers admin requests about one fake sandbox."""
 
     def __init__(self, sandbox: FakeSandbox) -> None:
         self._sandbox = sandbox
-        self._doors: dict[tuple[str, str], Callable[[Request], Answer]] = {
-            ("GET", "state"): self._state,
-            ("GET", "faults"): self._faults,
-            ("PUT", "faults"): self._set_faults,
-            ("DELETE", "faults"): self._clear_faults,
-            ("GET", "ledger"): self._ledger,
-            ("POST", "reset"): self._reset,
-        }
-
-    def answer(self, request: Request) -> Answer:
-        """Route and answer; mistakes are told in one sentence."""
-        name = request.path.removeprefix(PREFIX)
-        door = self._doors.get((request.method, name))
-        if door is not None:
-            return door(request)
-        methods = sorted(method for method, door_name in self._doors if door_name == name)
-        if methods:
-            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
-        known = ", ".join(sorted({door_name for _, door_name in self._doors}))
-        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
+        super().__init__(
+            {
+                ("GET", "state"): self._state,
+                ("GET", "faults"): self._faults,
+                ("PUT", "faults"): self._set_faults,
+                ("DELETE", "faults"): self._clear_faults,
+                ("GET", "ledger"): self._ledger,
+                ("POST", "reset"): self._reset,
+            }
+        )
 
     def _state(self, request: Request) -> Answer:
         return Answer.json(self._sandbox.state())

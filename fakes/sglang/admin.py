@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,39 +9,27 @@ import yaml
 
 from fakes.faults import FaultError
 from fakes.sglang.faults import engine_rules
-from fakes.wire import Answer, Request
+from fakes.wire import Answer, Doors, Request
 
 if TYPE_CHECKING:
     from fakes.sglang.server import FakeSGLangServer
 
-PREFIX = "/__sfusion/"
 
-
-class Admin:
+class Admin(Doors):
     """Answers admin requests about one server."""
 
     def __init__(self, server: FakeSGLangServer) -> None:
         self._server = server
-        self._doors: dict[tuple[str, str], Callable[[Request], Answer]] = {
-            ("GET", "state"): self._state,
-            ("PUT", "faults"): self._set_faults,
-            ("DELETE", "faults"): self._clear_faults,
-            ("GET", "ledger"): self._ledger,
-            ("PUT", "step"): self._step,
-            ("POST", "reset"): self._reset,
-        }
-
-    def answer(self, request: Request) -> Answer:
-        """Route and answer; mistakes are told in one sentence."""
-        name = request.path.removeprefix(PREFIX)
-        door = self._doors.get((request.method, name))
-        if door is not None:
-            return door(request)
-        methods = sorted(method for method, door_name in self._doors if door_name == name)
-        if methods:
-            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
-        known = ", ".join(sorted({door_name for _, door_name in self._doors}))
-        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
+        super().__init__(
+            {
+                ("GET", "state"): self._state,
+                ("PUT", "faults"): self._set_faults,
+                ("DELETE", "faults"): self._clear_faults,
+                ("GET", "ledger"): self._ledger,
+                ("PUT", "step"): self._step,
+                ("POST", "reset"): self._reset,
+            }
+        )
 
     def _state(self, request: Request) -> Answer:
         server = self._server

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
+from fakes.wire.doors import PREFIX, Doors
 from fakes.wire.errors import PortTaken, WireError
 from fakes.wire.ledger import CallRecord, Ledger
 from fakes.wire.message import Answer, dump_json
 from fakes.wire.routes import Routes
+from fakes.wire.served import Served, is_loopback
 from fakes.wire.server import Journal, WireServer
 
 __all__ = [
     "MARK",
+    "PREFIX",
     "Answer",
     "App",
     "CallRecord",
+    "Doors",
     "Execution",
     "Journal",
     "Ledger",
     "PortTaken",
     "Request",
     "Routes",
+    "Served",
     "Subject",
     "WireApp",
     "WireError",
     "WireServer",
     "digest_of",
     "dump_json",
+    "is_loopback",
 ]

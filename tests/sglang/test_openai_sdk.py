@@ -99,7 +99,7 @@ def test_sync_client_solves_a_problem_over_several_turns(url: str, problem: Prob
             finishes.append(finish)
             messages = answered(messages, text, calls)
     assert finishes == ["tool_calls", "stop"]
-    assert messages[-1]["content"].endswith(f"#### {problem.ground_truth}")
+    assert messages[-1]["content"].endswith(f"#### {problem.prints}")
 
 
 @pytest.mark.parametrize("stream", [False, True])
