@@ -18,8 +18,11 @@ import yaml
 from tests.docs.blocks import Block
 
 TIMEOUT = 120.0
-_CHANGES = re.compile(r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b")
-"""Commands that change the machine: never run by a test."""
+_CHANGES = re.compile(
+    r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b"
+    r"|^sfusion .*(--world ray|--sandbox (docker|http)|limiter )"
+)
+"""Commands that change the machine or want something real: never run by these tests."""
 _SERVES = re.compile(r"^sfusion (serve|proxy)\b")
 _VARIES = (
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
@@ -90,6 +93,19 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
+def _run(command: list[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
+    """Run in a group of its own, of which nothing is left when it takes too long."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=_environment(), start_new_session=True, **pipes) as process:
+        try:
+            out, errors = process.communicate(timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, errors = process.communicate()
+            return subprocess.CompletedProcess(command, -1, out, f"{errors}not done after {TIMEOUT:g} s")
+    return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
 def _python(block: Block, folder: Path) -> str:
     is_test = "def test_" in block.text
     file = folder / (f"test_block_{block.line}.py" if is_test else f"block_{block.line}.py")
@@ -118,11 +134,9 @@ def _commands(block: Block, folder: Path) -> str:
 
 def _command(command: str, said: list[str], folder: Path) -> str:
     if _CHANGES.match(command):
-        return "changes the machine; say why it is not run"
+        return "changes the machine, or wants something real; say why it is not run"
     command, _, expected = command.partition("  # exit code ")
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=TIMEOUT
-    )
+    done = _run(["bash", "-c", command], folder)
     if done.returncode != int(expected or 0):
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     if not said or not differs(said, done.stdout):
