@@ -85,6 +85,9 @@ class Run:
                     await self._build(stack)
             except TimeoutError:
                 raise WorldError(f"the processes of the run did not start within {_START_SECONDS:g} s") from None
+            except RayError as error:
+                why = str(error).strip().splitlines()[-1]
+                raise WorldError(f"a process of the run could not start: {why}") from error
             began = self._recorder.now()
             await self._play()
             ended = await self._wind_up()
@@ -164,13 +167,9 @@ class Run:
         if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
             self._driver = SecondDriver(self._cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
-        try:
-            if self._limiter is not None:
-                await self._limiter.start()
-            await self._crew.hire(places, Orders(scenario, urls, wire, known, self._bounds), self._driver)
-        except RayError as error:
-            text = str(error).strip().splitlines()[-1]
-            raise WorldError(f"{scenario.title}: a process of the run could not start: {text}") from error
+        if self._limiter is not None:
+            await self._limiter.start()
+        await self._crew.hire(places, Orders(scenario, urls, wire, known, self._bounds), self._driver)
 
     # -- playing --
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from fakes.sandbox import FakeSandbox
@@ -98,5 +99,7 @@ class RemoteSandboxes:
         """End them and their process."""
         try:
             await self._actor.stop.remote()
+        except RayActorError:
+            pass  # it never came up, or died: there is nothing to end
         finally:
             ray.kill(self._actor)

@@ -76,7 +76,7 @@ load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}
 
 
 def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: OwnCluster) -> None:
-    """Cause before effect, across processes. (A server notes `answered` when it has written: its client may be first.)"""
+    """Cause before effect, across processes."""
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 1}
@@ -264,7 +264,8 @@ class SilentTool:
     async def execute(self, instance_id: str, parameters: dict[str, Any], **_: Any) -> str:
         import aiohttp
 
-        async with aiohttp.ClientSession() as session, session.post(self._url, json=parameters) as answer:
+        body = {"language": "python", **parameters}
+        async with aiohttp.ClientSession() as session, session.post(self._url, json=body) as answer:
             return str((await answer.json())["run_result"]["stdout"])
 
     async def calc_reward(self, instance_id: str, **_: Any) -> float:
@@ -272,6 +273,14 @@ class SilentTool:
 
     async def release(self, instance_id: str, **_: Any) -> None:
         """Nothing to end."""
+
+
+def test_a_tool_that_cannot_be_made_is_told_and_passes_nothing(place: OwnCluster) -> None:
+    tried = scenario("tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}")
+    journal, verdicts = played(place, tried)
+    assert not any(verdict.held for verdict in verdicts.values())
+    assert "could not start" in of(journal, "world", "stuck")[0]["text"]
+    assert "no_such_module" in of(journal, "world", "stuck")[0]["text"]
 
 
 def test_what_other_peoples_tools_do_not_tell_is_unknown(place: OwnCluster) -> None:
