@@ -111,14 +111,7 @@ def _python(block: Block, folder: Path) -> str:
     file = folder / (f"test_block_{block.line}.py" if is_test else f"block_{block.line}.py")
     file.write_text(block.text, encoding="utf-8")
     how = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"] if is_test else []
-    done = subprocess.run(
-        [sys.executable, *how, file.name],
-        cwd=folder,
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
+    done = _run([sys.executable, *how, file.name], folder)
     if done.returncode:
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return differs(block.shows.splitlines(), done.stdout) if block.shows is not None else ""
@@ -148,19 +141,15 @@ def _serve(command: str, said: list[str], folder: Path) -> str:
     """Start a server on a free port, read as many lines as it is said to print (at least one), and stop it."""
     command = "exec " + (re.sub(r"--port \d+", "--port 0", command) if "--port" in command else f"{command} --port 0")
     shown = ""
-    with subprocess.Popen(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as server:
-        assert server.stdout is not None
-        for _ in said or [""]:
-            shown += server.stdout.readline()
-        server.send_signal(signal.SIGINT)
-        _, errors = server.communicate(timeout=TIMEOUT)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["bash", "-c", command], cwd=folder, env=_environment(), **pipes) as server:
+        try:
+            for _ in said or [""]:
+                shown += server.stdout.readline()  # type: ignore[union-attr] # it is a pipe
+            server.send_signal(signal.SIGINT)
+            _, errors = server.communicate(timeout=TIMEOUT)
+        finally:
+            server.kill()
     if not shown.strip() or server.returncode:
         return f"exit code {server.returncode}\n{shown}{errors}"
     return differs(said, shown) if said else ""
@@ -227,12 +216,6 @@ def _options(line: str) -> str:
     words = line.split()
     if words[:1] != ["sfusion"]:
         return ""
-    known = subprocess.run(
-        ["bash", "-c", f"sfusion {words[1]} --help"],
-        env=_environment(),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-    )
+    known = _run(["bash", "-c", f"sfusion {words[1]} --help"], None)
     missing = [word for word in words if word.startswith("--") and word not in known.stdout]
     return f"sfusion {words[1]} has no {', '.join(missing)}" if known.returncode or missing else ""
