@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fakes.sandbox import FakeSandbox, Queue, Quota, SandboxSetupError, Unbounded, read_model
 from fakes.sandbox.gate import Gate
 from fakes.sandbox.models import QueueLine, QuotaCounter, SharedCores
+from harness.worlds.virtual_time import run_virtually
 from tests.fakes.memory import MemoryConnection
 from tests.fakes.raw import PING, run_code
-from tests.sglang.virtual import run_virtually
 
 
 def test_a_model_is_written_in_short_or_in_full() -> None:

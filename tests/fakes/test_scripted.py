@@ -11,8 +11,8 @@ import pytest
 from fakes.sandbox import FakeSandbox, SandboxSetupError, Script, ScriptedExecutor
 from fakes.sandbox.executors.scripted import WHOLE
 from fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+from harness.worlds.virtual_time import run_virtually
 from tests.fakes.raw import one, run_code
-from tests.sglang.virtual import run_virtually
 
 
 def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:

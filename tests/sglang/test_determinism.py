@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, problems
+from harness.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
-from tests.sglang.virtual import run_virtually
 
 
 async def rollout(seed: int, order: int = 1) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from fakes.sglang import (
     ToolCall,
     Turn,
 )
+from harness.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
-from tests.sglang.virtual import run_virtually
 
 TOKENIZER = ByteTokenizer()
 EOS = TOKENIZER.eos_token_id

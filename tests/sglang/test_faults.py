@@ -12,8 +12,8 @@ import pytest
 from fakes.faults import FaultError
 from fakes.sglang import Ask, EngineDown, FakeSGLang, FakeSGLangServer, Latency, Refused, Reply, Script
 from fakes.sglang.faults import engine_rules
+from harness.worlds.virtual_time import run_virtually
 from tests.sglang.client import chat, get, post
-from tests.sglang.virtual import run_virtually
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
