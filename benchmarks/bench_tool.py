@@ -185,7 +185,6 @@ def main() -> None:
         serve()
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     import ray
 
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", num_cpus=2)
