@@ -15,7 +15,8 @@ from sfusion_tools.rollout.states import EndCause
 
 
 class RolloutEnds(Promise):
-    """Every trajectory that was started ends, once; with `by`, only for one of these causes."""
+    """Every trajectory that was started ends, once; with `by`, only for one of these causes. Trajectories of a worker
+    that was killed are lost with it and excused."""
 
     name: ClassVar[str] = "rollout_ends"
     of_rollouts: ClassVar[bool] = True
@@ -41,7 +42,8 @@ class RolloutEnds(Promise):
         ends: dict[str, list[Event]] = {}
         for event in story.of_world("rollout_ended"):
             ends.setdefault(event["rollout"], []).append(event)
-        begun = story.of_world("rollout_started")
+        lost = {event["rollout"] for event in story.of_world("rollout_lost")}
+        begun = [event for event in story.of_world("rollout_started") if event["rollout"] not in lost]
         if not begun:
             return self.unknown("no rollout was started")
         wrong: list[tuple[str, list[Event]]] = []

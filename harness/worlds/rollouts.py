@@ -79,8 +79,17 @@ class SaidByScript:
 class WatchedTool:
     """A tool whose calls are noted. The driver sees the tool; the journal sees calls with their ids."""
 
-    def __init__(self, tool: Any, worker: str, script: SaidByScript, note: Note, default_timeout: float) -> None:
+    def __init__(
+        self,
+        tool: Any,
+        worker: str,
+        script: SaidByScript,
+        note: Note,
+        default_timeout: float,
+        is_alive: Callable[[], bool],
+    ) -> None:
         self._tool = tool
+        self._is_alive = is_alive
         self._worker = worker
         self._script = script
         self._note = note
@@ -109,7 +118,7 @@ class WatchedTool:
         try:
             answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
-            self._note("world", "cancelled", **facts)
+            self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
@@ -133,14 +142,24 @@ class Rollouts:
     """The trajectories of one worker's tool."""
 
     def __init__(
-        self, part: RolloutPart, tool: Any, worker: str, *, seed: int, limits: RolloutLimits, note: Note, timeout: float
+        self,
+        part: RolloutPart,
+        tool: Any,
+        worker: str,
+        *,
+        seed: int,
+        limits: RolloutLimits,
+        note: Note,
+        timeout: float,
+        is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         self._part = part
+        self._is_alive = is_alive
         self._worker = worker
         self._limits = limits
         self._note = note
         script = SaidByScript(part, seed, tool.name, note)
-        self.tool = WatchedTool(tool, worker, script, note, timeout)
+        self.tool = WatchedTool(tool, worker, script, note, timeout, is_alive)
         engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )
@@ -162,7 +181,10 @@ class Rollouts:
         try:
             await self._driver.run(request)
         finally:
-            self._note("world", "rollout_ended", **self._ending(request))
+            if self._is_alive():
+                self._note("world", "rollout_ended", **self._ending(request))
+            else:
+                self._note("world", "rollout_lost", rollout=request.request_id, worker=self._worker)
 
     def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
         begun = request.state is not State.PENDING

@@ -60,19 +60,22 @@ class _Simulation:
         self._recorder = recorder = Recorder(self._journal, loop.time)
         notes = LogNotes(recorder)
         loggers = [logging.getLogger(name) for name in _LOGGERS]
-        heard = [(logger, logger.propagate) for logger in loggers]
+        heard = [(logger, logger.propagate, logger.level) for logger in loggers]
         for logger in loggers:
             logger.addHandler(notes)
             logger.propagate = False
+            # What is noted must not depend on how the process at large is set to log.
+            logger.setLevel(logging.WARNING)
         try:
             async with AsyncExitStack() as stack:
                 await self._build(stack)
                 await self._play()
                 await self._wind_up()
         finally:
-            for logger, propagate in heard:
+            for logger, propagate, level in heard:
                 logger.removeHandler(notes)
                 logger.propagate = propagate
+                logger.setLevel(level)
 
     # -- building --
 
@@ -203,6 +206,7 @@ class _Simulation:
                 limits=self._limits,
                 note=self._recorder.note,
                 timeout=default_timeout(scenario),
+                is_alive=worker.is_alive,
             )
             for worker in self._workers
         ]

@@ -20,7 +20,7 @@ from harness.worlds.memory_network import MemoryNetwork
 
 T = TypeVar("T")
 
-_FRUITLESS = 2_000_000
+_FRUITLESS = 500_000
 """Rounds without any passing of time after which the loop is taken to spin."""
 
 
@@ -40,6 +40,7 @@ class _Clock(selectors.BaseSelector):
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless > _FRUITLESS:
+                self._fruitless = 0  # what is cancelled now must be able to come to its end
                 raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
             return self._real.select(0) if real else []
         self._fruitless = 0

@@ -23,6 +23,10 @@ class Worker:
         self._tasks: dict[asyncio.Task[Any], str | None] = {}
         self.tools = make_tools(self)
 
+    def is_alive(self) -> bool:
+        """Has it not been killed?"""
+        return self.alive
+
     @property
     def tool(self) -> Any:
         """The tool that its calls go to."""
