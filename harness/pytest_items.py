@@ -56,8 +56,9 @@ class ScenarioItem(pytest.Item):
         out: str | None = self.config.getoption("--sfusion-out")
         if out is not None:
             folder = write_run(result, Path(out))
-            Reports().ended(run_of(result, folder), folder)
-            self.add_report_section("call", "sfusion", f"sfusion replay {folder}")
+            run = run_of(result, folder)
+            Reports().ended(run, folder)
+            self.add_report_section("call", "sfusion", run.replay)
         if not result.ok:
             raise PromisesBroken(result)
 

@@ -39,7 +39,6 @@ def render_run(run: Run) -> str:
             style=_style("base.css", "run.css"),
             script=script,
             policy=_policy(script),
-            command=_replay(run),
         )
     )
 
@@ -98,10 +97,6 @@ def _facts(run: Run, data: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _peak(data: Mapping[str, Any]) -> str:
     peak, limit = max(data["inFlight"][1], default=0), max(data["limit"][1], default=0)
     return f"{peak:,} of {limit:,}" if limit else f"{peak:,}"
-
-
-def _replay(run: Run) -> str:
-    return f"sfusion replay {run.directory}" if run.directory else ""
 
 
 def _evidence_text(row: Mapping[str, Any]) -> str:

@@ -45,8 +45,9 @@ def _case(suite: ElementTree.Element, run: Run, promise: str, state: str, senten
     )
     if state in (BROKEN, UNKNOWN):  # unknown is not a pass
         failure = ElementTree.SubElement(case, "failure", message=_clean(f"{state}: {sentence}"), type=state)
-        replay = f"\nsfusion replay {run.directory}" if run.directory else ""
-        failure.text = _clean(f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}{replay}")
+        failure.text = _clean(
+            f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
+        )
     return state
 
 

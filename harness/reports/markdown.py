@@ -25,8 +25,8 @@ def markdown(runs: Sequence[Run]) -> str:
         if run.error:
             lines.append(f"- {_SIGNS[BROKEN]} {_escape(_short(run.error))}")
         lines += [_bullet(one) for one in [*run.of(BROKEN), *run.of(UNKNOWN)]]
-        if run.directory:
-            lines.append(f"- replay: `sfusion replay {run.directory.replace('`', '')}`")
+        if run.replay:
+            lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
     long = len(runs) > 12
     if long:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,11 @@ class Run:
         if self.error:
             return BROKEN
         return next((state for state in STATES if any(one.state == state for one in self.verdicts)), UNKNOWN)
+
+    @property
+    def replay(self) -> str:
+        """The command that runs it again; empty when nothing was written."""
+        return f"sfusion replay {shlex.quote(self.directory)}" if self.directory else ""
 
     def of(self, state: str) -> list[Verdict]:
         """The promises that came to this."""

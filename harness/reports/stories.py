@@ -155,7 +155,7 @@ def _deaths(events: Iterable[Event]) -> dict[str, list[float]]:
 def names_of(event: Event) -> list[str]:
     """Whom an event of the world concerns, however many it names."""
     found: list[str] = []
-    for key in ("target", "worker", "workers", "node"):
+    for key in ("target", "worker", "workers", "node", "sandbox"):
         value = event.get(key)
         found.extend([value] if isinstance(value, str) else [str(one) for one in value or ()])
     return found

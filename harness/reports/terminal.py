@@ -130,8 +130,8 @@ def _complaints(runs: Sequence[Run]) -> list[tuple[str, str]]:
             lines.append((f"  broken: {_one_line(run.error)}", _STYLES[BROKEN]))
         for one in [*run.of(BROKEN), *run.of(UNKNOWN)]:
             lines.append((f"  {one.state}: {one.promise}: {_one_line(one.sentence)}", _STYLES[one.state]))
-        if run.directory:
-            lines.append((f"  sfusion replay {_one_line(run.directory)}", "dim"))
+        if run.replay:
+            lines.append((f"  {_one_line(run.replay)}", "dim"))
         lines.append(("", ""))
     return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from harness.reports.stories import Event, Story, names_of, stories
@@ -80,18 +81,23 @@ def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None)
 
 
 def _steps(changes: Iterable[Change]) -> Steps:
-    """Add up changes in their order. What rises and falls within one instant is kept as a step of no length."""
+    """Add up changes in their order.
+
+    What rises and falls again within one instant is kept as a step of no length, since a limit may be broken there; what
+    falls and rises again, as when a permit is handed on, is not.
+    """
     times: list[float] = []
     values: list[int] = []
     now = 0
-    for at, change in changes:
-        now += change
-        if len(times) > 1 and times[-1] == times[-2] == at:
-            values[-2] = max(values[-2], values[-1])
-            values[-1] = now
-        elif times and times[-1] == at and now > values[-1]:
-            values[-1] = now
-        else:
+    for at, together in groupby(changes, key=lambda change: change[0]):
+        before = peak = now
+        for _, change in together:
+            now += change
+            peak = max(peak, now)
+        if peak > max(before, now):
+            times.append(at)
+            values.append(peak)
+        if now != before or peak > before:
             times.append(at)
             values.append(now)
     return Steps(tuple(times), tuple(values))

@@ -61,14 +61,16 @@ def test_the_simulated_limiter_is_seen_to_keep_its_limit() -> None:
 
 def test_what_lasts_is_marked_until_its_end() -> None:
     events = [
-        line(1.0, "server", "crash"),
+        line(1.0, "server", "crash", sandbox="sandbox-2"),
+        line(1.5, "server", "crash", sandbox="sandbox-1"),
         line(2.0, "world", "worker_died", worker="n1-w1"),
-        line(3.0, "server", "restart"),
+        line(3.0, "server", "restart", sandbox="sandbox-2"),
         line(4.0, "world", "limiter_died", life=1),
         line(9.0, "world", "ended"),
     ]
     assert build_timeline(events).marks == (
-        Mark(1.0, "crash", "crash", until=3.0),
+        Mark(1.0, "crash", "crash sandbox-2", until=3.0),
+        Mark(1.5, "crash", "crash sandbox-1", until=9.0),
         Mark(2.0, "worker_died", "worker died n1-w1"),
         Mark(4.0, "limiter_died", "limiter died", until=9.0),
     )
