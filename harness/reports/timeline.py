@@ -83,8 +83,8 @@ def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None)
 def _steps(changes: Iterable[Change]) -> Steps:
     """Add up changes in their order.
 
-    What rises and falls again within one instant is kept as a step of no length, since a limit may be broken there; what
-    falls and rises again, as when a permit is handed on, is not.
+    What rises and falls again within one instant is kept as a step of no length, since a limit may be broken there;
+    what falls and rises again, as when a permit is handed on, is not.
     """
     times: list[float] = []
     values: list[int] = []
