@@ -11,6 +11,7 @@ from harness.promises.verdict import Verdict
 from sfusion_tools.outcome import Outcome
 
 _PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_programs)
+_HEAD = 40
 _CUT = ("characters cut", "(truncated)", "may have cut")
 
 
@@ -49,7 +50,10 @@ def _lie(call: CallStory, returned: Event) -> str | None:
     if not text.strip() and (prints or kind != "ok"):
         return "the model reads nothing, although there is something to say"
     if outcome in (None, "ok", "program_error") and _answered(call) and kind in ("ok", "program_error"):
-        if prints and prints not in text and not (returned.get("chars", 0) > len(text) or _is_cut(text)):
+        # Of a long text the journal keeps the beginning, and a cut one keeps its own.
+        shortened = returned.get("chars", 0) > len(text) or _is_cut(text)
+        sought = "" if shortened and intent.get("early") else prints[:_HEAD] if shortened else prints
+        if sought not in text:
             return f"the program printed {prints[:60]!r}, and the model reads {text[:60]!r}"
     elif outcome is not None and outcome not in _PROGRAMS and prints and text.strip() == prints:
         return f"the call ended {outcome}, and the model reads {text[:60]!r} like output"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.scenarios.program import SHOWN, Written
+from harness.scenarios.program import Written
 
 
 async def call_tool(tool: Any, written: Written) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def read_result(answer: Any) -> dict[str, Any]:
 
 def _shown(text: str | None) -> dict[str, Any]:
     whole = text or ""
-    return {"text": whole[:SHOWN], "chars": len(whole)}
+    return {"text": whole, "chars": len(whole)}
 
 
 def _number(reward: Any) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.journal import Journal
+from harness.scenarios.program import SHOWN
 
 
 class Recorder:
@@ -44,7 +45,9 @@ class Recorder:
         leaked: list[str] = []
         for key, value in facts.items():
             if type(value) is str:
-                facts[key] = self._clean(value, leaked)
+                clean = self._clean(value, leaked)
+                # All of a text is searched for secrets, its beginning is kept.
+                facts[key] = clean[:SHOWN] if key == "text" else clean
             elif type(value) is float:
                 facts[key] = round(value, 6)
         if leaked:
@@ -76,4 +79,4 @@ class LogNotes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note one line."""
-        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage()[:400])
+        self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage())

@@ -122,7 +122,7 @@ class WatchedTool:
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            self._note("world", "returned", **facts, outcome=None, raised=type(error).__name__, text=text[:400])
+            self._note("world", "returned", **facts, outcome=None, raised=type(error).__name__, text=text)
             raise
         returned = read_result(answer)
         self.longest = max(self.longest, returned["chars"])
