@@ -99,8 +99,6 @@ async def _sandbox(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIte
         return
     scripts = []
     if plan.executor == "scripted":
-        scripts = [
-            {"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything
-        ]
+        scripts = [{"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything]
     async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
         yield sandbox.url
