@@ -17,6 +17,7 @@ from harness.scenarios.base import Misplaced, Part
 from harness.scenarios.events import EventPart
 from harness.scenarios.program import ProgramPart
 from harness.scenarios.rollouts import RolloutPart
+from harness.scenarios.secrets import masked, secrets_in
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -181,8 +182,9 @@ class Scenario(Part):
 
     @property
     def written(self) -> dict[str, Any]:
-        """The cell as plain data, without matrix and extends."""
-        return {**self._written, "seed": self.seed}
+        """The cell as plain data, without matrix, extends and the secrets of its tools."""
+        data = {**self._written, "seed": self.seed}
+        return {**data, "tools": masked(data["tools"])} if "tools" in data else data
 
     @property
     def title(self) -> str:
@@ -198,6 +200,13 @@ class Scenario(Part):
         if first.get("class_name") not in OWN_CLASSES:
             return None
         return {key: value for key, value in (first.get("config") or {}).items() if key not in _REPLACED}
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """What of the tools' config must reach nobody, by the name of its key."""
+        if self.own_config is not None:
+            return secrets_in(self.own_config)
+        return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
 
     @property
     def stated_limit(self) -> int | None:

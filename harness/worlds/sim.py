@@ -99,8 +99,8 @@ class _Simulation:
             recorder.call_it(sandbox.url.removeprefix("http://"), name)
         settings = scenario.settings
         limits = settings.limits if settings is not None and settings.enable_global_rate_limit else None
-        for name, value in (settings.headers if settings is not None else {}).items():
-            recorder.keep_secret(value, f"headers.{name}")
+        for name, text in scenario.secrets.items():
+            recorder.keep_secret(text, name)
         recorder.note(
             "world",
             "began",
