@@ -204,8 +204,8 @@ class Scenario(Part):
     @property
     def secrets(self) -> dict[str, str]:
         """What of the tools' config must reach nobody, by the name of its key."""
-        if self.own_config is not None:
-            return secrets_in(self.own_config)
+        if isinstance(self.tools, dict):
+            return secrets_in(self.tools)
         return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
 
     @property

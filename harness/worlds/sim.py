@@ -8,14 +8,13 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fakes.faults.chance import uniform
 from fakes.sandbox import FakeSandbox
 from harness.journal import Journal
-from harness.scenarios.events import EventPart
 from harness.scenarios.model import Scenario
 from harness.scenarios.rollouts import RolloutPart
 from harness.worlds.calling import call_tool
 from harness.worlds.errors import WorldError
+from harness.worlds.happenings import Happenings
 from harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
 from harness.worlds.measuring import bounds_of, default_timeout
 from harness.worlds.recorder import LogNotes, Recorder
@@ -140,7 +139,8 @@ class _Simulation:
     async def _play(self) -> None:
         scenario = self._scenario
         loop = asyncio.get_running_loop()
-        doing = [loop.create_task(self._happen(event)) for event in scenario.events]
+        happenings = Happenings(scenario, self._workers, self._sandboxes, self._place, self._recorder)
+        doing = [loop.create_task(happenings.happen(event)) for event in scenario.events]
         work = loop.create_task(self._roll_out(scenario.rollouts) if scenario.rollouts is not None else self._load())
         await asyncio.wait([work], timeout=scenario.horizon)
         if not work.done():
@@ -231,75 +231,6 @@ class _Simulation:
         for ending in await asyncio.gather(*running, return_exceptions=True):
             if isinstance(ending, Exception):
                 raise ending
-
-    # -- events --
-
-    async def _happen(self, event: EventPart) -> None:
-        await asyncio.sleep(event.at)
-        names = self._scenario.cluster.workers
-        chosen = [worker for worker in self._workers if worker.name in event.workers(names)]
-        seconds = event.seconds
-        match event.kind:
-            case "kill" if event.target == "limiter":
-                await self._kill_limiter(seconds)
-            case "kill":
-                self._recorder.note("world", "killed", target=event.target)
-                await asyncio.gather(*(worker.die() for worker in chosen))
-            case "pause":
-                await self._pause(chosen[0], seconds or 0.0)
-            case "cut_off":
-                await self._cut_off(chosen[0], seconds or 0.0)
-            case "restart":
-                self._restart(event.target)
-            case "crash":
-                for sandbox in self._aimed(event):
-                    sandbox.crash(restart_after=seconds)
-            case "wedge":
-                for sandbox in self._aimed(event):
-                    sandbox.wedge(ping=event.ping, seconds=seconds)
-            case "resize":
-                if self._place is not None:
-                    self._place.resize(event.target)
-            case "cancel":
-                self._cancel(event.target)
-
-    async def _kill_limiter(self, seconds: float | None) -> None:
-        if self._place is not None:
-            self._place.kill()
-            if seconds is not None:
-                await asyncio.sleep(seconds)
-                self._place.start()
-
-    def _restart(self, what: str) -> None:
-        if what == "limiter" and self._place is not None:
-            self._place.start()
-        for sandbox in self._sandboxes if what == "sandbox" else ():
-            sandbox.restart()
-
-    async def _pause(self, worker: Worker, seconds: float) -> None:
-        self._recorder.note("world", "worker_paused", worker=worker.name, seconds=seconds)
-        worker.link.hold()
-        await asyncio.sleep(seconds)
-        worker.link.release()
-        self._recorder.note("world", "worker_resumed", worker=worker.name)
-
-    async def _cut_off(self, worker: Worker, seconds: float) -> None:
-        self._recorder.note("world", "cut_off", worker=worker.name, seconds=seconds)
-        worker.link.cut(True)
-        await asyncio.sleep(seconds)
-        worker.link.cut(False)
-        self._recorder.note("world", "reconnected", worker=worker.name)
-
-    def _aimed(self, event: EventPart) -> list[FakeSandbox]:
-        if event.target == "sandbox":
-            return self._sandboxes
-        return [self._sandboxes[int(str(event.target).removeprefix("sandbox-")) - 1]]
-
-    def _cancel(self, share: float) -> None:
-        for worker in self._workers:
-            for call, task in worker.calls.items():
-                if uniform(self._scenario.seed, "cancel event", call) < share:
-                    task.cancel()
 
     # -- the end --
 
