@@ -52,8 +52,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Take scenario files that were named, and leave every other YAML file alone."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
-    if not any(file_path == path or path in file_path.parents for path in parent.config.stash[_NAMED]):
-        return None
+    named = parent.config.stash[_NAMED]
+    if file_path not in named and (file_path.name[0] == "_" or not any(path in file_path.parents for path in named)):
+        return None  # a leading underscore: only there to be extended
     content = file_path.read_bytes()
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None

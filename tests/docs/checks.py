@@ -128,9 +128,9 @@ def _commands(block: Block, folder: Path) -> str:
 def _command(command: str, said: list[str], folder: Path) -> str:
     if _CHANGES.match(command):
         return "changes the machine, or wants something real; say why it is not run"
-    command, _, expected = command.partition("  # exit code ")
+    expected = re.search(r"  # exit code (\d+)$", command)
     done = _run(["bash", "-c", command], folder)
-    if done.returncode != int(expected or 0):
+    if done.returncode != (int(expected[1]) if expected else 0):
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     if not said or not differs(said, done.stdout):
         return ""

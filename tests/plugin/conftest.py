@@ -41,6 +41,7 @@ def project(pytester: pytest.Pytester) -> Path:
     folder = pytester.mkdir("scenarios")
     (folder / "quiet.yaml").write_text(QUIET)
     (folder / "cells.yml").write_text(CELLS)
+    (folder / "_base.yaml").write_text(QUIET.replace("quiet", "base"))
     (folder / "values.yaml").write_text("scenario: {of: another kind}\n")
     (pytester.path / "deploy.yaml").write_text("kind: Deployment\nspec: {}\n")
     (pytester.path / "test_own.py").write_text("def test_own():\n    pass\n")
