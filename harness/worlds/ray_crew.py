@@ -64,6 +64,7 @@ class Crew:
         self._one_machine = one_machine
         self._all: dict[str, Member] = {}
         self._open: dict[str, str] = {}
+        self._rollouts: dict[str, str] = {}
         self._seen: set[str] = set()
         self.leaving = False
 
@@ -79,6 +80,7 @@ class Crew:
 
     def dismiss(self) -> None:
         """End every process."""
+        self.leaving = True
         for member in self._all.values():
             ray.kill(member.actor)
 
@@ -100,9 +102,15 @@ class Crew:
 
     def hear(self, event: Event) -> None:
         """An event of one of them."""
-        if event["source"] != "world" or "call" not in event:
+        if event["source"] != "world":
             return
-        if event["event"] == "called":
+        if event["event"] == "rollout_started":
+            self._rollouts[event["rollout"]] = event["worker"]
+        elif event["event"] == "rollout_ended":
+            self._rollouts.pop(event["rollout"], None)
+        elif "call" not in event:
+            return
+        elif event["event"] == "called":
             self._seen.add(event["call"])
             self._open[event["call"]] = event["worker"]
         else:
@@ -122,9 +130,10 @@ class Crew:
         if not member.doomed:
             note("world", "log", level="error", text=f"{member.name} died although nobody killed it")
         note("world", "worker_died", worker=member.name)
-        for call in [call for call, worker in self._open.items() if worker == member.name]:
-            del self._open[call]
+        for call in _take(self._open, member.name):
             note("world", "lost", call=call, worker=member.name)
+        for rollout in _take(self._rollouts, member.name):
+            note("world", "rollout_lost", rollout=rollout, worker=member.name)
         for call, called in member.under_way.items():
             if call not in self._seen:
                 self.never_made(called)
@@ -160,6 +169,14 @@ class Crew:
                     await member.gone.wait()
         except TimeoutError:
             pass  # one that cannot go is killed with the rest
+
+
+def _take(under_way: dict[str, str], worker: str) -> list[str]:
+    """What that worker had under way, which nobody has now."""
+    found = [name for name, whose in under_way.items() if whose == worker]
+    for name in found:
+        del under_way[name]
+    return found
 
 
 def create(name: str, node: str, orders: Orders, *, named: bool = False) -> Any:

@@ -73,6 +73,7 @@ load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}
     assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {"http://sandbox-1"}
     assert journal.events[0]["event"] == "began"
     assert journal.events[-1]["event"] == "ended"
+    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])  # nothing of a run stays on the cluster
 
 
 def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: OwnCluster) -> None:
@@ -93,11 +94,6 @@ load: {calls: 8, concurrency: 4, program: {seconds: 10ms}}""")
             if one.get("call") == f"c{number:04d}" and (one["source"], one["event"]) in chain
         ]
         assert told == chain
-
-
-def test_nothing_of_a_run_stays_on_the_cluster(place: OwnCluster) -> None:
-    played(place, scenario("load: {calls: 2, concurrency: 2}"))
-    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])
 
 
 def test_a_killed_worker_on_three_nodes_takes_only_its_own_calls_along(place: OwnCluster) -> None:
@@ -231,22 +227,28 @@ load: {calls: 4, concurrency: 4, program: {seconds: 20s, prints: "{call}\\n"}}""
     assert all(0.19 < one["seconds"] < 0.21 for one in of(journal, "server", "finished") if "seconds" in one)
 
 
-def test_rollouts_run_in_worker_processes(place: OwnCluster) -> None:
+def test_rollouts_run_in_worker_processes_and_those_of_a_killed_one_are_lost(place: OwnCluster) -> None:
     tried = scenario(
         """
+cluster: {workers_per_node: 2}
+tools: {permit_lease: 2}
 rollouts:
-  count: 3
+  count: 4
   think: 10ms
   turns:
-    - {programs: [{prints: "3\\n"}]}
-    - {say: The answer is 3.}""",
+    - {programs: [{seconds: 1500ms, prints: "3\\n"}]}
+    - {say: The answer is 3.}
+events: [{at: 700ms, kill: worker-2}]""",
         """
   - {rollout_ends: answered}
   - lengths_consistent
   - every_call_ends_once""",
     )
-    _, verdicts = played(place, tried)
+    journal, verdicts = played(place, tried)
     all_held(verdicts)
+    assert {one["rollout"] for one in of(journal, "world", "rollout_ended")} == {"r001", "r003"}
+    assert {one["rollout"] for one in of(journal, "world", "rollout_lost")} == {"r002", "r004"}
+    assert {one["call"] for one in of(journal, "world", "lost")} == {"r002.t1.1", "r004.t1.1"}
 
 
 class SilentTool:
