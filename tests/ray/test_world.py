@@ -80,14 +80,14 @@ def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: 
     """Cause before effect, across processes."""
     tried = scenario("""
 cluster: {nodes: 2}
-tools: {rate_limit: 1}
-load: {calls: 8, concurrency: 4, program: {seconds: 10ms}}""")
+tools: {rate_limit: 8}
+load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
     journal, verdicts = played(place, tried)
     all_held(verdicts)
     times = [event["at"] for event in journal.events]
     assert times == sorted(times)
     chain = [("client", "attempt_started"), ("server", "arrived"), ("server", "finished"), ("client", "attempt_ended")]
-    for number in range(1, 9):
+    for number in range(1, 81):
         told = [
             (one["source"], one["event"])
             for one in journal.events
