@@ -46,7 +46,7 @@ def test_a_bundled_scenario_can_fail(path: Path, monkeypatch: pytest.MonkeyPatch
         return
     # What does not depend on permits depends on the bounds of a trajectory, or on who reads the arguments.
     monkeypatch.setattr(sim, "bounds_of", lambda scenario: RolloutLimits())
-    assert not_held(cell.changed(horizon="60s"))
+    assert not_held(cell.changed(horizon="10s"))
 
 
 def test_there_are_enough_and_each_says_what_it_is_about() -> None:

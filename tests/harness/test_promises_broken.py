@@ -67,6 +67,19 @@ def test_in_flight_within_limit() -> None:
     assert broken["in_flight_within_limit"].evidence
 
 
+def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient._exchange
+
+    async def hedging(self: Any, *args: Any) -> Any:
+        first, _ = await asyncio.gather(real(self, *args), real(self, *args))
+        return first
+
+    monkeypatch.setattr(client_module.SandboxClient, "_exchange", hedging)
+    broken = broken_in(scene())
+    assert set(broken) == {"in_flight_within_limit", "no_duplicate_execution"}
+    assert "at the sandbox" in broken["in_flight_within_limit"].sentence
+
+
 class Leaking(LimiterCore):
     """Forgets to take one permit back."""
 
