@@ -21,9 +21,13 @@ _FLAGS = [
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless Chromium with an empty profile."""
+    """Headless Chromium with an empty profile.
+
+    Of a module, not of the session: while playwright is open, an event loop counts as running in this thread, and
+    nobody else could run one.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `test`)")
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     with playwright.sync_playwright() as driver:
