@@ -157,6 +157,10 @@ class Scenario(Part):
         workers = self.cluster.workers
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)
+            if event.target == "driver" and "sim" in self.worlds:
+                wrong = "kill: world sim has no driver to kill; say worlds: [ray]"
+            if event.kind == "cancel" and self.load is None:
+                wrong = "cancel: only calls of a `load` can be cancelled; for rollouts see `rollouts.enough`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
         seen: set[str] = set()

@@ -57,6 +57,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "every_call_ends_once stands here twice",
     ),
     "unknown victim": ("kill: n2-w1", "kill: n3-w1", 14, "there is no 'n3-w1' here; did you mean"),
+    "driver of a simulation": ("kill: n2-w1", "kill: driver", 14, "world sim has no driver to kill"),
     "event of two kinds": ("kill: n2-w1", "kill: n2-w1, resize: 3", 14, "exactly one of kill, pause"),
     "pause without an end": ("kill: n2-w1", "pause: n2-w1", 14, "pause needs `seconds`"),
     "unknown tool key": ("rate_limit: 4", "rate_limt: 4", 4, "did you mean 'rate_limit'?"),
