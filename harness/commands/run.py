@@ -37,7 +37,7 @@ def run(
         str, typer.Option(help="World ray: address of this machine that the cluster's other machines reach.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run scenarios and say which promises held. Exit code 0: all held, 1: broken or unknown, 2: bad input, 3: Ray is missing."""
+    """Run scenarios and say which promises held. Exit code 0: all, 1: broken or unknown, 2: bad input, 3: no Ray."""
     from harness.commands._ray import RayOptions
     from harness.commands._running import run_command
     from harness.reports import Reports
