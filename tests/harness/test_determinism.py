@@ -101,6 +101,7 @@ def test_one_calls_program_does_not_change_when_workers_are_added() -> None:
     few = intents(scene(load=load))
     many = intents(scene(load=load, cluster={"nodes": 4, "workers_per_node": 2}))
     assert few == many
+    assert len({str(intent) for intent in few.values()}) == 3
 
 
 def test_no_address_or_port_stands_in_a_journal(journal: Journal) -> None:
