@@ -34,7 +34,7 @@ class RetryPolicy:
     def pause(self, call_id: str, attempt: int, retry_after: float | None) -> float:
         """Seconds between the end of that attempt and the next: never less than the server asked for."""
         step = min(self.cap, self.base * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * _fraction(call_id, attempt))
-        return step if retry_after is None else retry_after + step * 0.25
+        return step if retry_after is None else retry_after + step
 
 
 def _fraction(*keys: object) -> float:
