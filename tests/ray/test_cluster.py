@@ -276,6 +276,7 @@ def test_the_limiter_is_seen_resized_and_removed_by_command(cluster: str, limite
     assert "rate_limit must be a whole number of at least 1" in refused.stderr
     assert "rate_limit 2 -> 3" in sfusion("resize", "3").stdout
     ray.get(waits)
+    ray.kill(holder)  # while somebody uses it, a removed limiter is followed by a new one
     assert sfusion("remove").returncode == 0
     until(lambda: find(limiter_name) is None)
     gone = sfusion("show")

@@ -157,8 +157,10 @@ def _become(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
         os.setsid()
         with suppress(OSError):
             os.nice(5 if os.getpriority(os.PRIO_PROCESS, 0) < 0 else 0)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        # What this process ignores, or was told to ignore by a shell's `nohup` or `&`, is not the program's business.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with suppress(OSError, ValueError):
+                signal.signal(number, signal.SIG_DFL)
         # Descriptors first go where none of the three standard ones is, or one would overwrite another.
         spare = [_duplicate(fd) for fd in fds[:-1]]
         for target, fd in enumerate(spare):
