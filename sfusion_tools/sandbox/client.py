@@ -179,8 +179,10 @@ class SandboxClient:
 
     async def _send(self, endpoint: Endpoint, body: bytes, seconds: float) -> _Sent:
         proxy = self._proxies[endpoint.url]
+        if proxy is None:
+            return await self._exchange(endpoint, None, body, seconds)
         sent = await self._exchange(endpoint, proxy, body, seconds)
-        if proxy is not None and not sent.reading.outcome.is_programs:
+        if not sent.reading.outcome.is_programs:
             sent.reading.message += f" (through the proxy {redact(proxy)})"
         return sent
 

@@ -8,7 +8,7 @@ from typing import Any
 from sfusion_tools.outcome import Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One HTTP request made for a call."""
 

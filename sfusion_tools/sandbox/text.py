@@ -77,7 +77,8 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
 
 
 def _size(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
+    """Bytes of a text; of a short one only about, since no limit is near."""
+    return len(text) if len(text) < FULL_PIPE_BYTES // 4 else len(text.encode("utf-8", "replace"))
 
 
 _FAILURES = {
