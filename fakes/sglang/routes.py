@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -55,6 +56,8 @@ from fakes.sglang.wire import (
     native_error_event,
 )
 from fakes.wire import Answer, Request
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Answer]]
@@ -239,6 +242,7 @@ class Handlers:
         except Refused:
             raise
         except Exception:
+            logger.exception("generation failed; the client hears no more than a 500, as from the real server")
             return Answer.text("Internal Server Error", status=500)
         finishes = [one["meta_info"]["finish_reason"] for one in (output if isinstance(output, list) else [output])]
         failed = next((finish for finish in finishes if is_error(finish)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause
 from sfusion_tools.rollout.toolset import ToolSet
 from sfusion_tools.rollout.turns import TurnParser
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -117,6 +120,7 @@ class RolloutDriver:
             try:
                 await self._interaction.finalize_interaction(request.request_id)
             except Exception:
+                logger.exception("the interaction of request %s could not be ended", request.request_id)
                 request.metrics.release_errors += 1
 
     @staticmethod
