@@ -1,0 +1,42 @@
+"""``--sandbox`` of every command: what was typed becomes sandboxes, or a sentence and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness.commands._tell import fail
+
+if TYPE_CHECKING:
+    from harness.targets import RealSandbox, Target
+
+
+def read_targets(texts: Sequence[str]) -> list[Target]:
+    """Understand every ``--sandbox``; ends the command with 2 when one means nothing."""
+    from harness.targets import BadTarget, read_target
+
+    try:
+        return [read_target(text) for text in texts]
+    except BadTarget as error:
+        fail(f"--sandbox: {error}", 2)
+
+
+@contextmanager
+def real_sandboxes(texts: Sequence[str], *, at_least: int = 1, check: bool = True) -> Iterator[list[RealSandbox]]:
+    """The sandboxes behind ``--sandbox``, progress on stderr; ends the command with 2 (wrong) or 3 (not there).
+
+    ``check=False`` hands out an address without asking whether anything answers there.
+    """
+    from harness.targets import BadTarget, MissingTarget, open_targets
+
+    targets = read_targets(texts)
+    try:
+        with open_targets(targets, at_least=at_least, say=lambda line: typer.echo(line, err=True), check=check) as all_:
+            yield all_
+    except BadTarget as error:
+        fail(f"--sandbox: {error}", 2)
+    except MissingTarget as error:
+        fail(f"--sandbox: {error}", 3)

@@ -1,0 +1,23 @@
+"""Real sandboxes: an address, or containers that are started for a run and removed after it."""
+
+from __future__ import annotations
+
+from harness.targets.errors import BadTarget, MissingTarget, TargetError
+from harness.targets.opening import open_targets, silent
+from harness.targets.sandbox import RealSandbox
+from harness.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target
+
+__all__ = [
+    "DEFAULT_IMAGE",
+    "BadTarget",
+    "DockerTarget",
+    "FakeTarget",
+    "MissingTarget",
+    "RealSandbox",
+    "Target",
+    "TargetError",
+    "UrlTarget",
+    "open_targets",
+    "read_target",
+    "silent",
+]

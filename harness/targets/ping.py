@@ -1,0 +1,59 @@
+"""Does anything answer at an address?"""
+
+from __future__ import annotations
+
+import base64
+import os
+import urllib.request
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from sfusion_tools.sandbox.proxy import proxy_for
+
+PING = "/v1/ping"
+
+
+def why_silent(url: str, timeout: float) -> str | None:
+    """Why no HTTP answer comes from there, in a few words; None when one comes, whatever it says."""
+    try:
+        _status(url, timeout)
+    except (HTTPException, OSError) as error:
+        return _reason(error)
+    return None
+
+
+def is_ready(url: str, timeout: float) -> bool:
+    """Does a sandbox answer its ping?"""
+    try:
+        return _status(url, timeout) == 200
+    except (HTTPException, OSError):
+        return False
+
+
+def _status(url: str, timeout: float) -> int:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    address = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + PING, parts.query, ""))
+    request = urllib.request.Request(address, headers={"Accept": "application/json"})
+    if parts.username is not None:
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    proxy = proxy_for(address, os.environ)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
+    try:
+        with opener.open(request, timeout=timeout) as answer:
+            return int(answer.status)
+    except HTTPError as refused:
+        with refused:
+            return refused.code
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, URLError) and isinstance(error.reason, BaseException):
+        error = error.reason
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return str(error) or type(error).__name__
