@@ -112,7 +112,9 @@ def _spans(story: Story, events: list[Event]) -> None:
             case "started":
                 story.executions += 1
                 opened["running", number] = at
-            case "finished" | "broken off":
+            case "forwarded":
+                opened["running", number] = at  # whether the code ran all that time only the real server knows
+            case "finished" | "broken off" | "replied" | "upstream_failed":
                 story.spans.append(Span("running", opened.pop(("running", number), at), at, number))
             case "strike":
                 story.strikes += 1

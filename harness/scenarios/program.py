@@ -10,6 +10,7 @@ from pydantic import Field
 from fakes.faults import Distribution
 from fakes.faults.chance import drawer
 from harness.scenarios.base import Part
+from harness.scenarios.enacting import python_source
 
 
 class ProgramPart(Part):
@@ -32,6 +33,9 @@ class ProgramPart(Part):
     compile_errors: str = Field("", description="what the compiler writes")
     sandbox_error: str = Field("", description="the sandbox itself fails with this message")
     code: str | None = Field(None, description="real code below the mark, for `executor: python`")
+    real: bool = Field(
+        False, description="write code that really does all this (Python only); always so against a real sandbox"
+    )
     arguments: Any = Field(None, description="send these arguments of the model as they are, instead of a program")
 
     def written_for(self, call: str, seed: int) -> Written:
@@ -47,7 +51,18 @@ class ProgramPart(Part):
                 hints[key] = value
         text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items())
         comment = "//" if self.language in _SLASHES else "#"
-        code = f"{comment} sfusion:call={call} {text}".rstrip() + "\n" + (self.code or "")
+        body = self.code or ""
+        if self.real and not body:
+            body = python_source(
+                seconds=seconds,
+                early=early,
+                prints=prints,
+                errors=errors,
+                exit=self.exit,
+                raises=self.raises,
+                memory=self.memory,
+            )
+        code = f"{comment} sfusion:call={call} {text}".rstrip() + "\n" + body
         arguments: Any = {"code": code}
         if self.language is not None:
             arguments["language"] = self.language
@@ -56,6 +71,18 @@ class ProgramPart(Part):
         if self.arguments is not None:
             arguments = self.arguments
         return Written(call, arguments, seconds, prints, early, self)
+
+    def only_faked(self, language: str) -> str | None:
+        """Why a real sandbox cannot run this, None when it can; ``language`` is the tool's default."""
+        if self.arguments is not None or self.code is not None:
+            return None
+        if self.sandbox_error:
+            return "a program cannot make a real sandbox fail (sandbox_error)"
+        if self.compile_exit or self.compile_errors:
+            return "no compiler is told what to say (compile_exit, compile_errors)"
+        if (self.language or language) != "python":
+            return f"no {self.language or language} is written for it: give `code`"
+        return None
 
 
 class Written:

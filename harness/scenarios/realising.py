@@ -1,0 +1,42 @@
+"""A scenario against a real sandbox: which ones can, and with programs that really do what they are said to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.scenarios.model import Scenario
+from harness.scenarios.program import ProgramPart
+
+
+def only_faked(scenario: Scenario) -> str | None:
+    """Why only the fake sandbox can play this scenario; None when a real one can."""
+    model = scenario.sandbox.model
+    own = [name for name in ("cores", "spawn_cost") if getattr(model, name)]
+    if own:
+        return f"how a real server slows down is its own ({', '.join(own)})"
+    language = scenario.settings.default_language if scenario.settings is not None else "python"
+    reasons = (part.only_faked(language) for part in _programs(scenario))
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+def realised(scenario: Scenario) -> Scenario:
+    """The same scenario with real programs."""
+    if scenario.load is not None:
+        load = scenario.load.model_copy(update={"program": [_real(part) for part in scenario.load.program]})
+        return scenario.model_copy(update={"load": load})
+    rollouts = scenario.rollouts
+    assert rollouts is not None
+    turns = [turn.model_copy(update={"programs": [_real(part) for part in turn.programs]}) for turn in rollouts.turns]
+    return scenario.model_copy(update={"rollouts": rollouts.model_copy(update={"turns": turns})})
+
+
+def _programs(scenario: Scenario) -> Iterator[ProgramPart]:
+    if scenario.load is not None:
+        yield from scenario.load.program
+    if scenario.rollouts is not None:
+        for turn in scenario.rollouts.turns:
+            yield from turn.programs
+
+
+def _real(part: ProgramPart) -> ProgramPart:
+    return part.model_copy(update={"real": True})
