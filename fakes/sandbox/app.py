@@ -9,7 +9,6 @@ from typing import Any
 from fakes.faults import Action
 from fakes.sandbox import openapi
 from fakes.sandbox import requests as known
-from fakes.sandbox.admin import Admin, authorised, not_authorised
 from fakes.sandbox.body import Unusable, check_body, server_error
 from fakes.sandbox.gate import Gate
 from fakes.sandbox.program import mark_of
@@ -18,6 +17,7 @@ from fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from fakes.sandbox.schema import Model
 from fakes.sandbox.spoil import spoil
 from fakes.wire import PREFIX, Answer, Execution, Request, Routes, Subject, digest_of
+from fakes.wire.admin import Admin, authorised, not_authorised
 
 _PONG = Answer(body=b'"pong"')
 _PAGE = """<!doctype html>

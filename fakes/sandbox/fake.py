@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fakes.faults import Rule, read_rules
-from fakes.sandbox.admin import Admin
 from fakes.sandbox.app import SandboxApp
 from fakes.sandbox.errors import SandboxSetupError, UnsafeBindError
 from fakes.sandbox.executors import Cassette, make_executor
@@ -18,6 +17,7 @@ from fakes.sandbox.profile import PROFILES, Profile
 from fakes.sandbox.program import Script
 from fakes.sandbox.protocol import Executor
 from fakes.wire import Journal, Served, WireServer, is_loopback
+from fakes.wire.admin import Admin
 
 
 class FakeSandbox(Served):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
 from fakes.wire.doors import PREFIX, Doors
-from fakes.wire.errors import PortTaken, WireError
+from fakes.wire.errors import BrokenStream, PortTaken, WireError
+from fakes.wire.exchange import Words
 from fakes.wire.ledger import CallRecord, Ledger
 from fakes.wire.message import Answer, dump_json
 from fakes.wire.routes import Routes
@@ -16,6 +17,7 @@ __all__ = [
     "PREFIX",
     "Answer",
     "App",
+    "BrokenStream",
     "CallRecord",
     "Doors",
     "Execution",
@@ -29,6 +31,7 @@ __all__ = [
     "WireApp",
     "WireError",
     "WireServer",
+    "Words",
     "digest_of",
     "dump_json",
     "is_loopback",

@@ -13,7 +13,7 @@ from fakes.wire.message import Answer
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from fakes.faults import Action
 
@@ -33,6 +33,10 @@ class Request:
     address: str = ""
     """The server's own host:port, for redirects to clients that sent no Host header."""
     body: bytes = b""
+    rest: AsyncIterator[bytes] | None = None
+    """What follows ``body``, for servers that do not read long bodies whole."""
+    target: str = ""
+    """Path and query as they were sent."""
     parsed: Any = None
     """A place for the app to keep what it parsed in ``describe`` until ``answer``."""
     gone: Callable[[], asyncio.Future[None]] | None = None
@@ -68,6 +72,9 @@ class Execution(Protocol):
 
     def finished(self) -> None:
         """The code ran to its end."""
+
+    def failed(self, event: str, **more: Any) -> None:
+        """The work came to nothing, and the journal shall hear why."""
 
 
 class App(Protocol):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal
 
 from fakes.faults import Drip, Malformed
 from fakes.faults.action import part
 from fakes.wire.connection import Connection
+from fakes.wire.errors import BrokenStream
 from fakes.wire.message import Answer, chunk, render_head
 
 Ending = Literal["close", "reset", "hang", "crash"]
@@ -28,6 +28,13 @@ class Spoilage:
     """Share (below 1) or number of bytes after which ``ending`` happens."""
     ending: Ending = "close"
     hang_seconds: float | None = None
+
+    def needs_whole(self, answer: Answer) -> bool:
+        """Must all of a stream be known before its first byte can be sent?"""
+        if self.malformed is not None:
+            return True
+        # Pieces of a relayed answer are as large as the network made them: a share of one would be no promise.
+        return answer.relayed and answer.length is None and self.cut is not None and self.cut < 1
 
 
 class Delivery:
@@ -52,13 +59,14 @@ class Delivery:
             return
         self._write(head)
         if not self._head_only:
-            await self._stream(answer.stream)
-            self._write(chunk(b""))
+            await self._stream(answer)
 
     async def send_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
         """Send it as the spoilage says; gives how the caller must end the connection, None when whole."""
         if spoilage.content_type is not None:
-            answer.content_type = spoilage.content_type
+            answer = answer.with_type(spoilage.content_type)
+        if answer.stream is not None and spoilage.needs_whole(answer):
+            answer = await answer.whole()
         if spoilage.malformed is not None:
             return await self._send_malformed(answer, spoilage.malformed)
         self._write(render_head(answer, announce_close=self._announce_close))
@@ -67,7 +75,7 @@ class Delivery:
         if self._head_only:
             return None
         if answer.stream is not None:
-            return await self._stream_spoiled(answer.stream, spoilage)
+            return await self._stream_spoiled(answer, spoilage)
         size = len(answer.body) if spoilage.cut is None else part(spoilage.cut, len(answer.body))
         if spoilage.drip is None:
             self._write(answer.body[:size])
@@ -78,9 +86,6 @@ class Delivery:
 
     async def _send_malformed(self, answer: Answer, malformed: Malformed) -> Ending:
         body = answer.body
-        if answer.stream is not None:
-            body = b"".join([piece async for piece in answer.stream])
-            answer.stream = None
         head = render_head(answer, announce_close=self._announce_close)
         match malformed.what:
             case "status_line":
@@ -92,41 +97,60 @@ class Delivery:
                 self._write(render_head(answer.with_body(broken)) + broken)
             case "chunk":
                 lines = head.split(b"\r\n")
-                kept = [line for line in lines if not line.startswith(b"content-length")]
+                kept = [line for line in lines if not line.lower().startswith(b"content-length")]
                 opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
                 half = len(body) // 2
                 self._write(opening + chunk(body[:half]) + b"zz\r\n" + body[half:] + b"\r\n0\r\n\r\n")
         await self._connection.drained()
         return "close"
 
-    async def _stream(self, stream: AsyncIterator[bytes]) -> None:
-        async for piece in stream:
-            if self._connection.lost:
-                break
-            if piece:
-                self._write(chunk(piece))
-                await self._connection.drained()
+    async def _stream(self, answer: Answer) -> None:
+        assert answer.stream is not None
+        try:
+            async for piece in answer.stream:
+                if self._connection.lost:
+                    break
+                if piece:
+                    self._write(chunk(piece) if answer.chunked else piece)
+                    await self._connection.drained()
+        except BrokenStream:
+            self._connection.finish()
+            return
+        self._end_stream(answer)
 
-    async def _stream_spoiled(self, stream: AsyncIterator[bytes], spoilage: Spoilage) -> Ending | None:
-        """The length of a stream is unknown: a share below 1 cuts the first piece, bytes count over all."""
+    def _end_stream(self, answer: Answer) -> None:
+        if answer.chunked:
+            self._write(chunk(b""))
+        if answer.close:
+            self._connection.finish()
+
+    async def _stream_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
+        """Without a known length, a share below 1 cuts the first piece; bytes count over all."""
+        assert answer.stream is not None
         left = spoilage.cut
-        async for piece in stream:
-            if self._connection.lost:
-                return None
-            size = len(piece) if left is None else part(left, len(piece))
-            if spoilage.drip is None:
-                if size:
-                    self._write(chunk(piece[:size]))
-            else:
-                for start in range(0, size, spoilage.drip.bytes):
-                    self._write(chunk(piece[start : min(size, start + spoilage.drip.bytes)]))
-                    await asyncio.sleep(spoilage.drip.every)
-            await self._connection.drained()
-            if left is not None:
-                if left < 1 or left <= len(piece):
-                    return spoilage.ending
-                left -= len(piece)
-        self._write(chunk(b""))
+        if left is not None and left < 1 and answer.length is not None:
+            left = part(left, answer.length)
+            if not left:
+                return spoilage.ending
+        step = spoilage.drip.bytes if spoilage.drip is not None else 1 << 62
+        try:
+            async for piece in answer.stream:
+                if self._connection.lost:
+                    return None
+                size = len(piece) if left is None else part(left, len(piece))
+                for start in range(0, size, step):
+                    drop = piece[start : min(size, start + step)]
+                    self._write(chunk(drop) if answer.chunked else drop)
+                    if spoilage.drip is not None:
+                        await asyncio.sleep(spoilage.drip.every)
+                await self._connection.drained()
+                if left is not None:
+                    if left < 1 or left <= len(piece):
+                        return spoilage.ending
+                    left -= len(piece)
+        except BrokenStream:
+            return "close"
+        self._end_stream(answer)
         return None
 
     async def _drip(self, body: bytes, drip: Drip) -> None:

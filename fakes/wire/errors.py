@@ -1,7 +1,8 @@
-"""What can go wrong when a fake is started.
+"""What can go wrong when a fake is started or serves.
 
 WireError (RuntimeError)
-└── PortTaken   the address is in use by somebody else
+├── PortTaken      the address is in use by somebody else
+└── BrokenStream   what is behind an answer ended before the answer did
 """
 
 from __future__ import annotations
@@ -13,3 +14,7 @@ class WireError(RuntimeError):
 
 class PortTaken(WireError):
     """Somebody else listens on the address."""
+
+
+class BrokenStream(WireError):
+    """An answer that is being sent cannot be completed; the client must see that it ends too early."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,12 +30,24 @@ from fakes.faults import (
 from fakes.wire.app import Request, Subject
 from fakes.wire.connection import Connection
 from fakes.wire.delivery import Delivery, Ending, Spoilage
+from fakes.wire.errors import BrokenStream
 from fakes.wire.message import Answer, dump_json
 
 if TYPE_CHECKING:
     from fakes.wire.server import WireServer
 
 Turn = Literal["go on", "answer", "over"]
+Ran = Literal["no", "began", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """How the journal speaks of the work that is done for a request."""
+
+    started: str = "started"
+    finished: str = "finished"
+    ran: Mapping[Ran, str] = field(default_factory=lambda: {"no": "no", "began": "began", "ended": "ended"})
+    """How much of the code has run, as far as it is known."""
 
 
 class Exchange:
@@ -44,8 +58,11 @@ class Exchange:
         "_begun",
         "_connection",
         "_delivery",
+        "_failed",
         "_fate",
+        "_over",
         "_ran",
+        "_release",
         "_request",
         "_server",
         "attempt",
@@ -72,7 +89,10 @@ class Exchange:
         self._delivery = delivery
         self._fate: Fate | None = None
         self._answer: Answer | None = None
-        self._ran: Literal["no", "began", "ended"] = "no"
+        self._ran: Ran = "no"
+        self._failed = False
+        self._over = False
+        self._release: Callable[[], None] | None = None
         self._begun: asyncio.Event | None = None
 
     # -- what the app tells --
@@ -86,7 +106,7 @@ class Exchange:
         if self._begun is not None:
             self._begun.set()
         if self._server.journal is not None:
-            self.note("started")
+            self.note(self._server.words.started)
 
     def finished(self) -> None:
         """The code ran to its end."""
@@ -95,12 +115,27 @@ class Exchange:
         self._ran = "ended"
         self._server.ledger.finish(self.subject.call, completed=True)
         if self._server.journal is not None:
-            self.note("finished")
+            self.note(self._server.words.finished)
+
+    def failed(self, event: str, **more: Any) -> None:
+        """The work came to nothing: there is no result, and nothing after it."""
+        self._failed = True
+        if self._ran == "began":
+            self._server.ledger.finish(self.subject.call, completed=False)
+        self.note(event, **more)
 
     # -- the life --
 
     async def live(self) -> int:
         """Go through all phases; gives the status that was sent, 0 for none."""
+        try:
+            return await self._live()
+        finally:
+            self._over = True
+            if self._release is not None:
+                self._release()
+
+    async def _live(self) -> int:
         server = self._server
         plan = server.plan
         if plan.rules:
@@ -130,8 +165,8 @@ class Exchange:
                 turn = await self._execute_under_fire()
             else:
                 self._answer = await self.execute()
-            # What was refused without running anything has no "after execution".
-            if turn == "go on" and (self._ran != "no" or not self.subject.work):
+            # What was refused without running anything has no "after execution", nor has what came to nothing.
+            if turn == "go on" and not self._failed and (self._ran != "no" or not self.subject.work):
                 turn = await self._strike("after")
         if turn == "over" or self._answer is None:
             return 0
@@ -141,12 +176,17 @@ class Exchange:
         """Let the app do its work."""
         app = self._server.app
         try:
-            return await app.answer(self._request, self)
+            answer = await app.answer(self._request, self)
+            if answer.release is not None:
+                if self._over:
+                    answer.release()
+                self._release = answer.release
+            return answer
         except Exception as error:  # a bug in a fake must look like a bug in the real server
             self._server.log_failure(error)
             return app.failure(error)
         finally:
-            if self._ran == "began":
+            if self._ran == "began" and not self._failed:
                 self._server.ledger.finish(self.subject.call, completed=False)
                 self.note("broken off")
 
@@ -201,6 +241,12 @@ class Exchange:
 
     async def _spoil(self, action: Action, phase: Phase) -> Turn:
         """A fault of content: only the app knows what the content means."""
+        if self._answer is not None and self._answer.stream is not None:
+            try:
+                self._answer = await self._answer.whole()
+            except BrokenStream as error:
+                self._answer = self._server.app.failure(error)
+                return "answer"
         self._answer, takes = self._server.app.spoil(self._request, self._answer, action)
         if phase == "during" and takes:
             await asyncio.sleep(takes)
@@ -219,7 +265,12 @@ class Exchange:
             if isinstance(strike.action, Crash):
                 crash = strike.action
             add_spoilage(spoilage, strike)
-        ending = await self._delivery.send_spoiled(answer, spoilage)
+        try:
+            ending = await self._delivery.send_spoiled(answer, spoilage)
+        except BrokenStream as error:
+            answer = self._server.app.failure(error)
+            await self._delivery.send(answer)
+            return answer.status
         await self._after_body(ending, spoilage, crash)
         return answer.status
 
@@ -267,7 +318,7 @@ class Exchange:
     def struck(self, rule: str, phase: Phase, kind: str) -> None:
         """A rule struck this attempt."""
         self._server.ledger.strike(rule)
-        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._ran)
+        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._server.words.ran[self._ran])
 
     def note(self, event: str, **more: Any) -> None:
         """Tell the journal."""
@@ -317,7 +368,8 @@ def status_answer(action: Status) -> Answer:
 
 def asked_to_wait(answer: Answer) -> str | None:
     """The answer's Retry-After."""
-    return next((value for name, value in answer.headers if name == "retry-after"), None) if answer.headers else None
+    headers = answer.headers
+    return next((value for name, value in headers if name.lower() == "retry-after"), None) if headers else None
 
 
 def status_phrase(status: int) -> str:

@@ -31,6 +31,9 @@ class CallRecord:
 class Ledger:
     """Counts over all requests for work. Identity: the mark in the code, else a digest of the body."""
 
+    record: type[CallRecord] = CallRecord
+    """What is kept of each call."""
+
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
         self.in_flight = 0
@@ -54,7 +57,7 @@ class Ledger:
         """A request for work came in; gives the number of this attempt of the call."""
         record = self.calls.get(call)
         if record is None:
-            record = self.calls[call] = CallRecord()
+            record = self.calls[call] = self.record()
         record.arrived += 1
         self.arrived += 1
         self.in_flight += 1
@@ -87,8 +90,8 @@ class Ledger:
         """A rule struck."""
         self.strikes[rule] = self.strikes.get(rule, 0) + 1
 
-    def executions(self, call: str) -> int:
-        """How often the code of this call began to run."""
+    def executions(self, call: str) -> int | None:
+        """How often the code of this call began to run; None where that cannot be known."""
         record = self.calls.get(call)
         return record.started if record else 0
 
@@ -115,5 +118,5 @@ class Ledger:
         # After clear() a request that is still in flight may name a call that was forgotten.
         record = self.calls.get(call)
         if record is None:
-            record = self.calls[call] = CallRecord()
+            record = self.calls[call] = self.record()
         return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from email.utils import formatdate
 from functools import lru_cache
@@ -20,7 +20,8 @@ class Answer:
 
     On the wire the headers are: ``date``, ``server``, ``headers``, ``content-length``, ``content-type``,
     ``late_headers``. With a ``stream`` the body is chunked, the length is left out, and the order is ``date``,
-    ``server``, ``headers``, ``content-type``, ``late_headers``, ``transfer-encoding``.
+    ``server``, ``headers``, ``content-type``, ``late_headers``, ``transfer-encoding``. The head of a ``relayed`` answer
+    is ``headers`` and nothing more: another server wrote them.
     """
 
     status: int = 200
@@ -31,6 +32,15 @@ class Answer:
     stream: AsyncIterator[bytes] | None = None
     close: bool = False
     """Close the connection afterwards, whatever the client asked for."""
+    relayed: bool = False
+    reason: str = ""
+    """The words after the status of a relayed answer."""
+    chunked: bool = True
+    """Is a stream framed in chunks? Otherwise its length is in the headers, or the end of the connection ends it."""
+    length: int | None = None
+    """How long a stream will be, where that is known."""
+    release: Callable[[], None] | None = None
+    """Called when the answer is no longer needed, whether or not it was sent; may be called again."""
 
     @classmethod
     def json(cls, content: Any, status: int = 200, headers: Headers = ()) -> Answer:
@@ -44,7 +54,38 @@ class Answer:
 
     def with_body(self, body: bytes) -> Answer:
         """The same answer around another body."""
-        return replace(self, body=body)
+        if not self.relayed:
+            return replace(self, body=body, stream=None)
+        return replace(self, body=body, stream=None, headers=_with_length(self.headers, len(body)))
+
+    def with_type(self, content_type: str) -> Answer:
+        """The same answer under another content type."""
+        if not self.relayed:
+            return replace(self, content_type=content_type)
+        return replace(self, headers=_with_header(self.headers, ("content-type",), content_type))
+
+    async def whole(self) -> Answer:
+        """The same answer with all of its stream as the body."""
+        if self.stream is None:
+            return self
+        return self.with_body(b"".join([piece async for piece in self.stream]))
+
+
+def _with_length(headers: Headers, length: int) -> Headers:
+    return _with_header(headers, ("content-length", "transfer-encoding"), str(length))
+
+
+def _with_header(headers: Headers, names: tuple[str, ...], value: str) -> Headers:
+    """Put the first of ``names`` where any of them stood, or at the end."""
+    changed: list[tuple[str, str]] = []
+    there = False
+    for name, old in headers:
+        if name.lower() not in names:
+            changed.append((name, old))
+        elif not there:
+            there = True
+            changed.append((name if name.lower() == names[0] else names[0], value))
+    return changed if there else [*changed, (names[0], value)]
 
 
 # One encoder for all answers: json.dumps builds a new one on every call with options.
@@ -72,6 +113,8 @@ def _opening(status: int, second: int) -> str:
 
 def render_head(answer: Answer, *, announce_close: bool = False, length: int | None = None) -> bytes:
     """The bytes up to and with the empty line. ``length`` overrules the true length of the body."""
+    if answer.relayed:
+        return _relayed_head(answer, announce_close=announce_close)
     # The date is the machine's: it is a header for people and caches, nothing waits for it.
     opening = _opening(answer.status, int(time.time()))
     if not (answer.headers or answer.late_headers or announce_close or length is not None or answer.stream):
@@ -90,6 +133,14 @@ def render_head(answer: Answer, *, announce_close: bool = False, length: int | N
         parts.append("transfer-encoding: chunked\r\n")
     parts.append("\r\n")
     return "".join(parts).encode("latin-1", "replace")
+
+
+def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
+    lines = [f"HTTP/1.1 {answer.status} {answer.reason}", *[f"{name}: {value}" for name, value in answer.headers]]
+    if announce_close:
+        lines.append("connection: close")
+    lines.append("\r\n")
+    return "\r\n".join(lines).encode("latin-1", "replace")
 
 
 def render_whole(answer: Answer) -> bytes:

@@ -17,14 +17,14 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Literal
 
-from aiohttp import HttpVersion10, web
+from aiohttp import HttpVersion10, StreamReader, web
 
 from fakes.faults import Attempt, Close, Crash, Delay, FaultPlan, Hang, Reset, Rule, Strike, Wedge
 from fakes.wire.app import App, Request, Subject, parse_target
 from fakes.wire.connection import Connection, written
 from fakes.wire.delivery import Delivery
 from fakes.wire.errors import WireError
-from fakes.wire.exchange import Exchange, asked_to_wait
+from fakes.wire.exchange import Exchange, Words, asked_to_wait
 from fakes.wire.ledger import Ledger
 from fakes.wire.listener import Listener
 from fakes.wire.message import invalid_request
@@ -52,9 +52,15 @@ class WireServer:
         journal: Journal | None = None,
         access_log: Callable[[str], None] | None = None,
         keep_alive: float = 5.0,
+        ledger: Ledger | None = None,
+        words: Words | None = None,
+        whole_body: int | None = None,
     ) -> None:
+        """``whole_body``: of longer bodies only so many bytes are read before the request is handled."""
         self.app = app
-        self.ledger = Ledger()
+        self.ledger = ledger or Ledger()
+        self.words = words or Words()
+        self._whole_body = whole_body
         self.journal = journal
         self.plan = FaultPlan(rules, seed=seed)
         self.wedged_by: str | None = None
@@ -276,6 +282,7 @@ class WireServer:
         http_1_0 = message.version == HttpVersion10
         request = Request(method, path, query, message.headers, http_1_0, self._listener.address)
         request.gone = connection.gone
+        request.target = message.path
         app = self.app
         if app.reads_body(request) and not await self._read_body(raw, request, connection):
             return _END
@@ -350,12 +357,28 @@ class WireServer:
         try:
             content = raw.content
             # Most bodies have come with their head; then there is nothing to wait for.
-            request.body = content.read_nowait(-1) if content.is_eof() else await raw.read()
+            if content.is_eof():
+                request.body = content.read_nowait(-1)
+            elif self._whole_body is None:
+                request.body = await raw.read()
+            else:
+                await self._read_some(content, request, self._whole_body)
         except Exception:
             # aiohttp has several types for it, not all public; in every case the bytes are not usable.
             self._refuse(connection)
             return False
         return True
+
+    async def _read_some(self, content: StreamReader, request: Request, enough: int) -> None:
+        """Read a body whole unless it is long; then leave the rest for the app."""
+        pieces = []
+        size = 0
+        while size < enough and (piece := await content.readany()):
+            pieces.append(piece)
+            size += len(piece)
+        request.body = b"".join(pieces)
+        if not content.at_eof():
+            request.rest = content.iter_any()
 
     def _refuse(self, connection: Connection) -> None:
         if connection.transport is not None:
@@ -390,6 +413,9 @@ class _Nobody:
         """Not followed."""
 
     def finished(self) -> None:
+        """Not followed."""
+
+    def failed(self, event: str, **more: Any) -> None:
         """Not followed."""
 
 

@@ -24,7 +24,7 @@ from fakes.faults import (
     seconds,
     uniform,
 )
-from fakes.sandbox.admin import rule_as_data
+from fakes.wire.admin import rule_as_data
 
 MISTAKES = [
     ("- {probabilty: 0.3, what: hang}", "unknown key 'probabilty'; did you mean 'probability'?"),

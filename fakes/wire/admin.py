@@ -7,13 +7,30 @@ import binascii
 import hmac
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
-from fakes.wire import Answer, Doors, Request
+from fakes.wire.app import Request
+from fakes.wire.doors import Doors
+from fakes.wire.ledger import Ledger
+from fakes.wire.message import Answer
+from fakes.wire.server import WireServer
 
-if TYPE_CHECKING:
-    from fakes.sandbox.fake import FakeSandbox
+
+class Governed(Protocol):
+    """What can be asked and told through the door."""
+
+    server: WireServer
+
+    @property
+    def ledger(self) -> Ledger:
+        """What it counted."""
+
+    def state(self) -> dict[str, Any]:
+        """What it is set to and how it is."""
+
+    def forget(self) -> None:
+        """Begin to count anew."""
 
 
 def authorised(headers: Mapping[str, str], token: str) -> bool:
@@ -33,17 +50,17 @@ def authorised(headers: Mapping[str, str], token: str) -> bool:
 def not_authorised() -> Answer:
     """The answer to a request without the token."""
     return Answer.json(
-        {"detail": "this fake wants its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
+        {"detail": "this server wants its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
         status=401,
         headers=(("www-authenticate", 'Basic realm="sfusion"'),),
     )
 
 
 class Admin(Doors):
-    """Answers admin requests about one fake sandbox."""
+    """Answers admin requests about one server."""
 
-    def __init__(self, sandbox: FakeSandbox) -> None:
-        self._sandbox = sandbox
+    def __init__(self, governed: Governed) -> None:
+        self._governed = governed
         super().__init__(
             {
                 ("GET", "state"): self._state,
@@ -56,10 +73,10 @@ class Admin(Doors):
         )
 
     def _state(self, request: Request) -> Answer:
-        return Answer.json(self._sandbox.state())
+        return Answer.json(self._governed.state())
 
     def _faults(self, request: Request) -> Answer:
-        plan = self._sandbox.server.plan
+        plan = self._governed.server.plan
         rules = [rule_as_data(rule) for rule in plan.rules]
         strikes = {name: tally.struck for name, tally in plan.tallies.items()}
         return Answer.json({"seed": plan.seed, "faults": rules, "strikes": strikes})
@@ -79,20 +96,20 @@ class Admin(Doors):
                 rules = read_rules(data, where="body")
         except FaultError as error:
             return Answer.json({"detail": str(error)}, 422)
-        self._sandbox.server.set_faults(rules, seed=seed)
+        self._governed.server.set_faults(rules, seed=seed)
         return self._faults(request)
 
     def _clear_faults(self, request: Request) -> Answer:
-        self._sandbox.server.set_faults([])
+        self._governed.server.set_faults([])
         return self._faults(request)
 
     def _ledger(self, request: Request) -> Answer:
         with_calls = "calls=0" not in request.query.split("&")
-        return Answer.json(self._sandbox.ledger.snapshot(calls=with_calls))
+        return Answer.json(self._governed.ledger.snapshot(calls=with_calls))
 
     def _reset(self, request: Request) -> Answer:
-        self._sandbox.forget()
-        return Answer.json(self._sandbox.state())
+        self._governed.forget()
+        return Answer.json(self._governed.state())
 
 
 def rule_as_data(rule: Rule) -> dict[str, Any]:
