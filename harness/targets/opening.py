@@ -61,4 +61,6 @@ def _look(sandbox: UrlSandbox) -> None:
 def _start(targets: Sequence[DockerTarget], say: Callable[[str], None], opened: ExitStack) -> list[RealSandbox]:
     if not targets:
         return []
-    raise MissingTarget("containers cannot be started yet")
+    from harness.targets.starting import started
+
+    return [*opened.enter_context(started(targets, say))]

@@ -1,0 +1,59 @@
+"""The progress of a pull, put into few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.targets.options import size
+
+EVERY = 5.0
+"""Seconds between two lines."""
+_DONE = ("Pull complete", "Already exists")
+
+
+@dataclass
+class Layer:
+    """How far one layer is."""
+
+    current: int = 0
+    total: int = 0
+    done: bool = False
+
+
+@dataclass
+class PullProgress:
+    """Hears every event of a pull and says, now and then, how far all layers are together."""
+
+    image: str
+    layers: dict[str, Layer] = field(default_factory=dict)
+    said: str = ""
+    _next: float = float("-inf")
+
+    def hear(self, event: Mapping[str, Any], now: float) -> str | None:
+        """Take an event; a line when there is something new and the last one is long enough ago."""
+        name, status = str(event.get("id", "")), str(event.get("status", ""))
+        if not name or status.startswith("Pulling from"):
+            return None
+        layer = self.layers.setdefault(name, Layer())
+        if status == "Downloading":
+            detail = event.get("progressDetail") or {}
+            layer.current, layer.total = int(detail.get("current", 0)), int(detail.get("total", layer.total))
+        elif status in ("Verifying Checksum", "Download complete"):
+            layer.current = layer.total
+        layer.done = layer.done or status in _DONE
+        if now < self._next or self.text == self.said:
+            return None
+        self._next, self.said = now + EVERY, self.text
+        return self.said
+
+    @property
+    def text(self) -> str:
+        """How far it is."""
+        done = sum(layer.done for layer in self.layers.values())
+        line = f"pulling {self.image}: {done} of {len(self.layers)} layers"
+        total = sum(layer.total for layer in self.layers.values())
+        return (
+            f"{line}, {size(sum(layer.current for layer in self.layers.values()))} of {size(total)}" if total else line
+        )

@@ -1,0 +1,53 @@
+"""Starts the containers of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from harness.targets.container import Container
+from harness.targets.engine import connected, told
+from harness.targets.leftovers import remove_leftovers
+from harness.targets.options import DockerOptions, size
+from harness.targets.signals import tidy_endings
+from harness.targets.target import DockerTarget
+
+
+@contextmanager
+def started(
+    targets: Sequence[DockerTarget], say: Callable[[str], None], options: DockerOptions | None = None
+) -> Iterator[list[Container]]:
+    """A ready container for each target; all are removed at the end, however it comes."""
+    options = options or DockerOptions.from_environ(os.environ)
+    with ExitStack() as stack:
+        engine = stack.enter_context(connected())
+        stack.enter_context(tidy_endings())
+        remove_leftovers(engine, say)
+        images = {target.image: engine.image(target.image, say) for target in targets}
+        containers = [
+            Container(engine, images[target.image], target.image, options, number)
+            for number, target in enumerate(targets, start=1)
+        ]
+        for container in containers:
+            stack.callback(_remove, container, say)
+            container.start()
+            say(
+                f"{container.name}: container {container.container_name} started (at most {size(options.memory)}, "
+                f"{min(options.cpus, engine.cpus):g} CPUs, {options.pids} processes)"
+            )
+        for container in containers:
+            container.wait()
+            say(f"{container.name}: ready at {container.url}")
+        yield containers
+
+
+def _remove(container: Container, say: Callable[[str], None]) -> None:
+    """Remove one; a failure is told and hides neither the error on its way out nor the other containers."""
+    from docker.errors import DockerException
+
+    try:
+        container.remove()
+    except (DockerException, OSError) as error:
+        name = container.container_name
+        say(f"container {name} could not be removed: {told(error)}; docker rm -f {name}")
