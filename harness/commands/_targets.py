@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
@@ -12,6 +12,14 @@ from harness.commands._tell import fail
 
 if TYPE_CHECKING:
     from harness.targets import RealSandbox, Target
+
+SANDBOX = "fake|URL|docker[:IMAGE]"
+"""What ``--sandbox`` takes, as the help shows it."""
+
+
+def is_real(texts: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
+    """Was anything but the fake asked for?"""
+    return bool(texts) and list(texts or ()) != ["fake"]
 
 
 def read_targets(texts: Sequence[str]) -> list[Target]:

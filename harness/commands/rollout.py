@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from harness.commands._targets import SANDBOX, is_real, real_sandboxes
+
 
 class SandboxExecutor(StrEnum):
     """How the fake sandbox runs programs."""
@@ -33,12 +35,17 @@ def rollout(
     policy: Annotated[
         str, typer.Option(help="The model: gsm8k, misbehaving[:RATE], say:TEXT, or script:FILE (YAML or JSON).")
     ] = "gsm8k",
-    sandbox: Annotated[str, typer.Option(help="fake, or the address of a sandbox.", metavar="fake|URL")] = "fake",
+    sandbox: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The fake (default), the address of a sandbox, or a container; may be repeated.", metavar=SANDBOX
+        ),
+    ] = None,
     sandbox_executor: Annotated[
         SandboxExecutor,
         typer.Option(help="What the fake does with programs: python runs them, scripted knows what they print."),
     ] = SandboxExecutor.PYTHON,
-    faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules for the fake sandbox.")] = None,
+    faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules for the sandbox, fake or real.")] = None,
     rate_limit: Annotated[int, typer.Option(min=1, help="Sandbox requests in flight at once.")] = 10,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a program may run.")] = 30.0,
     at_once: Annotated[int | None, typer.Option(min=1, help="Requests running at once; all by default.")] = None,
@@ -59,8 +66,10 @@ def rollout(
     ] = Side.MIDDLE,
     max_invalid_calls: Annotated[int | None, typer.Option(help="Invalid calls in a row that end a request.")] = None,
 ) -> None:
-    """Run GSM8K-like problems end to end on the fakes and dump them: input, output, score, step."""
+    """Run GSM8K-like problems end to end and dump them: input, output, score, step."""
     import asyncio
+    from contextlib import ExitStack
+    from dataclasses import replace
 
     from rich.console import Console
 
@@ -82,7 +91,6 @@ def rollout(
             seed=seed,
             format=get_format(format).name,
             policy=read_policy(policy),
-            sandbox=None if sandbox == "fake" else sandbox,
             executor=sandbox_executor.value,
             faults=tuple(load_rules(faults)) if faults is not None else (),
             rate_limit=rate_limit,
@@ -105,11 +113,13 @@ def rollout(
         _fail(str(error), 3)
     except (FakeSGLangError, FaultError, TokenizerError, ValueError) as error:
         _fail(str(error), 2)
-    console = Console()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        with reporter(console) as shown:
-            tally = asyncio.run(run_rollouts(plan, shown))
+        with ExitStack() as opened:
+            if is_real(sandbox):
+                real = opened.enter_context(real_sandboxes(sandbox))
+                plan = replace(plan, sandboxes=tuple(one.url for one in real))
+            tally = asyncio.run(run_rollouts(plan, opened.enter_context(reporter(Console()))))
     except (ConfigError, OSError, SandboxSetupError) as error:
         _fail(str(error), 2)
     mean = "none" if tally.mean_score is None else f"{tally.mean_score:.3f}"

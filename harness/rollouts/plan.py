@@ -24,11 +24,12 @@ class RolloutPlan:
     format: str = "hermes"
     """How the model writes its calls."""
     policy: Policy = field(default_factory=Gsm8kSolver)
-    sandbox: str | None = None
-    """The address of a sandbox; None starts a fake one."""
+    sandboxes: tuple[str, ...] = ()
+    """The addresses of real sandboxes, which share the calls; without any a fake one is started."""
     executor: str = "python"
     """How the fake sandbox runs programs: ``python`` really does, ``scripted`` says what they would print."""
     faults: tuple[Rule, ...] = ()
+    """What goes wrong: in the fake, or in a proxy before each real sandbox."""
     rate_limit: int = 10
     timeout: float = 30.0
     at_once: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fakes.sandbox import FakeSandbox
 from fakes.sglang import FakeSGLang, Problem, problems
@@ -25,10 +25,10 @@ async def run_rollouts(plan: RolloutPlan, reporter: Reporter | None = None) -> T
     tally = Tally(total=plan.steps * plan.started)
     began = asyncio.get_running_loop().time()
     everything = problems(plan.seed, plan.steps * plan.started)
-    async with _sandbox(plan, everything) as url:
+    async with _sandboxes(plan, everything) as urls:
         tool = SandboxFusionTool(
             {
-                "sandbox_fusion_url": url,
+                "sandbox_fusion_url": urls,
                 "rate_limit": plan.rate_limit,
                 "default_timeout": plan.timeout,
                 "limiter": "local",
@@ -92,13 +92,17 @@ def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, P
 
 
 @asynccontextmanager
-async def _sandbox(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[str]:
-    """The address of the sandbox: the one that was given, or a fake that lives as long as the run."""
-    if plan.sandbox is not None:
-        yield plan.sandbox
+async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[list[str]]:
+    """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
+    if plan.sandboxes:
+        from fakes.proxy import FaultProxy
+
+        async with AsyncExitStack() as proxies:
+            before = [FaultProxy(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
+            yield [(await proxies.enter_async_context(proxy)).url for proxy in before] or list(plan.sandboxes)
         return
     scripts = []
     if plan.executor == "scripted":
         scripts = [{"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything]
     async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
-        yield sandbox.url
+        yield [sandbox.url]
