@@ -119,7 +119,8 @@ def rollout(
             if is_real(sandbox):
                 real = opened.enter_context(real_sandboxes(sandbox))
                 plan = replace(plan, sandboxes=tuple(one.url for one in real))
-            tally = asyncio.run(run_rollouts(plan, opened.enter_context(reporter(Console()))))
+            with reporter(Console()) as shown:
+                tally = asyncio.run(run_rollouts(plan, shown))
     except (ConfigError, OSError, SandboxSetupError) as error:
         _fail(str(error), 2)
     mean = "none" if tally.mean_score is None else f"{tally.mean_score:.3f}"
