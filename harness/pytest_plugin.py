@@ -16,9 +16,11 @@ import pytest
 if TYPE_CHECKING:
     import asyncio
 
+    from fakes.proxy import FaultProxy
     from fakes.sandbox import FakeSandbox
     from fakes.sglang import FakeSGLangServer
     from harness.runs import RunResult
+    from harness.targets import RealSandbox
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -33,11 +35,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group = parser.getgroup("sfusion", "scenarios of sfusion")
     group.addoption("--sfusion-out", metavar="DIR", help="write journal, verdicts and page of every scenario there")
+    group.addoption(
+        "--sfusion-sandbox",
+        metavar="fake|URL|docker[:IMAGE]",
+        help="what stands behind the fixture `sandbox` (ini: sfusion_sandbox; default fake)",
+    )
+    parser.addini("sfusion_sandbox", "what stands behind the fixture `sandbox`: fake, URL, docker or docker:IMAGE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known, and remember which paths were named."""
-    config.addinivalue_line("markers", "sandbox_faults(rules): the faults of this test's fake_sandbox")
+    config.addinivalue_line("markers", "sandbox_faults(rules): the faults of this test's fake_sandbox or sandbox")
     sent: list[str] | None = getattr(config, "workerinput", {}).get(_SENT)
     config.stash[_NAMED] = _named(config) if sent is None else [Path(path) for path in sent]
 
@@ -99,6 +107,45 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
         options["faults"] = marker.args[0]
     with FakeSandbox(**options) as sandbox:
         yield sandbox
+
+
+@pytest.fixture(scope="session")
+def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]:
+    """The real sandbox that ``--sfusion-sandbox`` names, for the whole session; None when that is the fake."""
+    from harness.targets import FakeTarget, TargetError, open_targets, read_target, silent
+
+    terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")  # a worker of xdist has none
+    named = request.config.getoption("--sfusion-sandbox") or request.config.getini("sfusion_sandbox") or "fake"
+    try:
+        target = read_target(named)
+        if isinstance(target, FakeTarget):
+            yield None
+            return
+        with open_targets([target], say=terminal.write_line if terminal else silent) as (sandbox,):
+            yield sandbox
+    except TargetError as error:
+        pytest.fail(f"--sfusion-sandbox: {error}", pytrace=False)
+
+
+@pytest.fixture
+def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) -> Iterator[FakeSandbox | FaultProxy]:
+    """A sandbox that runs what it is sent, at ``sandbox.url``: a fake, or a fault proxy before the real one.
+
+    The same test runs against either, as ``--sfusion-sandbox`` says. Faults as with ``fake_sandbox``; what only a
+    server knows (was the code executed?) is None in the ledger of a proxy.
+    """
+    marker = request.node.get_closest_marker("sandbox_faults")
+    faults = marker.args[0] if marker is not None else ()
+    if real_sandbox is None:
+        from fakes.sandbox import FakeSandbox
+
+        opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
+    else:
+        from fakes.proxy import FaultProxy
+
+        opened = FaultProxy(real_sandbox.url, faults=faults)
+    with opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
