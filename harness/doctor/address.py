@@ -1,0 +1,107 @@
+"""What an address says before anything is sent to it: a placeholder, a wrong route, nobody's address."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from harness.doctor.container import in_container
+from harness.doctor.finding import Finding, breaks, hurts, note
+from harness.doctor.http import Answer
+from harness.doctor.patient import Patient
+from harness.doctor.subject import Client
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.answer import read_answer
+from sfusion_tools.sandbox.endpoints import is_placeholder
+from sfusion_tools.sandbox.program import Program
+
+ROUTE = "/run_code"
+
+
+async def read_address(patient: Patient) -> list[Finding]:
+    """Is it an address that somebody filled in, and of a machine that training can mean?"""
+    subject = patient.subject
+    if is_placeholder(subject.url.strip()):
+        patient.stopped = "the URL is a placeholder, nothing was sent to it"
+        return [
+            breaks(
+                "placeholder-url",
+                seen=f"{subject.label} looks like the URL of an example, not like that of a sandbox",
+                training="every call fails; training goes on with nothing but failed tool messages",
+                change="put the address of your Sandbox Fusion server there, such as http://10.0.0.5:8080/run_code",
+            )
+        ]
+    found: list[Finding] = []
+    if subject.host in ("0.0.0.0", "::"):
+        found.append(
+            hurts(
+                "unspecified-address",
+                seen=f"{subject.label} names {subject.host}, the address that servers listen on",
+                training="as a destination it means this machine on Linux only, and on other nodes another machine",
+                change="use 127.0.0.1 when all of training runs on this machine, else the machine's own address",
+            )
+        )
+    if subject.is_local and patient.plan.from_container:
+        found.append(loopback_in_container(patient, "training runs in a container (--from-container)", breaking=True))
+    return found
+
+
+def loopback_in_container(patient: Patient, how: str, *, breaking: bool) -> Finding:
+    """The finding that this machine is not the machine one thinks."""
+    make = breaks if breaking else note
+    label = patient.subject.label
+    return make(
+        "loopback-in-container",
+        seen=f"{label} is loopback, and {how}"
+        + (f"; nothing answers there ({patient.measured['unreachable']})" if not patient.reached and breaking else ""),
+        training="in a container loopback is the container itself: workers in other containers reach nothing there",
+        change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
+        "or start them with --network host",
+    )
+
+
+def container_of(patient: Patient) -> str | None:
+    """How one can tell that we run in a container."""
+    return in_container(patient.root, patient.environ)
+
+
+async def read_route(patient: Patient) -> list[Finding]:
+    """Does the URL lead to /run_code for a client that posts to it as it stands?"""
+    subject = patient.subject
+    path = urlsplit(subject.url.strip()).path.rstrip("/")
+    rest = path.removesuffix(ROUTE)
+    if path.endswith(ROUTE) and not rest.endswith((ROUTE, "/run_jupyter")):
+        return []
+    if path.endswith(ROUTE):
+        return [
+            breaks(
+                "doubled-run-code",
+                seen=f"the path of {subject.label} has a route twice",
+                training="every call is answered 404, the tool's text is an error each time",
+                change=f"use {subject.label.removesuffix(path)}{urlsplit(subject.base).path}{ROUTE}",
+            )
+        ]
+    body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
+    answer = await patient.wire.post(subject.url.strip(), body, within=patient.plan.patience, proxy=patient.proxy)
+    if isinstance(answer, Answer):
+        if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
+            return []
+        seen = (
+            f"POST {subject.label} is answered {answer.status}, POST {subject.label.rstrip('/')}{ROUTE} by the sandbox"
+        )
+    else:
+        seen = f"POST {subject.label} is not answered ({answer.text})"
+    notebook = path.endswith("/run_jupyter")
+    if notebook:
+        seen = f"{seen.partition(', POST')[0]}: that route runs notebooks, not programs"
+    make = {Client.VERL: breaks, Client.OTHER: hurts}.get(subject.client, note)
+    whose = "sfusion's tool puts /run_code there by itself, but "
+    if subject.client is Client.VERL:
+        whose = ""
+    return [
+        make(
+            "notebook-url" if notebook else "missing-run-code",
+            seen=seen,
+            training=f"{whose}verl's tool posts to the URL as it stands: there every call fails",
+            change="end the URL with /run_code",
+        )
+    ]

@@ -1,0 +1,65 @@
+"""Time: is a program's limit kept, and does anything before the sandbox give up sooner?"""
+
+from __future__ import annotations
+
+from harness.doctor.errors import NotExamined
+from harness.doctor.finding import Finding, breaks
+from harness.doctor.patient import Patient
+from sfusion_tools.outcome import Outcome
+
+_OVER = 2.0
+"""Seconds that the program sleeps beyond its limit."""
+
+
+async def keep_time(patient: Patient) -> list[Finding]:
+    """Is a program ended when its time is over?"""
+    limit = patient.plan.timed_out_after
+    sleeps = limit + _OVER
+    result = await patient.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit)
+    if result.outcome is Outcome.PROGRAM_TIMEOUT:
+        return []
+    if result.outcome is Outcome.OK:
+        seen = f"a program that sleeps {sleeps:g} s with run_timeout {limit:g} ran to its end ({result.seconds:.1f} s)"
+    elif result.outcome is Outcome.TRANSPORT_TIMEOUT:
+        seen = f"a program with run_timeout {limit:g} had no answer after {result.seconds:.1f} s"
+    else:
+        raise NotExamined(f"the program that sleeps ended as {result.outcome.value}: {result.message[:160]}")
+    return [
+        breaks(
+            "run-timeout-ignored",
+            seen=seen,
+            training="an endless loop written by the model holds its permit until the client gives up: a few of them "
+            "stop the whole rollout",
+            change="use a server that keeps run_timeout, or let its gateway end requests",
+        )
+    ]
+
+
+async def run_long(patient: Patient) -> list[Finding]:
+    """May a program run as long as the config allows?"""
+    wanted = patient.subject.default_timeout
+    if wanted > patient.plan.longest and not patient.plan.long:
+        raise NotExamined(f"it takes default_timeout ({wanted:g} s): give --long")
+    sleeps = max(0.0, wanted - min(1.0, wanted / 2))
+    result = await patient.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted)
+    if result.outcome is Outcome.OK:
+        return []
+    last = result.attempts[-1] if result.attempts else None
+    if result.outcome is Outcome.PROGRAM_TIMEOUT:
+        seen = f"a program of {sleeps:g} s with run_timeout {wanted:g} was ended as over time"
+    elif last is not None and last.status in (408, 502, 503, 504, 524):
+        seen = f"a program of {sleeps:g} s was answered {last.status} after {result.seconds:.1f} s by a gateway"
+    else:
+        seen = (
+            f"a program of {sleeps:g} s ended as {result.outcome.value} after {result.seconds:.1f} s: {result.message}"
+        )
+    return [
+        breaks(
+            "gateway-timeout",
+            seen=seen[:300],
+            training=f"default_timeout is {wanted:g}, but longer programs never get that far: they are repeated, and "
+            "run again each time",
+            change=f"set default_timeout below {result.seconds:.0f} s, or raise the gateway's read timeout above "
+            f"{wanted:g} s",
+        )
+    ]

@@ -1,0 +1,15 @@
+"""The errors of the doctor.
+
+DoctorError
+└── NotExamined     a check could not be made, and why; it becomes a line of the report
+"""
+
+from __future__ import annotations
+
+
+class DoctorError(Exception):
+    """Base of the doctor's errors."""
+
+
+class NotExamined(DoctorError):
+    """Raised by a check that cannot be made; its text says why."""

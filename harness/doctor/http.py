@@ -1,0 +1,192 @@
+"""Plain HTTP: what exactly came back, or exactly why nothing did. Nothing here raises for what a server does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import aiohttp
+from yarl import URL
+
+from sfusion_tools._version import __version__
+from sfusion_tools.sandbox.endpoints import redact
+
+_URL = re.compile(r"\w+://[^\s'\"]+")
+_LONGEST = 4 * 2**20
+"""Bytes that are read of an answer."""
+
+Why = Literal["dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+    @property
+    def content_type(self) -> str:
+        """The content type, possibly empty."""
+        return self.headers.get("Content-Type", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """No answer, and why."""
+
+    why: Why
+    text: str
+    seconds: float
+
+
+class Wire:
+    """Sends single requests, the way a sandbox's client would travel; every one has a deadline."""
+
+    def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
+        self._headers = dict(headers)
+        self._connect = connect
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Wire:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect),
+            headers={"User-Agent": f"sfusion-doctor/{__version__}", "Accept-Encoding": "identity"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def get(self, url: str, *, within: float, proxy: str | None = None) -> Answer | Silence:
+        """GET."""
+        return await self._send("GET", url, None, within, proxy)
+
+    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> Answer | Silence:
+        """POST JSON; redirects are not followed."""
+        return await self._send("POST", url, body, within, proxy)
+
+    async def _send(
+        self, method: str, url: str, body: bytes | None, within: float, proxy: str | None
+    ) -> Answer | Silence:
+        assert self._session is not None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        kind = {"Content-Type": "application/json"} if body is not None else {}
+        try:
+            async with (
+                asyncio.timeout(within),
+                self._session.request(
+                    method, URL(url), data=body, headers=self._headers | kind, proxy=proxy, allow_redirects=False
+                ) as answer,
+            ):
+                content = await _read(answer)
+                return Answer(answer.status, answer.headers, content, loop.time() - began)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            return Silence(_why(error), _reason(error), loop.time() - began)
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes:
+    parts = bytearray()
+    async for part in answer.content.iter_any():
+        parts += part
+        if len(parts) > _LONGEST:
+            break
+    return bytes(parts)
+
+
+def _why(error: Exception) -> Why:
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "dns"
+        case aiohttp.ClientConnectorCertificateError():
+            return "certificate"
+        case aiohttp.ClientSSLError():
+            return "tls"
+        case aiohttp.ConnectionTimeoutError():
+            return "connect"
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return "proxy"
+        case aiohttp.ClientConnectorError():
+            return "refused"
+        case TimeoutError():
+            return "timeout"
+        case aiohttp.ClientConnectionError() | OSError():
+            return "lost"
+        case _:
+            return "garbled"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = error.certificate_error
+        return getattr(why, "verify_message", "") or str(why)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+        if isinstance(error, ssl.SSLError):
+            return error.reason or str(error)
+        return error.strerror or str(error) or type(error).__name__
+    # The library quotes the URL, which may hold a password or a token.
+    text = _URL.sub(lambda found: redact(found[0]), str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
+    """Does the port answer HTTP that is not encrypted?"""
+    request = f"GET /v1/ping HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+    try:
+        async with asyncio.timeout(within):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(request)
+                return (await reader.read(5)).startswith(b"HTTP/")
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def speaks_tls(host: str, port: int, *, within: float) -> bool:
+    """Does the port answer a TLS handshake, whatever its certificate says?"""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(within):
+            _, writer = await asyncio.open_connection(host, port, ssl=context)
+            writer.transport.abort()
+            return True
+    except (OSError, TimeoutError):
+        return False
+
+
+async def connects(host: str, port: int, *, within: float) -> Silence | None:
+    """Nothing when the port takes connections, else why not."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(within):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.transport.abort()
+            return None
+    except TimeoutError:
+        return Silence("connect", f"no connection within {within:g} s", loop.time() - began)
+    except OSError as error:
+        why: Why = "dns" if type(error).__name__ == "gaierror" else "refused"
+        return Silence(why, _first_reason(error), loop.time() - began)
+
+
+def _first_reason(error: OSError) -> str:
+    """In plain words: asyncio joins the failures of several addresses into one text without an errno."""
+    import os
+
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))

@@ -1,0 +1,70 @@
+"""Which server it looks like, and whether it is one of our own fakes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from harness.doctor.finding import Finding, note
+from harness.doctor.http import Answer
+from harness.doctor.patient import Patient
+
+
+async def recognise(patient: Patient) -> list[Finding]:
+    """Say what it looks like from what was seen of it."""
+    found: list[Finding] = []
+    kept = patient.measured.get("memory_limit_kept")
+    raced = patient.measured.get("stdin_race", "")
+    looks, why = "", ""
+    if raced and not raced.startswith("0 "):
+        looks, why = "2025-06", f"{raced} programs lost the stdin race"
+    elif kept is False:
+        looks, why = "2025-06", "memory limits are ignored"
+    elif kept:
+        looks, why = "2026-07", "memory limits are kept"
+    patient.measured["looks_like"] = looks or None
+    if looks:
+        image = "the published image server-20250609" if looks == "2025-06" else "a server after June 2025"
+        found.append(
+            note(
+                "server-version",
+                seen=f"it behaves like the source of {looks} ({image}): {why}",
+                training="the fake's profile of that name behaves the same",
+                change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
+            )
+        )
+    return found
+
+
+async def unmask(patient: Patient) -> list[Finding]:
+    """Is it one of our fakes?"""
+    answer = await patient.wire.get(
+        patient.subject.at("__sfusion/state"), within=patient.plan.patience, proxy=patient.proxy
+    )
+    state = _json(answer.body) if isinstance(answer, Answer) else None
+    if not isinstance(answer, Answer) or not isinstance(state, dict):
+        return []
+    if answer.status == 401 and "sfusion" in str(answer.headers.get("WWW-Authenticate", "")):
+        return [_fake("it answers /__sfusion/state, and wants its token")]
+    if answer.status != 200 or "faults" not in state:
+        return []
+    facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]
+    facts.append(f"{len(state['faults'])} fault rule(s)" if state["faults"] else "no faults")
+    return [_fake(", ".join(facts), proxy="upstream" in state)]
+
+
+def _fake(seen: str, *, proxy: bool = False) -> Finding:
+    what = "sfusion's fault proxy, in front of a sandbox" if proxy else "a fake of sfusion, not a Sandbox Fusion server"
+    return note(
+        "fake",
+        seen=f"this is {what}: {seen}",
+        training="right for tests; what else was found here is what it was told to do",
+        change="nothing, unless training was to use a real sandbox",
+    )
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None

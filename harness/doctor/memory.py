@@ -1,0 +1,85 @@
+"""Memory limits: ones that break every call, ones that are too small, and ones that nobody keeps."""
+
+from __future__ import annotations
+
+from harness.doctor.endpoint import GREETING, HELLO
+from harness.doctor.finding import Finding, breaks, hurts
+from harness.doctor.patient import Patient
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import CallResult
+
+SMALL_MB, LARGE_MB = 512, 2048
+"""A limit in which Python starts, and a block that does not fit into it."""
+# The block is never written to, so it costs the sandbox's machine nothing.
+_GREEDY = f"block = bytearray({LARGE_MB} * 2**20)\nprint('allocated', len(block))"
+_NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import numpy\nprint('imported')"
+
+
+async def limit_memory(patient: Patient) -> list[Finding]:
+    """Do programs run under the limit of the config, and is a limit kept?"""
+    limit = patient.subject.memory_limit_mb
+    if limit <= 0:
+        return await _is_kept(patient)
+    hello = await patient.run("memory-hello", HELLO, memory_limit_mb=limit)
+    if not _went_well(hello, GREETING):
+        return [_breaks(limit, hello)]
+    imported = await patient.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
+    found = await _is_kept(patient)
+    if imported.outcome is Outcome.PROGRAM_ERROR:
+        found.append(
+            hurts(
+                "memory-limit-too-small",
+                seen=f"with memory_limit_mb {limit} `import numpy` fails: {_last_line(imported)}",
+                training="the limit is on address space, not on memory used: programs that are right fail in it, and "
+                "are scored as wrong",
+                change=f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container instead",
+            )
+        )
+    else:
+        patient.memory_limit_mb = limit
+    return found
+
+
+def _breaks(limit: int, hello: CallResult) -> Finding:
+    """A program that prints one line fails with the limit, and ran without: the first program of all had none."""
+    said = _last_line(hello)
+    if "preexec_fn" in said:
+        cause = "its machine's hard limit on the stack is lower, so setting any limit fails (SandboxFusion issue 70)"
+        change = "set memory_limit_mb: -1 and limit the container's memory instead, or start it with --ulimit stack=-1"
+    else:
+        cause = "a Python that only starts needs more"
+        change = f"raise memory_limit_mb well above {limit}, or set it to -1 and limit the container's memory instead"
+    return breaks(
+        "memory-limit-breaks",
+        seen=f"without a memory limit a program runs; with memory_limit_MB {limit} the same fails: {said}",
+        training=f"{cause}: every call with that limit fails, and verl sends 1024 unless told otherwise",
+        change=change,
+    )
+
+
+async def _is_kept(patient: Patient) -> list[Finding]:
+    greedy = await patient.run("memory-greedy", _GREEDY, memory_limit_mb=SMALL_MB)
+    kept = greedy.outcome is Outcome.PROGRAM_ERROR
+    if kept or greedy.outcome is Outcome.OK:
+        patient.measured["memory_limit_kept"] = kept
+    if greedy.outcome is not Outcome.OK:
+        return []
+    return [
+        hurts(
+            "memory-limit-ignored",
+            seen=f"with memory_limit_MB {SMALL_MB} a program could allocate {LARGE_MB} MB",
+            training="one greedy program can take the memory of all that run beside it; the server may be killed",
+            change="limit the container's memory; images after June 2025 keep the limit themselves",
+        )
+    ]
+
+
+def _went_well(result: CallResult, expected: str) -> bool:
+    return result.outcome is Outcome.OK and result.stdout == expected
+
+
+def _last_line(result: CallResult) -> str:
+    lines = result.stderr.strip().splitlines()
+    # OpenBLAS says what failed and then interrupts itself: the last line would be KeyboardInterrupt.
+    said = next((line for line in lines if "pthread_create failed" in line), lines[-1] if lines else "")
+    return (result.message or said or result.outcome.value)[-200:]

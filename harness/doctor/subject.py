@@ -1,0 +1,160 @@
+"""Who is examined: the address of a sandbox, and what a tool config expects of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+from sfusion_tools.errors import ConfigError
+from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.proxy import is_loopback
+from sfusion_tools.tool_registry import read_entries
+
+_URL_KEY = "sandbox_fusion_url"
+_SHORTEST_SECRET = 4
+"""Shorter words of a URL are not hidden in texts: they would hide half of every sentence."""
+
+
+class Client(StrEnum):
+    """Whose code sends the calls; it decides what a URL means."""
+
+    SFUSION = "sfusion"
+    """Adds /run_code itself, leaves loopback to no proxy, tries again on 429."""
+    VERL = "verl"
+    """Posts to the URL as it stands, through the proxies that `requests` finds, and tries again on 504 only."""
+    OTHER = "other"
+    """Some other class of a tool config."""
+    UNKNOWN = "unknown"
+    """Only a URL was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One sandbox, and what training expects of it. Without a config these are verl's defaults."""
+
+    url: str
+    """As it was given."""
+    client: Client = Client.UNKNOWN
+    source: str = ""
+    """Where the URL stands: a file and a tool of it."""
+    rate_limit: int | None = None
+    """This sandbox's share of the limit; None when nobody said one, or there is none."""
+    default_timeout: float = 30.0
+    memory_limit_mb: int = 1024
+    default_language: str = "python"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    trust_proxy_env: bool = True
+
+    @property
+    def base(self) -> str:
+        """The URL without the route, however often that was appended."""
+        base = normalise_url(self.url)
+        while (shorter := normalise_url(base)) != base:
+            base = shorter
+        return base
+
+    @property
+    def label(self) -> str:
+        """The URL as it may be shown."""
+        return redact(self.url.strip())
+
+    @property
+    def host(self) -> str:
+        """The host."""
+        return urlsplit(self.base).hostname or ""
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        parts = urlsplit(self.base)
+        return parts.port or (443 if parts.scheme == "https" else 80)
+
+    @property
+    def scheme(self) -> str:
+        """``http`` or ``https``."""
+        return urlsplit(self.base).scheme
+
+    @property
+    def is_local(self) -> bool:
+        """Is it on this machine?"""
+        return is_loopback(self.host)
+
+    def at(self, route: str) -> str:
+        """The full URL of one of its routes."""
+        parts = urlsplit(self.base)
+        return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
+
+    def secrets(self) -> list[str]:
+        """What must never be shown, the longest first: of the URL what ``redact`` leaves out, and header values."""
+        parts = urlsplit(self.url.strip())
+        found = {parts.username or "", parts.password or "", *self.headers.values()}
+        found |= {value for _, value in parse_qsl(parts.query, keep_blank_values=True)}
+        found |= {part.partition("=")[2] for part in parts.query.split("&")}
+        # "Bearer abc": the word alone is as secret as the whole value.
+        found |= {word for value in self.headers.values() for word in value.split()[1:]}
+        found |= {unquote(word) for word in found}
+        return sorted((word for word in found if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
+
+
+def of_url(url: str) -> Subject:
+    """A subject of which only the address is known; raises ConfigError when it is none."""
+    normalise_url(url)
+    return Subject(url)
+
+
+def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
+    """The sandboxes of a tool config file, or those of its settings at ``url``; raises ConfigError."""
+    subjects: list[Subject] = []
+    for number, entry in enumerate(read_entries(path)):
+        config = entry.get("config") or {}
+        if not isinstance(config, dict) or _URL_KEY not in config:
+            continue
+        owner = f"{path}: tools[{number}] ({entry['class_name']})"
+        subjects += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
+    if not subjects:
+        raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
+    if url is not None:
+        normalise_url(url)
+        # The settings are what counts, so each set of them meets the address once.
+        subjects = [replace(one, url=url) for one in subjects]
+    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in subjects}.values())
+
+
+def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[Subject]:
+    client = _client(class_name)
+    if client is not Client.SFUSION:
+        # Somebody else's class may have keys of its own; those that mean something to us are checked like ours.
+        config = {key: value for key, value in config.items() if key in SandboxToolConfig.model_fields}
+    read = SandboxToolConfig.read(config, owner)
+    urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
+    limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
+    return [
+        Subject(
+            url,
+            client,
+            source,
+            limit,
+            read.default_timeout,
+            read.memory_limit_mb,
+            read.default_language,
+            read.headers,
+            read.trust_proxy_env,
+        )
+        for url in dict.fromkeys(urls)
+    ]
+
+
+def _client(class_name: str) -> Client:
+    match class_name.partition(".")[0]:
+        case "sfusion_tools":
+            return Client.SFUSION
+        case "verl":
+            return Client.VERL
+        case _:
+            return Client.OTHER
