@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fakes.faults import Rule, read_rules
 from fakes.sandbox.app import SandboxApp
-from fakes.sandbox.errors import SandboxSetupError, UnsafeBindError
+from fakes.sandbox.bind import token_for
+from fakes.sandbox.errors import SandboxSetupError
 from fakes.sandbox.executors import Cassette, make_executor
 from fakes.sandbox.gate import Gate
 from fakes.sandbox.models import read_model
@@ -56,14 +56,10 @@ class FakeSandbox(Served):
             if isinstance(executor, str)
             else executor
         )
-        local = is_loopback(host)
-        if not local and self.executor.runs_code and not (allow_remote and token):
-            raise UnsafeBindError(
-                f"listening on {host} would run code for everybody who reaches this machine; "
-                "give both allow_remote (--allow-remote) and a token (--token), or listen on 127.0.0.1"
-            )
-        self.token = token if token or local else secrets.token_urlsafe(16)
-        app = SandboxApp(self.executor, self._gate, token=self.token, guard_all=not local and self.executor.runs_code)
+        runs_code = self.executor.runs_code
+        self.token = token_for(host, token, runs_code=runs_code, allow_remote=allow_remote)
+        guard_all = runs_code and not is_loopback(host)
+        app = SandboxApp(self.executor, self._gate, token=self.token, guard_all=guard_all)
         app.admin = Admin(self)
         super().__init__(
             WireServer(app, host=host, port=port, rules=self._rules, seed=seed, journal=journal, access_log=access_log)

@@ -1,0 +1,205 @@
+"""Sending requests on to one server over pooled connections, and giving its answers piece by piece."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from fakes.proxy.upstream import Upstream
+from fakes.wire import BrokenStream
+
+# uvicorn closes idle connections after 5 seconds: ours must be given up before, or a request meets the closing.
+_KEEP_ALIVE = 4.0
+_CONNECT = 10.0
+_LONGEST_LINE = 1 << 20
+_NOTHING_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+
+class UpstreamFailed(Exception):
+    """The server behind did not answer; the message says in words what was seen."""
+
+
+class Forwarder:
+    """Sends requests to one server."""
+
+    def __init__(self, upstream: Upstream, *, trust_env: bool = False) -> None:
+        self.upstream = upstream
+        self._trust_env = trust_env
+        self._session: aiohttp.ClientSession | None = None
+        self._busy = 0
+        self._idle = asyncio.Event()
+
+    @property
+    def opened(self) -> bool:
+        """Can it send?"""
+        return self._session is not None
+
+    def open(self) -> None:
+        """Get ready, on the running loop."""
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(_headers_sent)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_NOTHING_ADDED,
+            auto_decompress=False,
+            trust_env=self._trust_env,
+            trace_configs=[trace],
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+        )
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def retire(self) -> None:
+        """Take no more requests, and drop the connections once those under way are answered."""
+        while self._busy:
+            self._idle.clear()
+            await self._idle.wait()
+        await self.close()
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: CIMultiDict[str],
+        body: bytes | AsyncIterator[bytes] | None,
+        sent: Callable[[], None],
+    ) -> Reply:
+        """Send a request on; gives the head of the answer. ``sent`` is called when the request is on its way."""
+        session, upstream = self._session, self.upstream
+        if session is None:
+            raise UpstreamFailed("the proxy is not running")
+        self._busy += 1
+        try:
+            response = await session.request(
+                method,
+                URL(upstream.url(target), encoded=True),
+                headers=headers,
+                data=body,
+                allow_redirects=False,
+                trace_request_ctx=_Once(sent),
+            )
+        except BaseException as error:
+            self._done()
+            if isinstance(error, aiohttp.ClientError | TimeoutError | OSError | ValueError):
+                raise UpstreamFailed(f"{upstream.shown} {in_words(error)}") from error
+            raise
+        return Reply(response, upstream, self._done)
+
+    def _done(self) -> None:
+        self._busy -= 1
+        if not self._busy:
+            self._idle.set()
+
+
+class Reply:
+    """An answer of the server behind: the head is here, the body may still be coming."""
+
+    __slots__ = ("_done", "_gone", "_released", "failed", "response", "upstream")
+
+    def __init__(self, response: aiohttp.ClientResponse, upstream: Upstream, done: Callable[[], None]) -> None:
+        self.response = response
+        self.upstream = upstream
+        self._done = done
+        self._gone: asyncio.Future[None] | None = None
+        self._released = False
+        self.failed: Callable[[str], None] | None = None
+        """Told when the body breaks off."""
+
+    def at_hand(self) -> bytes | None:
+        """The whole body, when all of it has come already."""
+        content = self.response.content
+        return content.read_nowait(-1) if content.is_eof() else None
+
+    def release(self) -> None:
+        """The answer is no longer needed: a connection with a body under way is dropped, others are kept."""
+        if not self._released:
+            self._released = True
+            if self._gone is not None:
+                self._gone.remove_done_callback(self._left)
+            self.response.close()
+            self._done()
+
+    def until(self, gone: asyncio.Future[None]) -> None:
+        """Release it at the latest when this is done."""
+        self._gone = gone
+        gone.add_done_callback(self._left)
+
+    def _left(self, _: object) -> None:
+        self.release()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            piece = await self.response.content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            why = f"{self.upstream.shown} {in_words(error)}"
+            if self.failed is not None and not self._released:
+                self.failed(why)
+            raise BrokenStream(why) from error
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+
+class _Once:
+    """Calls back the first time; aiohttp may send a GET twice when a kept connection turns out to be closed."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def happened(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+async def _headers_sent(session: aiohttp.ClientSession, context: SimpleNamespace, _: Any) -> None:
+    context.trace_request_ctx.happened()
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, without anything of the request: aiohttp's own texts may hold URLs."""
+    match error:
+        case aiohttp.ClientConnectorDNSError():
+            return "cannot be reached: its name is not known"
+        case aiohttp.ClientConnectorCertificateError():
+            return "cannot be reached: its certificate is not trusted"
+        case aiohttp.ClientSSLError():
+            return "cannot be reached: it does not speak TLS as expected"
+        case aiohttp.ClientConnectorError():
+            return f"cannot be reached: {_system_words(error.os_error)}"
+        case aiohttp.ConnectionTimeoutError():
+            return f"cannot be reached: no connection within {_CONNECT:g} s"
+        case aiohttp.ServerDisconnectedError():
+            return "closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return "broke off in the middle of its answer"
+        case aiohttp.ClientResponseError():
+            return "answered with something that is not HTTP"
+        case OSError():
+            return f"broke off: {_system_words(error)}"
+        case _:
+            return f"did not answer ({type(error).__name__})"
+
+
+def _system_words(error: OSError) -> str:
+    # asyncio puts the address into its errors; the number is enough to know what happened.
+    return os.strerror(error.errno).lower() if error.errno else "connection lost"

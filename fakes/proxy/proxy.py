@@ -1,0 +1,161 @@
+"""The fault proxy as a thing to hold: started in this process, asynchronously or from plain code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from fakes.faults import Rule, read_rules
+from fakes.proxy.app import WHOLE_BODY, ProxyApp
+from fakes.proxy.errors import BadUpstream, ProxySetupError
+from fakes.proxy.forwarding import Forwarder
+from fakes.proxy.ledger import ProxyLedger
+from fakes.proxy.upstream import read_upstream
+from fakes.sandbox.bind import token_for
+from fakes.sandbox.gate import Gate
+from fakes.sandbox.models import read_model
+from fakes.wire import Journal, Served, WireServer, Words, is_loopback
+from fakes.wire.admin import Admin
+
+_WORDS = Words("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
+
+
+class FaultProxy(Served):
+    """A reverse proxy that passes everything on faithfully, except where its faults strike.
+
+    ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as proxy:`` (its loop then
+    runs in a thread). Clients talk to ``proxy.url``; ``proxy.upstream = URL`` sends what comes from now on elsewhere.
+    """
+
+    def __init__(
+        self,
+        upstream: str,
+        *,
+        faults: Iterable[Rule | Mapping[str, Any]] = (),
+        model: Any = None,
+        seed: int = 0,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        token: str | None = None,
+        allow_remote: bool = False,
+        journal: Journal | None = None,
+        access_log: Callable[[str], None] | None = None,
+        headers: Mapping[str, str] | None = None,
+        trust_env: bool = False,
+    ) -> None:
+        """``headers`` are added to what is sent on; ``trust_env`` goes through the environment's HTTP proxies."""
+        self.model = read_model(model)
+        if self.model.cores is not None or self.model.spawn_cost:
+            raise ProxySetupError(
+                "cores and spawn_cost say how a server runs programs, and a proxy runs none; "
+                "a model of a proxy is unbounded, a quota or a queue"
+            )
+        self._host = host
+        self._trust_env = trust_env
+        self._gate = Gate(self.model)
+        self.token = token_for(host, token, runs_code=True, allow_remote=allow_remote)
+        self._ledger = ProxyLedger()
+        forwarder = Forwarder(read_upstream(upstream), trust_env=trust_env)
+        self._app = ProxyApp(
+            forwarder,
+            self._gate,
+            self._ledger,
+            headers=headers or {},
+            token=self.token,
+            guard_all=not is_loopback(host),
+        )
+        self._app.admin = Admin(self)
+        super().__init__(
+            WireServer(
+                self._app,
+                host=host,
+                port=port,
+                rules=read_rules(faults),
+                seed=seed,
+                journal=journal,
+                access_log=access_log,
+                ledger=self._ledger,
+                words=_WORDS,
+                whole_body=WHOLE_BODY,
+            )
+        )
+        self._check(forwarder)
+
+    async def start(self) -> Self:
+        """Listen, on the running loop. The server behind need not be up."""
+        await super().start()
+        try:
+            self._check(self._app.forwarder)
+        except BadUpstream:
+            await self.server.stop()
+            raise
+        self._app.forwarder.open()
+        return self
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """Stop listening, let requests in flight finish for ``grace`` seconds, drop all connections."""
+        await super().stop(grace)
+        self._gate.close()
+        await self._app.forwarder.close()
+
+    @property
+    def ledger(self) -> ProxyLedger:
+        """What arrived, what was forwarded and what was answered."""
+        return self._ledger
+
+    @property
+    def upstream(self) -> str:
+        """Where requests go, as it may be shown: without user, password and query."""
+        return self._app.forwarder.upstream.shown
+
+    @upstream.setter
+    def upstream(self, url: str) -> None:
+        forwarder = Forwarder(read_upstream(url), trust_env=self._trust_env)
+        self._check(forwarder)
+        self._do(lambda: self._switch(forwarder))
+
+    def _switch(self, forwarder: Forwarder) -> None:
+        old, self._app.forwarder = self._app.forwarder, forwarder
+        if old.opened:
+            forwarder.open()
+            self.server.note("upstream", url=forwarder.upstream.shown)
+            self.server.keep(old.retire())
+
+    def _check(self, forwarder: Forwarder) -> None:
+        port = self.server.port
+        if port and forwarder.upstream.is_at(self._host, port):
+            raise BadUpstream(
+                f"the upstream {forwarder.upstream.shown} is this proxy itself; give the server behind it"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """What the proxy is set to and how it is."""
+        server = self.server
+        return {
+            "url": server.url,
+            "upstream": self.upstream,
+            "model": self.model.model_dump(mode="json", exclude_defaults=True) | {"kind": self.model.kind},
+            "seed": server.plan.seed,
+            "faults": [rule.name for rule in server.plan.rules],
+            "running": server.running,
+            "wedged": server.wedged_by is not None,
+            "in_flight": server.ledger.in_flight,
+            "executing": None,
+        }
+
+    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
+        """Replace all fault rules."""
+        rules = read_rules(faults)
+        self._do(lambda: self.server.set_faults(rules, seed=seed))
+
+    def clear_faults(self) -> None:
+        """No faults from now on."""
+        self.set_faults([])
+
+    def forget(self) -> None:
+        """Clear the ledger and start the counters and clocks of the faults anew."""
+        self._do(self._forget)
+
+    def _forget(self) -> None:
+        self.ledger.clear()
+        self.server.set_faults(self.server.plan.rules)

@@ -1,0 +1,91 @@
+"""Where a proxy forwards to: one URL, read once, with its secrets kept apart from what may be shown."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from fakes.proxy.errors import BadUpstream
+from sfusion_tools.sandbox.endpoints import redact
+from sfusion_tools.sandbox.proxy import is_loopback
+
+_MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
+_ROUTES = ("/run_code", "/run_jupyter")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """A server to forward to."""
+
+    origin: str
+    """``http://host:port``, without a user."""
+    base: str
+    """What comes before every path, without a slash at the end."""
+    query: str
+    """What comes before every query."""
+    authorization: str | None
+    """Who we are to it, from the URL's user and password."""
+    shown: str
+    """The URL as it may be shown."""
+    host: str
+    port: int
+
+    def url(self, target: str) -> str:
+        """The full URL for a request's target, which is passed on as it was written."""
+        path, mark, query = target.partition("?")
+        if self.query:
+            query = f"{self.query}&{query}" if query else self.query
+            mark = "?"
+        return f"{self.origin}{self.base}{path}{mark}{query}"
+
+    def is_at(self, host: str, port: int) -> bool:
+        """Is it the server that listens on this address of this machine?"""
+        if self.port != port:
+            return False
+        return self.host == host or (is_loopback(self.host) and is_loopback(host))
+
+
+def read_upstream(url: object) -> Upstream:
+    """Read a URL, given with or without ``/run_code`` as tool configs have it."""
+    if not isinstance(url, str) or not url.strip():
+        raise BadUpstream(f"{_MEANT}; found {url!r}")
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise BadUpstream(f"{_MEANT}; found {redact(url)!r}, which is no URL") from None
+    if parts.scheme not in _PORTS or not host:
+        raise BadUpstream(f"{_MEANT}; found {redact(url)!r}")
+    base = parts.path.rstrip("/")
+    for route in _ROUTES:
+        base = base.removesuffix(route)
+    base = base.rstrip("/")
+    named = f"[{host}]" if ":" in host else host
+    origin = f"{parts.scheme}://{named}" + (f":{port}" if port is not None else "")
+    return Upstream(
+        origin=origin,
+        base=base,
+        query=parts.query,
+        authorization=_authorization(parts),
+        shown=origin + base,
+        host=host,
+        port=port if port is not None else _PORTS[parts.scheme],
+    )
+
+
+def origin_form(target: str) -> str:
+    """A request's target as path and query, also when a client sent a whole URL or only a star."""
+    if target.startswith("/"):
+        return target.partition("#")[0]
+    _, found, rest = target.partition("://")
+    slash = rest.find("/")
+    return rest[slash:].partition("#")[0] if found and slash >= 0 else "/"
+
+
+def _authorization(parts: SplitResult) -> str | None:
+    if parts.username is None and parts.password is None:
+        return None
+    who = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(who.encode()).decode()
