@@ -14,13 +14,13 @@ from fakes.proxy.upstream import read_upstream
 from fakes.sandbox.bind import token_for
 from fakes.sandbox.gate import Gate
 from fakes.sandbox.models import read_model
-from fakes.wire import Journal, Served, WireServer, Words, is_loopback
+from fakes.wire import Faulted, Journal, WireServer, Words, is_loopback
 from fakes.wire.admin import Admin
 
 _WORDS = Words("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
 
 
-class FaultProxy(Served):
+class FaultProxy(Faulted):
     """A reverse proxy that passes everything on faithfully, except where its faults strike.
 
     ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as proxy:`` (its loop then
@@ -142,20 +142,3 @@ class FaultProxy(Served):
             "in_flight": server.ledger.in_flight,
             "executing": None,
         }
-
-    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
-        """Replace all fault rules."""
-        rules = read_rules(faults)
-        self._do(lambda: self.server.set_faults(rules, seed=seed))
-
-    def clear_faults(self) -> None:
-        """No faults from now on."""
-        self.set_faults([])
-
-    def forget(self) -> None:
-        """Clear the ledger and start the counters and clocks of the faults anew."""
-        self._do(self._forget)
-
-    def _forget(self) -> None:
-        self.ledger.clear()
-        self.server.set_faults(self.server.plan.rules)

@@ -16,11 +16,11 @@ from fakes.sandbox.models import read_model
 from fakes.sandbox.profile import PROFILES, Profile
 from fakes.sandbox.program import Script
 from fakes.sandbox.protocol import Executor
-from fakes.wire import Journal, Served, WireServer, is_loopback
+from fakes.wire import Faulted, Journal, WireServer, is_loopback
 from fakes.wire.admin import Admin
 
 
-class FakeSandbox(Served):
+class FakeSandbox(Faulted):
     """A fake Sandbox Fusion.
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
@@ -87,20 +87,3 @@ class FakeSandbox(Served):
             "in_flight": server.ledger.in_flight,
             "executing": server.ledger.executing,
         }
-
-    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
-        """Replace all fault rules."""
-        rules = read_rules(faults)
-        self._do(lambda: self.server.set_faults(rules, seed=seed))
-
-    def clear_faults(self) -> None:
-        """No faults from now on."""
-        self.set_faults([])
-
-    def forget(self) -> None:
-        """Clear the ledger and start the counters and clocks of the faults anew."""
-        self._do(self._forget)
-
-    def _forget(self) -> None:
-        self.ledger.clear()
-        self.server.set_faults(self.server.plan.rules)

@@ -9,7 +9,7 @@ from fakes.wire.exchange import Words
 from fakes.wire.ledger import CallRecord, Ledger
 from fakes.wire.message import Answer, dump_json
 from fakes.wire.routes import Routes
-from fakes.wire.served import Served, is_loopback
+from fakes.wire.served import Faulted, Served, is_loopback
 from fakes.wire.server import Journal, WireServer
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "CallRecord",
     "Doors",
     "Execution",
+    "Faulted",
     "Journal",
     "Ledger",
     "PortTaken",

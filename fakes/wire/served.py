@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from fakes.faults import Rule, read_rules
 from fakes.wire.ledger import Ledger
 from fakes.wire.server import WireServer
 
@@ -110,6 +111,27 @@ class Served:
             action()
         else:
             self._thread.wait_for(_later(action))
+
+
+class Faulted(Served):
+    """A fake whose faults are all the wire's."""
+
+    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
+        """Replace all fault rules."""
+        rules = read_rules(faults)
+        self._do(lambda: self.server.set_faults(rules, seed=seed))
+
+    def clear_faults(self) -> None:
+        """No faults from now on."""
+        self.set_faults([])
+
+    def forget(self) -> None:
+        """Clear the ledger and start the counters and clocks of the faults anew."""
+        self._do(self._forget)
+
+    def _forget(self) -> None:
+        self.ledger.clear()
+        self.server.set_faults(self.server.plan.rules)
 
 
 async def _later(action: Callable[[], object]) -> None:
