@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from harness.commands.check import check
+from harness.commands.doctor import doctor
 from harness.commands.explain import explain
 from harness.commands.limiter import app as limiter
 from harness.commands.list import list_scenarios
@@ -46,6 +47,7 @@ def _options(
 app.command()(run)
 app.command("list")(list_scenarios)
 app.command()(check)
+app.command()(doctor)
 app.command()(explain)
 app.command()(replay)
 app.add_typer(limiter, name="limiter")

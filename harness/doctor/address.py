@@ -55,7 +55,7 @@ def loopback_in_container(patient: Patient, how: str, *, breaking: bool) -> Find
         + (f"; nothing answers there ({patient.measured['unreachable']})" if not patient.reached and breaking else ""),
         training="in a container loopback is the container itself: workers in other containers reach nothing there",
         change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
-        "or start them with --network host",
+        "or start them with --network host" + ("" if patient.reached else "; if it is to run in this one, start it"),
     )
 
 

@@ -87,6 +87,9 @@ class Listener(Protocol):
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
         """A check ended, or was not made for that reason."""
 
+    def stops(self, left: Sequence[Check], why: str) -> None:
+        """Nothing further can be examined."""
+
 
 class Nobody:
     """Watches nothing."""
@@ -98,6 +101,9 @@ class Nobody:
         """Nothing."""
 
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
+        """Nothing."""
+
+    def stops(self, left: Sequence[Check], why: str) -> None:
         """Nothing."""
 
 
@@ -128,6 +134,11 @@ async def examine(
                     result.examined.append(check.name)
                 result.findings += found
                 listener.ends(check, number, found, why_not)
+                if patient.stopped:
+                    left, why = checks[number:], hide(patient.stopped)
+                    result.not_examined += [(one.name, why) for one in left]
+                    listener.stops(left, why)
+                    break
         finally:
             await patient.aclose()
     result.measured = _clean(patient.measured, hide)
@@ -137,8 +148,6 @@ async def examine(
 
 async def _made(check: Check, patient: Patient) -> tuple[list[Finding], str]:
     """What a check found, and why it was not made."""
-    if patient.stopped:
-        return [], patient.stopped
     if check.is_load and patient.plan.quick:
         return [], "left out by --quick"
     if check.make is sweep and patient.plan.sweep is False:

@@ -15,44 +15,45 @@ _NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
 async def measure_output(patient: Patient) -> list[Finding]:
     """How much of one long print arrives?"""
-    whole = 0
+    whole, bound, endings = 0, 0, dict[int, str]()
     for size in SIZES:
-        seconds = patient.plan.timed_out_after
-        result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
+        result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=patient.plan.timed_out_after)
         arrived = len(result.stdout)
         if result.outcome is Outcome.OK and arrived == size:
-            whole = size
+            if not endings:
+                whole = size
             continue
-        bound = patient.measured["output_bytes"] = arrived
         if result.outcome is Outcome.OK:
-            ending = f"a Success of which {arrived:,} bytes arrived, without a word"
+            bound = bound or arrived
+            endings[size] = f"a Success of which {arrived:,} bytes arrived"
         elif result.outcome is Outcome.PROGRAM_TIMEOUT:
-            ending = f"a TimeLimitExceeded of which {arrived:,} bytes arrived: the program was stuck printing"
+            bound = bound or arrived
+            endings[size] = f"a TimeLimitExceeded of which {arrived:,} bytes arrived, stuck printing"
         else:
-            ending = f"{result.outcome.value}: {result.message[:120]}"
-            bound = whole
-        return [_cut(size, whole, bound, ending)]
-    patient.measured["output_bytes"] = whole
-    return []
-
-
-def _cut(size: int, whole: int, bound: int, ending: str) -> Finding:
-    before = f"{whole:,} bytes printed at once arrive whole" if whole else "no longer output arrives whole"
-    if size <= ORDINARY:
-        return breaks(
+            endings[size] = f"{result.outcome.value} ({result.message[:120]})"
+    patient.measured["output_bytes"] = max(whole, bound)
+    if not endings:
+        return []
+    told = "; ".join(f"{size:,} bytes are {ending}" for size, ending in endings.items())
+    if ORDINARY in endings:
+        return [
+            breaks(
+                "stdout-cut",
+                seen=f"printed at once, {told}",
+                training="ordinary outputs are cut or lost: right programs are scored as wrong",
+                change="look at what stands between here and the sandbox, and at the server's own limits",
+            )
+        ]
+    return [
+        hurts(
             "stdout-cut",
-            seen=f"{size:,} bytes printed at once are {ending}",
-            training="ordinary outputs are cut or lost: right programs are scored as wrong",
-            change="look at what stands between here and the sandbox, and at the server's own limits",
+            seen=f"printed at once, {whole:,} bytes arrive whole; {told}",
+            training="a program that prints much is cut silently, or stuck until its time is over and then blamed for "
+            "it; answers that are compared as text never match",
+            change=f"let programs print less than {max(whole, bound):,} bytes (every Sandbox Fusion server has such a "
+            "bound), write long results to a file and fetch that",
         )
-    return hurts(
-        "stdout-cut",
-        seen=f"{before}; {size:,} bytes are {ending}",
-        training="a program that prints much is cut silently, or stuck until its time is over, and is then blamed for "
-        "it; answers that are compared as text never match",
-        change=f"let programs print less than {max(bound, whole):,} bytes (this is what every Sandbox Fusion server "
-        "does), write long results to a file and fetch that",
-    )
+    ]
 
 
 async def print_bytes(patient: Patient) -> list[Finding]:

@@ -168,7 +168,7 @@ def _limit(patient: Patient, points: Sequence[Point], knee: Knee | None) -> list
         ]
     if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
         return []
-    end = "where it had not ended to grow" if knee.shape == "rising" else "beyond which it gains nothing"
+    end = "and more with more" if knee.shape == "rising" else "beyond which it gains nothing"
     change = f"set rate_limit: {knee.rate_limit}"
     if limit is not None and limit > knee.rate_limit:
         end, change = f"{end}; rate_limit is {limit}", "nothing known; --sweep measures further"
