@@ -133,12 +133,16 @@ async def _live(sandbox: FakeSandbox, *, rules_from: Path | None, rules: int) ->
 
 def _introduce(sandbox: FakeSandbox, faults: str) -> None:
     """Say where it is and what it will do."""
+    from fakes.sandbox import RecordedExecutor
+
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
     typer.echo(f"fake Sandbox Fusion on {sandbox.url}")
     typer.echo(
         f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model {sandbox.model.kind}, "
         f"{faults}, seed {sandbox.server.plan.seed}"
     )
+    if isinstance(sandbox.executor, RecordedExecutor):
+        typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
     typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
     if sandbox.token is not None:
         typer.echo(f"token: {sandbox.token}")

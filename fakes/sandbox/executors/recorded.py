@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fakes.sandbox.body import Unusable, check_body
 from fakes.sandbox.errors import CassetteError
 from fakes.sandbox.protocol import (
     CellResult,
@@ -19,7 +22,6 @@ from fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 from fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
-from fakes.sandbox.schema import Refused
 
 _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
 
@@ -38,15 +40,31 @@ class Cassette:
 
     takes: dict[str, list[Take]] = field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    skipped: int = 0
-    """Records that cannot be served: not a 200 of an executing endpoint, or with parts left out."""
+    skips: Counter[str] = field(default_factory=Counter)
+    """Records that are not served from here, counted by the reason; the fake answers such requests by itself."""
+    meta: dict[str, Any] = field(default_factory=dict)
+    """Where the recording comes from, when its first line says so."""
+
+    @property
+    def skipped(self) -> int:
+        """How many records are not served from here."""
+        return self.skips.total()
+
+    def describe(self) -> str:
+        """What there is, and what was left out and why, in a line."""
+        served = f"{sum(map(len, self.takes.values()))} recorded answer(s)"
+        if not self.skips:
+            return served
+        why = ", ".join(f"{count} {reason}" for reason, count in self.skips.most_common())
+        return f"{served}; {self.skipped} record(s) that the fake answers by itself: {why}"
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
         """Read a file of JSON lines, each with ``request`` and ``response``."""
         path = Path(path)
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            # Not splitlines: programs print line ends of other alphabets, and JSON holds them unescaped.
+            lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise CassetteError(f"cassette {path} cannot be read: {error}") from error
         cassette = cls()
@@ -55,7 +73,7 @@ class Cassette:
                 continue
             try:
                 cassette.add(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise CassetteError(
                     f"cassette {path}, line {number}: expected an object with request and response, "
                     f"as 'sfusion record' writes them ({type(error).__name__}: {error})"
@@ -63,22 +81,31 @@ class Cassette:
         return cassette
 
     def add(self, record: dict[str, Any]) -> None:
-        """Add one record."""
+        """Add one record, or the line that says where the records come from."""
+        if "cassette" in record:
+            self.meta = dict(record["cassette"])
+            return
         request, response = record["request"], record["response"]
-        model = _MODELS.get(request["path"])
+        path = str(request.get("path", "")).partition("?")[0]
+        model = _MODELS.get(path) if request.get("method", "POST") == "POST" else None
+        if model is None:
+            self.skips["not for an endpoint that runs code"] += 1
+            return
         body = response.get("json")
-        servable = model is not None and response.get("status") == 200 and isinstance(body, dict)
-        if model is None or not servable or "json" not in request or "$elided" in json.dumps(body):
-            self.skipped += 1
+        if response.get("status") != 200 or not isinstance(body, dict):
+            self.skips["refused or failed"] += 1
+            return
+        if "$elided" in json.dumps(body):
+            self.skips["with parts left out"] += 1
             return
         try:
-            fields = model.check(request["json"], ("body",))
-        except Refused:
-            self.skipped += 1
+            fields = check_body(_sent(request), _content_type(request), model)
+        except Unusable:
+            self.skips["with a request that the fake refuses"] += 1
             return
-        key = key_of(request["path"], fields)
+        key = key_of(path, fields)
         self.takes.setdefault(key, []).append(Take(body, float(record.get("elapsed_s", 0.0))))
-        self.requests[key] = {"path": request["path"], **fields}
+        self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
         """Say in which fields the nearest recorded request differs."""
@@ -92,6 +119,20 @@ class Cassette:
         if best is None:
             return f"nothing is recorded for {path}"
         return f"the closest recording differs in {', '.join(best)}"
+
+
+def _sent(request: Mapping[str, Any]) -> bytes:
+    """The body of a recorded request."""
+    if "json" in request:
+        return json.dumps(request["json"]).encode()
+    if "raw_body_b64" in request:
+        return base64.b64decode(request["raw_body_b64"])
+    return str(request.get("raw_body", "")).encode("utf-8", "surrogatepass")
+
+
+def _content_type(request: Mapping[str, Any]) -> str | None:
+    headers = request.get("headers") or {}
+    return next((value for name, value in headers.items() if name.lower() == "content-type"), None)
 
 
 def key_of(path: str, fields: dict[str, Any]) -> str:

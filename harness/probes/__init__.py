@@ -1,0 +1,32 @@
+"""Probes: requests that find out what a sandbox answers, and recordings of the answers."""
+
+from __future__ import annotations
+
+from harness.probes.cassette import Recording, read_recording, recording_lines, write_whole
+from harness.probes.errors import BadProbes, ProbeError, Unreachable
+from harness.probes.model import Probe, ProbeRequest
+from harness.probes.scrubbing import Scrubber
+from harness.probes.sending import Sender
+from harness.probes.suite import SUITE_VERSION, bundled_probes, chosen, read_probes, suite_with
+from harness.probes.wire import Heard, Server
+
+__all__ = [
+    "SUITE_VERSION",
+    "BadProbes",
+    "Heard",
+    "Probe",
+    "ProbeError",
+    "ProbeRequest",
+    "Recording",
+    "Scrubber",
+    "Sender",
+    "Server",
+    "Unreachable",
+    "bundled_probes",
+    "chosen",
+    "read_probes",
+    "read_recording",
+    "recording_lines",
+    "suite_with",
+    "write_whole",
+]

@@ -1,0 +1,179 @@
+"""Recordings: answers to probes as JSON lines, in the form that the fake's recorded executor serves.
+
+The first line says where they come from; each further line is one probe with its request and the answer to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fakes.wire import dump_json
+from harness.probes.errors import BadProbes
+from harness.probes.model import Probe
+from harness.probes.scrubbing import Scrubber
+from harness.probes.suite import SUITE_VERSION
+from harness.probes.wire import Heard
+from sfusion_tools._version import __version__
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a server answered, some time ago."""
+
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, Heard] = field(default_factory=dict)
+    """By the id of the probe."""
+    requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What was sent, by the id of the probe, as ``request_record`` writes it."""
+
+
+def recording_lines(
+    probes: Sequence[Probe], heard: Sequence[Heard], *, target: str, recorded_at: str, scrubber: Scrubber
+) -> list[str]:
+    """The lines of a recording, scrubbed."""
+    servers = {one.header("server") for one in heard} - {None}
+    meta = {
+        "format": FORMAT,
+        "sfusion": __version__,
+        "suite": SUITE_VERSION,
+        "recorded_at": recorded_at,
+        "target": scrubber.text(target),
+        "server": scrubber.text(", ".join(sorted(str(one) for one in servers))),
+        "probes": len(probes),
+    }
+    records: list[dict[str, Any]] = [{"cassette": meta}]
+    for probe, one in zip(probes, heard, strict=True):
+        records.append(
+            {
+                "id": probe.id.partition("/")[2],
+                "group": probe.group,
+                # Of the request only what is known to be secret goes: its paths are the probe's own words.
+                "request": _known_only(scrubber, request_record(probe)),
+                "response": response_record(scrubber.heard(one)),
+                "elapsed_s": round(one.seconds, 3),
+            }
+        )
+    return [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+
+
+def request_record(probe: Probe) -> dict[str, Any]:
+    """A probe's request as it is written down."""
+    if probe.request is None:
+        return {"raw": probe.raw}
+    request = probe.request
+    record: dict[str, Any] = {"method": request.method, "path": request.path, "headers": request.sent_headers}
+    if "body" in request.model_fields_set:
+        record["json"] = request.body
+    elif request.text is not None:
+        record["raw_body"] = request.text
+    elif request.base64 is not None:
+        record["raw_body_b64"] = request.base64
+    if request.spaces:
+        record["spaces"] = request.spaces
+    return record
+
+
+def response_record(heard: Heard) -> dict[str, Any]:
+    """An answer as it is written down; ``text`` beside ``json`` when it was not written compactly."""
+    if heard.failure:
+        return {"failure": heard.failure}
+    record: dict[str, Any] = {"status": heard.status, "headers": [list(pair) for pair in heard.headers]}
+    try:
+        text = heard.body.decode()
+    except UnicodeDecodeError:
+        return record | {"base64": base64.b64encode(heard.body).decode()}
+    try:
+        value = json.loads(text)
+        same = dump_json(value) == heard.body
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        return record | {"text": text}
+    return record | ({"json": value} if same else {"json": value, "text": text})
+
+
+def read_response(record: Mapping[str, Any]) -> Heard:
+    """The other way round."""
+    if "failure" in record:
+        return Heard(failure=str(record["failure"]))
+    if "base64" in record:
+        body = base64.b64decode(record["base64"])
+    elif "text" in record:
+        body = str(record["text"]).encode()
+    else:
+        body = dump_json(record["json"])
+    headers = tuple((str(name), str(value)) for name, value in record["headers"])
+    return Heard(int(record["status"]), headers, body)
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a recording; raises BadProbes with file and line."""
+    try:
+        # Not splitlines: programs print line ends of other alphabets, and JSON holds them unescaped.
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadProbes([f"{path}:1: the recording cannot be read: {error}"]) from None
+    meta: Mapping[str, Any] = {}
+    answers: dict[str, Heard] = {}
+    requests: dict[str, Mapping[str, Any]] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if "cassette" in record:
+                meta = dict(record["cassette"])
+                continue
+            name = f"{record['group']}/{record['id']}"
+            answers[name] = read_response(record["response"])
+            requests[name] = record["request"]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadProbes(
+                [
+                    f"{path}:{number}: expected an object with group, id, request and response, as 'sfusion record' "
+                    f"writes them ({type(error).__name__}: {error})"
+                ]
+            ) from None
+    if not answers:
+        raise BadProbes([f"{path}:1: the recording holds no answers"])
+    return Recording(meta, answers, requests)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file all at once or not at all: what was there stays until the new one is complete."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _known_only(scrubber: Scrubber, value: Any) -> Any:
+    if isinstance(value, str):
+        for known, mark in scrubber.known:
+            if mark == "<SECRET>":
+                value = value.replace(known, mark)
+        return value
+    if isinstance(value, list):
+        return [_known_only(scrubber, one) for one in value]
+    if isinstance(value, dict):
+        return {_known_only(scrubber, name): _known_only(scrubber, one) for name, one in value.items()}
+    return value

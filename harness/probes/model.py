@@ -1,0 +1,124 @@
+"""A probe: one request with a sentence that says what it is for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+Name = Annotated[str, StringConstraints(pattern=r"^[\w.-]+/[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=80)]
+Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\r\n\x00]*$")]
+
+MAX_BODY = 4 * 2**20
+"""Bytes that the body of a probe may have: it is sent to somebody's server."""
+MAX_BURST = 64
+JSON = "application/json"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ProbeRequest(_Strict):
+    """An HTTP request, without the address of the server."""
+
+    method: Token = "POST"
+    path: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$")] = "/run_code"
+    headers: dict[Token, Line | None] = Field(default_factory=dict)
+    """Sent as they are; a null takes away the content type that `json` brings."""
+    body: Any = Field(default=None, alias="json")
+    text: str | None = None
+    base64: str | None = None
+    spaces: int = Field(default=0, ge=0, le=MAX_BODY)
+    """Blanks behind the body, to make it large without making the file large."""
+
+    @model_validator(mode="after")
+    def _one_body(self) -> Self:
+        given = [name for name in ("body", "text", "base64") if name in self.model_fields_set]
+        if len(given) > 1:
+            raise ValueError("give one of json, text and base64, not several")
+        if self.base64 is not None:
+            try:
+                base64.b64decode(self.base64, validate=True)
+            except ValueError:
+                raise ValueError("base64 is not base64") from None
+        if len(self.content) > MAX_BODY:
+            raise ValueError(f"the body has {len(self.content)} bytes; at most {MAX_BODY} are sent")
+        return self
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the body."""
+        if "body" in self.model_fields_set:
+            content = json.dumps(self.body).encode()
+        elif self.text is not None:
+            content = self.text.encode("utf-8", "surrogatepass")
+        elif self.base64 is not None:
+            content = base64.b64decode(self.base64)
+        else:
+            content = b""
+        return content + b" " * self.spaces
+
+    @property
+    def sent_headers(self) -> dict[str, str]:
+        """The headers, with the content type of a JSON body."""
+        own = {name: value for name, value in self.headers.items() if value is not None}
+        if "body" in self.model_fields_set and "content-type" not in {name.lower() for name in self.headers}:
+            own["content-type"] = JSON
+        return own
+
+
+class Probe(_Strict):
+    """One question to a server."""
+
+    id: Name
+    """Group and name, as in ``stdin/empty``."""
+    about: Annotated[str, StringConstraints(pattern=r"^[A-Z].*[.]$", min_length=15, max_length=160)]
+    """One sentence."""
+    request: ProbeRequest | None = None
+    raw: str | None = None
+    """Bytes for the socket instead of a request, a character each (latin-1)."""
+    varies: tuple[str, ...] = ()
+    """Places of the answer that may differ between machines: ``body.run_result.stdout``, ``header.allow``, ``body``."""
+    needs: tuple[str, ...] = ()
+    """Commands or modules; where a machine lacks one, answers cannot be compared."""
+    slow: bool = False
+    """Takes seconds; left out of a quick run."""
+    alone: bool = False
+    """Nothing else may be in flight."""
+    burst: int = Field(default=1, ge=1, le=MAX_BURST)
+    """Sent so many times at once; the answer that most of them got counts."""
+
+    @model_validator(mode="after")
+    def _one_message(self) -> Self:
+        if (self.request is None) == (self.raw is None):
+            raise ValueError("a probe has either a request or raw bytes")
+        if self.raw is not None:
+            if len(self.raw) > MAX_BODY:
+                raise ValueError(f"raw has {len(self.raw)} bytes; at most {MAX_BODY} are sent")
+            if any(ord(sign) > 255 for sign in self.raw):
+                raise ValueError("raw holds a character that is no byte; write bytes above 7f as \\xNN")
+        return self
+
+    @property
+    def group(self) -> str:
+        """The part before the slash."""
+        return self.id.partition("/")[0]
+
+    @property
+    def method(self) -> str:
+        """The method, also of raw bytes."""
+        if self.request is not None:
+            return self.request.method
+        return (self.raw or "").partition(" ")[0]
+
+    @property
+    def runs(self) -> Literal["/run_code", "/run_jupyter"] | None:
+        """The endpoint, when the request may run code."""
+        path = self.request.path.partition("?")[0] if self.request is not None else None
+        if self.method == "POST" and path in ("/run_code", "/run_jupyter"):
+            return path  # type: ignore[return-value] # it is one of the two
+        return None

@@ -1,0 +1,99 @@
+"""What an answer may hold of the machine that gave it, recognised by its form, and the mark that stands for it.
+
+Pure tables. The order counts: what is more specific comes first, so that a work directory is not any path.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+Replace = str | Callable[[re.Match[str]], str]
+
+SYSTEM = re.compile(
+    r"/(?:bin|dev|lib|lib64|proc|sbin|sys|usr(?:/local)?/(?:bin|include|lib|lib64|sbin|share))(?:/.*)?"
+    r"|/(?:tmp|usr|usr/local|etc|etc/passwd|etc/hosts)/?"
+)
+"""Paths that every machine has, and what is below them; they say nothing about one."""
+ROUTES = frozenset(
+    {
+        *("docs", "favicon.ico", "metrics", "openapi.json", "redoc", "run_code", "run_jupyter", "v1"),
+        *("get_metrics", "get_metrics_function", "get_prompt_by_id", "get_prompts", "list_datasets", "list_ids"),
+        "submit",
+    }
+)
+"""First words of the paths that the sandbox itself serves."""
+PUBLIC = frozenset({"errors.pydantic.dev"})
+"""Hosts that a server names without meaning itself."""
+
+_TMP = r"tmp[a-z0-9_]{8}"
+_STEP = r"[^\s/'\"`<>|:;,()\[\]{}\\]+"
+_SECRET_NAME = r"[\w-]*(?:TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIALS?|PRIVATE_?KEY)[\w-]*"
+
+
+def _path(found: re.Match[str]) -> str:
+    if SYSTEM.fullmatch(found[0]) or found[0].split("/")[1] in ROUTES:
+        return found[0]
+    return "<PATH>"
+
+
+def _host(found: re.Match[str]) -> str:
+    if found["host"].lower() in PUBLIC:
+        return found[0]
+    return f"{found['scheme']}<HOST>"
+
+
+def _address(found: re.Match[str]) -> str:
+    address = found["address"].strip("[]")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return found[0]
+    # `::` and `::b` are addresses too, and names in C++ or pytest far more often.
+    vague = ":" in address and address != "::1" and sum(map(bool, address.split(":"))) < 2
+    return found[0] if vague else "<HOST>"
+
+
+FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
+    (re.compile(pattern), stands)
+    for pattern, stands in (
+        # Secrets that say by their form or their name that they are.
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "<SECRET>"),
+        (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", "<SECRET>"),
+        (r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|glpat|hf|xox[abprs])[-_][A-Za-z0-9_-]{16,}", "<SECRET>"),
+        (r"\bgithub_pat_\w{16,}", "<SECRET>"),
+        (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "<SECRET>"),
+        (r"(?i)\b(bearer|basic)[ ]+(?!auth\b)[\w.~+/=-]{8,}", r"\1 <SECRET>"),
+        (rf"(?i)\b({_SECRET_NAME})(['\"]?[ \t]*[=:][ \t]*['\"]?)[^\s'\"&;,<>]+", r"\1\2<SECRET>"),
+        # Addresses: with a scheme, with a user, as numbers.
+        (r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)(?:[^\s/@'\"<>]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?", _host),
+        (r"\b[\w.+-]+@(?![\d.]+(?:\s|$|['\"]))(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\b(?::\d+)?", "<USER>@<HOST>"),
+        (r"(?<![\w.])(?P<address>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\.\d)(?::\d+)?", _address),
+        (r"(?P<address>\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\])(?::\d+)?", _address),
+        (r"(?<![\w:])(?P<address>[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])", _address),
+        (r"(?i)\blocalhost(?::\d+)?\b|<HOST>:\d+", "<HOST>"),
+        (r"(?i)\b(?:[a-z0-9-]+\.)+(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
+        # Places of the run.
+        (rf"(?:/(?!{_TMP}\b)[\w.-]+)*/{_TMP}(?![\w.])|(?:/[\w.-]+)*/{_TMP}(?=\.?/|')", "<TMP>"),
+        (rf"\b{_TMP}(?=(?:\.test)?\.[A-Za-z]|_test\.go)", "<TMPFILE>"),
+        (r"/tmp/ipykernel_\d+/\d+\.py", "<IPYKERNEL>.py"),
+        (r"(?:/[\w.+-]+)+/lib/python3\.\d+(?:/(?:site|dist)-packages)*", "<PY>"),
+        (r"(?:/[\w.+-]+)+/bin/python[\d.]*", "<PY>/bin/python"),
+        # Numbers of the run.
+        (r"0x[0-9a-f]{6,16}", "0x<ADDR>"),
+        (r"line (\d+): +\d+ (?=Segmentation fault|Killed|Aborted|Terminated)", r"line \1: <PID> "),
+        (r"(?i)\b(pid|process)([ =:#]+)\d+\b", r"\1\2<PID>"),
+        # Any other place.
+        (rf"(?<=<HOST>)/{_STEP}(?:/{_STEP})*/?", _path),
+        (rf"(?<![\w.<>/:~-])/{_STEP}(?:/{_STEP})*/?", _path),
+        (rf"(?<![\w/])~(?:[\w.-]+)?/{_STEP}(?:/{_STEP})*/?", "<PATH>"),
+    )
+)
+
+
+def without_forms(text: str) -> str:
+    """The text with a mark in the place of everything that is recognised."""
+    for pattern, stands in FORMS:
+        text = pattern.sub(stands, text)
+    return text

@@ -1,0 +1,163 @@
+"""Taking out of answers what must not be written down: secrets, hosts and addresses, users, paths, process ids."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+from harness.probes.patterns import without_forms
+from harness.probes.wire import Heard
+
+SHORTEST = 4
+"""A secret with fewer characters is not looked for in texts: it would be found everywhere."""
+
+_SECRET_VARIABLE = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie")
+_HARMLESS = frozenset({"true", "false", "none", "null", "root", "user", "home", "localhost", "application/json"})
+_PLAIN_HEADERS = frozenset({"content-type", "accept", "content-length", "user-agent", "host", "accept-encoding"})
+
+
+@dataclass(frozen=True)
+class Scrubber:
+    """Takes out what is known to be secret, and what can be recognised."""
+
+    known: tuple[tuple[str, str], ...] = ()
+    """Texts and the marks in their place, the longest first."""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        url: str = "",
+        headers: Mapping[str, str] | None = None,
+        hosts: Iterable[str] = (),
+        users: Iterable[str] = (),
+        paths: Iterable[str] = (),
+        environ: Mapping[str, str] | None = None,
+    ) -> Scrubber:
+        """A scrubber for what is sent to a server, and what this machine is called."""
+        known: dict[str, str] = {}
+        parts = urlsplit(url)
+        secrets = [part for part in (parts.username, parts.password) if part]
+        secrets += [unquote(part) for part in secrets]
+        if parts.username:
+            secrets.append(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
+        secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+        for name, value in (headers or {}).items():
+            if name.lower() not in _PLAIN_HEADERS:
+                secrets += _of_header(value)
+        secrets += [value for name, value in (environ or {}).items() if _SECRET_VARIABLE.search(name)]
+        if parts.path.strip("/"):
+            known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects name
+        for path in paths:
+            if len(path) > SHORTEST:
+                known[path] = "<PATH>"
+        for user in users:
+            known[user] = "<USER>"
+        for host in (parts.hostname or "", *hosts):
+            known[host] = "<HOST>"
+        for secret in secrets:
+            known |= dict.fromkeys(_written(secret), "<SECRET>")
+        kept = {text: mark for text, mark in known.items() if len(text) >= SHORTEST and text.lower() not in _HARMLESS}
+        return cls(tuple(sorted(kept.items(), key=lambda one: (-len(one[0]), one[0]))))
+
+    def also(self, other: Scrubber) -> Scrubber:
+        """One that knows what both know."""
+        known = dict(self.known) | dict(other.known)
+        return Scrubber(tuple(sorted(known.items(), key=lambda one: (-len(one[0]), one[0]))))
+
+    def text(self, text: str) -> str:
+        """The text without."""
+        for known, mark in self.known:
+            if mark == "<SECRET>":
+                text = text.replace(known, mark)
+            else:
+                text = re.sub(rf"(?i)(?<![\w-]){re.escape(known)}(?![\w-])", mark, text)
+        return without_forms(text)
+
+    def value(self, value: Any) -> Any:
+        """The same for everything inside a JSON value, keys and base64 files too."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(one) for one in value]
+        if isinstance(value, dict):
+            return {
+                self.text(name): self._files(one) if name == "files" and isinstance(one, dict) else self.value(one)
+                for name, one in value.items()
+            }
+        return value
+
+    def heard(self, heard: Heard) -> Heard:
+        """An answer without: headers, body, and the failure when there is none."""
+        return replace(
+            heard,
+            headers=tuple((name, self.text(value)) for name, value in heard.headers),
+            body=self._body(heard.body),
+            failure=self.text(heard.failure),
+        )
+
+    def _body(self, body: bytes) -> bytes:
+        text = body.decode("utf-8", "backslashreplace")
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return self.text(text).encode()
+        if not isinstance(value, dict | list | str):
+            return body
+        clean = self.value(value)
+        # Rewriting would lose how numbers, blanks and escapes were written: only done where something was found.
+        return body if clean == value else _like(text, clean).encode("utf-8", "backslashreplace")
+
+    def _files(self, files: dict[str, Any]) -> dict[str, Any]:
+        return {self.text(name): self._file(content) for name, content in files.items()}
+
+    def _file(self, content: Any) -> Any:
+        if not isinstance(content, str):
+            return self.value(content)
+        try:
+            text = base64.b64decode(content, validate=True).decode()
+        except ValueError:
+            return self.text(content)
+        clean = self.text(text)
+        return content if clean == text else base64.b64encode(clean.encode()).decode()
+
+
+def _of_header(value: str) -> list[str]:
+    """A header's value, its token behind the scheme, and what a Basic one holds."""
+    scheme, _, rest = value.partition(" ")
+    found = [value]
+    if rest:
+        found.append(rest.strip())
+        if scheme.lower() == "basic":
+            try:
+                login = base64.b64decode(rest.strip(), validate=True).decode()
+            except ValueError:
+                return found
+            found += [login, *login.split(":", 1)]
+    return found
+
+
+def _written(secret: str) -> set[str]:
+    """The ways in which a secret may be echoed."""
+    return {
+        secret,
+        quote(secret, safe=""),
+        quote(secret),
+        quote_plus(secret),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        base64.b64encode(secret.encode("utf-8", "surrogatepass")).decode(),
+    }
+
+
+def _like(text: str, value: Any) -> str:
+    """The value written with the blanks and escapes that the text was written with."""
+    compact = not re.search(r'^\s|(?<!\\)"\s*:\s', text)
+    ascii_only = text.isascii() and bool(re.search(r"\\u(?!00[01])", text))
+    return json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":") if compact else (", ", ": "))

@@ -1,0 +1,120 @@
+"""Sending a suite to a server: a few at a time, always in the same order of answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.probes.errors import Unreachable
+from harness.probes.model import Probe, ProbeRequest
+from harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
+
+AT_ONCE = 4
+PATIENCE = 60.0
+"""Seconds that one probe may take; the longest bundled one takes a good ten."""
+MAX_SILENT = 3
+"""Probes without any answer in time after which a server counts as gone."""
+
+Told = Callable[[Probe], None]
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Sends probes to one server."""
+
+    server: Server
+    shown: str
+    """How the server is called in errors; nothing secret."""
+    timeout: float = PATIENCE
+    at_once: int = AT_ONCE
+
+    async def check(self) -> None:
+        """Raise Unreachable unless a sandbox answers there."""
+        ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
+        if _json(ping) == "pong":
+            return
+        posted = await self._ask(_probe("POST", "/run_code"), 0, 0)
+        if isinstance(_json(posted), dict):
+            return
+        raise Unreachable(
+            f"{self.shown} answers, but not as a Sandbox Fusion: GET /v1/ping gave {_shape(ping)} "
+            f"and POST /run_code gave {_shape(posted)}; is it the right address?"
+        )
+
+    async def send(self, probes: Sequence[Probe], told: Told = lambda _: None) -> list[Heard]:
+        """The answers in the order of the probes; raises Unreachable when the server goes away."""
+        answers: dict[int, Heard] = {}
+        silent = 0
+        total = len(probes)
+
+        async def one(number: int) -> None:
+            nonlocal silent
+            probe = probes[number]
+            heard = await self._burst(probe, len(answers), total)
+            answers[number] = heard
+            if heard.failure.startswith("no answer within"):
+                silent += 1
+                if silent >= MAX_SILENT:
+                    raise Unreachable(
+                        f"{self.shown} does not answer any more: {silent} probes got nothing within "
+                        f"{self.timeout:g} s, the last of them {probe.id}, after {len(answers)} of {total} probes"
+                    )
+            told(probe)
+
+        together = iter([number for number, probe in enumerate(probes) if not probe.alone and probe.burst == 1])
+
+        async def worker() -> None:
+            for number in together:
+                await one(number)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self.at_once):
+                    group.create_task(worker())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        for number, probe in enumerate(probes):
+            if probe.alone or probe.burst > 1:
+                await one(number)
+        return [answers[number] for number in range(total)]
+
+    async def _burst(self, probe: Probe, done: int, total: int) -> Heard:
+        """The answer; of several the one that most got, told apart by what a client acts on."""
+        if probe.burst == 1:
+            return await self._ask(probe, done, total)
+        all_ = await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst)))
+        kinds = [_kind(heard) for heard in all_]
+        return all_[kinds.index(max(kinds, key=kinds.count))]
+
+    async def _ask(self, probe: Probe, done: int, total: int) -> Heard:
+        data = request_bytes(probe, self.server)
+        try:
+            return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
+        except NotConnected as error:
+            when = f" after {done} of {total} probes" if total else ""
+            raise Unreachable(f"{self.shown} cannot be reached{when}: {error}") from None
+
+
+def _probe(method: str, path: str) -> Probe:
+    request = ProbeRequest(method=method, path=path)
+    return Probe(id="check/first", about="Is this a sandbox at all.", request=request)
+
+
+def _json(heard: Heard) -> object:
+    try:
+        return json.loads(heard.body)
+    except ValueError:
+        return None
+
+
+def _kind(heard: Heard) -> tuple[object, ...]:
+    body = _json(heard)
+    return (heard.status, heard.failure, body.get("status") if isinstance(body, dict) else None)
+
+
+def _shape(heard: Heard) -> str:
+    if heard.failure:
+        return heard.failure
+    return f"{heard.status} with {heard.header('content-type') or 'no content type'}"

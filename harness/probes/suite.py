@@ -1,0 +1,165 @@
+"""Reading probe files, the bundled ones and those of a user, with errors that name file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from harness.probes.errors import BadProbes
+from harness.probes.model import Probe, ProbeRequest
+from harness.scenarios.errors import ScenarioError
+from harness.scenarios.marked import Marked, Path_, read_marked
+from sfusion_tools.errors import near
+
+SUITE_VERSION = 1
+"""Counted up when a bundled probe changes what it asks."""
+
+_BUNDLED = Path(__file__).with_name("suite")
+_NAMES = {
+    "file": ("about", "defaults", "probes"),
+    "probe": ("about", "alone", "burst", "id", "needs", "raw", "request", "slow", "varies"),
+    "request": ("base64", "headers", "json", "method", "path", "spaces", "text"),
+}
+_PLACES = ("body", "header", "status")
+
+
+class _File(BaseModel):
+    """What stands in a probe file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    about: Annotated[str, StringConstraints(min_length=10)]
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    probes: list[dict[str, Any]]
+
+
+def bundled_probes() -> list[Probe]:
+    """The probes that come with the package, in a fixed order."""
+    return read_probes([_BUNDLED])
+
+
+def read_probes(paths: Iterable[Path]) -> list[Probe]:
+    """The probes of files and folders, in the order of file names; every problem is told at once."""
+    problems: list[str] = []
+    probes: dict[str, Probe] = {}
+    for file in _files(paths, problems):
+        for probe in _read(file, problems):
+            if probe.id in probes:
+                problems.append(f"{file}:1: the probe {probe.id!r} is there twice; ids are unique")
+            probes[probe.id] = probe
+    if problems:
+        raise BadProbes(problems)
+    return list(probes.values())
+
+
+def suite_with(own: Sequence[Probe]) -> list[Probe]:
+    """The bundled probes, those of a user added; one with the id of a bundled probe takes its place."""
+    probes = {probe.id: probe for probe in bundled_probes()}
+    probes.update({probe.id: probe for probe in own})
+    return list(probes.values())
+
+
+def chosen(probes: Sequence[Probe], *, only: Sequence[str] = (), quick: bool = False) -> list[Probe]:
+    """Those whose id holds one of the words, and without the slow ones when it is to be quick."""
+    for word in only:
+        if not any(word in probe.id for probe in probes):
+            groups = {probe.group for probe in probes}
+            raise BadProbes([f"no probe has {word!r} in its id; groups: {', '.join(sorted(groups))}"])
+    return [
+        probe for probe in probes if not (quick and probe.slow) and (not only or any(word in probe.id for word in only))
+    ]
+
+
+def _files(paths: Iterable[Path], problems: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+        if not inside:
+            problems.append(f"{path}:1: the folder holds no *.yaml file")
+        found += inside
+    return found
+
+
+def _read(file: Path, problems: list[str]) -> list[Probe]:
+    try:
+        marked = read_marked(file)
+    except ScenarioError as error:
+        problems += error.problems
+        return []
+    if not isinstance(marked.data, dict):
+        problems.append(f"{marked.place(())}: a probe file is a mapping with about, defaults and probes")
+        return []
+    try:
+        content = _File(**marked.data)
+    except (ValidationError, TypeError) as error:
+        problems += _told(error, marked, (), "file")
+        return []
+    probes = []
+    for number, fields in enumerate(content.probes):
+        here: Path_ = ("probes", number)
+        try:
+            probes.append(_probe(file.stem, content.defaults, fields))
+        except (ValidationError, TypeError, ValueError) as error:
+            problems += _told(error, marked, here, "probe")
+    return probes
+
+
+def _probe(group: str, defaults: dict[str, Any], fields: dict[str, Any]) -> Probe:
+    name = fields.get("id")
+    if not isinstance(name, str) or not name:
+        raise ValueError("a probe has an id, a short word such as `exit-3`")
+    values: dict[str, Any] = {**fields, "id": f"{group}/{name}"}
+    for listed in ("varies", "needs"):
+        if isinstance(values.get(listed), list):
+            values[listed] = tuple(values[listed])
+    for place in values.get("varies", ()):
+        if not isinstance(place, str) or place.partition(".")[0].partition("[")[0] not in _PLACES:
+            raise ValueError(f"varies names {place!r}; a place begins with body, header or status")
+    if "raw" not in values:
+        values["request"] = ProbeRequest(**_merged(defaults, fields.get("request", {})))
+    return Probe(**values)
+
+
+def _merged(defaults: dict[str, Any], request: Any) -> dict[str, Any]:
+    """The request on top of the file's defaults; the keys of two JSON objects, or of headers, are put together."""
+    if not isinstance(request, dict):
+        raise ValueError("request is a mapping of method, path, headers and json, text or base64")
+    merged = {**defaults, **request}
+    if {"text", "base64"} & set(request):
+        merged.pop("json", None)
+    for name in ("json", "headers"):
+        below, above = defaults.get(name), request.get(name)
+        if isinstance(below, dict) and isinstance(above, dict):
+            merged[name] = {**below, **above}
+    return merged
+
+
+def _told(error: Exception, marked: Marked, path: Path_, kind: str) -> list[str]:
+    name = _named(marked, path)
+    if not isinstance(error, ValidationError):
+        return [f"{marked.place(path)}: {name}{error}"]
+    lines = []
+    for one in error.errors():
+        place = tuple(part for part in one["loc"] if isinstance(part, str | int))
+        last = str(place[-1]) if place else ""
+        said = one["msg"].removeprefix("Value error, ")
+        if one["type"] == "extra_forbidden":
+            level = "request" if error.title == "ProbeRequest" else kind
+            said = f"unknown key; {near(last, _NAMES[level])}"
+        elif last == "about":
+            said = "about is one sentence of 15 to 160 characters, from a capital to a full stop"
+        elif one["type"] == "missing":
+            said = "is missing"
+        inner = ("request", *place) if error.title == "ProbeRequest" else place
+        lines.append(f"{marked.place((*path, *inner))}: {name}{'.'.join(map(str, place))}: {said}")
+    return lines
+
+
+def _named(marked: Marked, path: Path_) -> str:
+    if len(path) < 2:
+        return ""
+    fields = marked.data["probes"][path[1]]
+    return f"probe {fields['id']!r}: " if isinstance(fields.get("id"), str) else f"probe number {int(path[1]) + 1}: "
