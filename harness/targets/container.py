@@ -15,6 +15,8 @@ from harness.targets.options import PREFIX, DockerOptions, size
 from harness.targets.owner import LABEL, Owner
 from harness.targets.ping import is_ready
 
+IMAGE_LABEL = "sfusion.image"
+"""What the image was called: the container is made of its digest, whatever the name means by then."""
 PORT = 8080
 """Where the server listens inside; images of Sandbox Fusion do unless told otherwise."""
 KEPT_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
@@ -48,7 +50,7 @@ class Container:
             self._container = engine.client.containers.create(
                 self._image.id,
                 name=self.container_name,
-                labels={LABEL: Owner.here().label()},
+                labels={LABEL: Owner.here().label(), IMAGE_LABEL: self._image_name},
                 environment={"HOST": "0.0.0.0"},  # newer images listen on the container's own loopback otherwise
                 ports={f"{PORT}/tcp": (_HOST, options.port or None)},
                 mem_limit=options.memory,

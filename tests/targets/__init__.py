@@ -1,0 +1,1 @@
+"""Targets as they are typed, and all about them that needs no container engine."""
