@@ -207,11 +207,17 @@ def connect(
 ) -> Any:
     """The cluster's limiter of that name, created when there is none; blocks until it answers."""
     actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings), successor)
-    running = ray.get(actor.settings.remote())
+    running = _answer(actor.settings.remote())
     if running != settings:
-        configure = (lambda wanted: ray.get(actor.configure.remote(wanted))) if apply else None
+        configure = (lambda wanted: _answer(actor.configure.remote(wanted))) if apply else None
         settle_difference(name, running, settings, configure)
     return actor
+
+
+def _answer(asked: Any) -> Any:
+    # ray.get would warn, in every worker of a trainer whose actors are asynchronous, that it blocks the event loop.
+    # It would not: connecting happens in a thread of its own.
+    return asked.future().result()
 
 
 def find(name: str = DEFAULT_NAME) -> Any | None:

@@ -11,6 +11,8 @@ import pytest
 import ray
 
 from sfusion_tools.errors import ConfigError
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.ray_actor import ray_limiter
 from sfusion_tools.sandbox_fusion_tools import (
     ExecutionWorker,
     PoolMode,
@@ -190,6 +192,23 @@ def test_a_worker_says_what_went_wrong(caplog: pytest.LogCaptureFixture) -> None
 def test_num_workers_must_make_sense() -> None:
     with pytest.raises(ConfigError, match="num_workers must be a whole number of at least 1, found 0"):
         init_execution_pool(0)
+
+
+def test_connecting_from_an_asynchronous_worker_does_not_look_like_blocking_it(limiter_name: str) -> None:
+    """Ray warns of each ``ray.get`` in such an actor, and verl's agent loop workers are such."""
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        async def acquire(self) -> list[str]:
+            said: list[str] = []
+            listener = logging.Handler()
+            listener.emit = lambda record: said.append(record.getMessage())
+            logging.getLogger("ray").addHandler(listener)
+            async with ray_limiter(LimiterSettings(3), limiter_name).permit():
+                return said
+
+    assert ray.get(Worker.remote().acquire.remote()) == []
+    assert snapshot(limiter_name).rate_limit == 3
 
 
 def _raise() -> None:
