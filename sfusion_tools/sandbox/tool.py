@@ -16,6 +16,7 @@ from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text, plain
+from sfusion_tools.sandbox.trajectory import note_ending
 from sfusion_tools.schemas import (
     OpenAIFunctionParametersSchema,
     OpenAIFunctionPropertySchema,
@@ -103,7 +104,8 @@ class SandboxFusionTool(BaseTool):
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
         """Run the code of one call. The third value says how it ended, so that a trainer can mask what was not
-        the program's doing. A caller that has a name for the call gives it as ``call_id``."""
+        the program's doing; verl drops that value, so it is noted in the ``agent_data`` that verl passes, too.
+        A caller that has a name for the call gives it as ``call_id``."""
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
         try:
@@ -116,6 +118,7 @@ class SandboxFusionTool(BaseTool):
         instance = self._instances.get(instance_id)
         if instance is not None:
             instance.last_outcome, instance.last_stdout = result.outcome, result.stdout
+        note_ending(kwargs.get("agent_data"), result.outcome)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, result.metrics()
 
