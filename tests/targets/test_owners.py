@@ -42,9 +42,8 @@ def test_a_process_that_ended_is_gone_also_before_its_parent_looks() -> None:
     assert owner.lives(HERE, running=True) is False
 
 
-@pytest.mark.parametrize("elsewhere", [{"host": "other"}, {"namespace": "pid:[1]"}])
-def test_what_cannot_be_seen_from_here_is_not_judged(elsewhere: dict[str, str]) -> None:
-    owner = replace(GONE, **elsewhere)
+@pytest.mark.parametrize("owner", [replace(GONE, host="other"), replace(GONE, namespace="pid:[1]")])
+def test_what_cannot_be_seen_from_here_is_not_judged(owner: Owner) -> None:
     assert owner.lives(HERE, running=True) is None
     assert owner.lives(HERE, running=False) is None
 
