@@ -40,28 +40,25 @@ async def read_address(patient: Patient) -> list[Finding]:
                 change="use 127.0.0.1 when all of training runs on this machine, else the machine's own address",
             )
         )
-    if subject.is_local and patient.plan.from_container:
-        found.append(loopback_in_container(patient, "training runs in a container (--from-container)", breaking=True))
     return found
 
 
-def loopback_in_container(patient: Patient, how: str, *, breaking: bool) -> Finding:
-    """The finding that this machine is not the machine one thinks."""
-    make = breaks if breaking else note
-    label = patient.subject.label
+def loopback(patient: Patient, silence: str) -> Finding | None:
+    """The finding that loopback is not the machine one thinks; ``silence`` says why nothing answers there, if so."""
+    subject = patient.subject
+    container = in_container(patient.root, patient.environ)
+    if not subject.is_local or not (container or patient.plan.from_container):
+        return None
+    how = f"this runs in a container ({container})" if container else "training runs in a container (--from-container)"
+    # Where it answers, it runs in the same container as we do; and perhaps as all of training does.
+    make = breaks if silence or patient.plan.from_container else note
     return make(
         "loopback-in-container",
-        seen=f"{label} is loopback, and {how}"
-        + (f"; nothing answers there ({patient.measured['unreachable']})" if not patient.reached and breaking else ""),
+        seen=f"{subject.label} is loopback, and {how}" + (f"; nothing answers there: {silence}" if silence else ""),
         training="in a container loopback is the container itself: workers in other containers reach nothing there",
         change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
-        "or start them with --network host" + ("" if patient.reached else "; if it is to run in this one, start it"),
+        "or start them with --network host" + ("; if it is to run in this one, start it" if silence else ""),
     )
-
-
-def container_of(patient: Patient) -> str | None:
-    """How one can tell that we run in a container."""
-    return in_container(patient.root, patient.environ)
 
 
 async def read_route(patient: Patient) -> list[Finding]:

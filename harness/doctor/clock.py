@@ -7,14 +7,14 @@ from harness.doctor.finding import Finding, breaks
 from harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 
-_OVER = 2.0
-"""Seconds that the program sleeps beyond its limit."""
+_OVER = 3
+"""The program sleeps so many times its limit."""
 
 
 async def keep_time(patient: Patient) -> list[Finding]:
     """Is a program ended when its time is over?"""
     limit = patient.plan.timed_out_after
-    sleeps = limit + _OVER
+    sleeps = limit * _OVER
     result = await patient.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit)
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from harness.doctor.address import container_of, loopback_in_container
+from harness.doctor.address import loopback
 from harness.doctor.finding import Finding, breaks, hurts
 from harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
 from harness.doctor.patient import Patient, marked
@@ -14,8 +14,6 @@ from sfusion_tools.sandbox.program import Program
 
 HELLO = 'print("sfusion", 6 * 7)'
 GREETING = "sfusion 42\n"
-SLOW_PING = 1.0
-"""Seconds from which a ping is slow; an idle server answers within a few milliseconds."""
 
 
 async def reach(patient: Patient) -> list[Finding]:
@@ -25,17 +23,13 @@ async def reach(patient: Patient) -> list[Finding]:
         patient.reached = True  # what the proxy does was judged before
         return []
     silence = await connects(subject.host, subject.port, within=patient.plan.connect)
-    container = container_of(patient)
+    in_container = loopback(patient, silence.text if silence else "")
     if silence is None:
         patient.reached = True
-        if container and subject.is_local and not patient.plan.from_container:
-            return [loopback_in_container(patient, f"this runs in a container ({container})", breaking=False)]
-        return []
+        return [in_container] if in_container else []
     patient.stopped = "nothing takes connections at the address"
-    patient.measured["unreachable"] = silence.text
-    if subject.is_local and (container or patient.plan.from_container):
-        how = f"this runs in a container ({container})" if container else "training runs in a container"
-        return [loopback_in_container(patient, how, breaking=True)]
+    if in_container:
+        return [in_container]
     change = {
         "dns": "correct the host's name, or make it known to this machine",
         "refused": "start the sandbox, and correct host and port. A container needs its port published (-p), "
@@ -60,7 +54,7 @@ async def greet(patient: Patient) -> list[Finding]:
     patient.measured["ping_seconds"] = round(ping.seconds, 4)
     if subject.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
         return [_http_to_tls(patient)]
-    if ping.seconds >= SLOW_PING:
+    if ping.seconds >= plan.slow_ping:
         return [
             hurts(
                 "slow-ping",

@@ -9,6 +9,10 @@ from sfusion_tools.outcome import Outcome
 ORDINARY = 20_000
 """Bytes that any program may print: what sfusion's tool shows the model at most."""
 SIZES = (ORDINARY, 200_000, 400_000, 1_000_000)
+STUCK = 400_000
+"""Bytes from which a program is expected to be stuck printing, and is given little time."""
+_START = 10.0
+"""Seconds in which any Python starts."""
 _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 _NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
@@ -17,7 +21,8 @@ async def measure_output(patient: Patient) -> list[Finding]:
     """How much of one long print arrives?"""
     whole, bound, endings = 0, 0, dict[int, str]()
     for size in SIZES:
-        result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=patient.plan.timed_out_after)
+        seconds = _START if size < STUCK else patient.plan.timed_out_after + 2 * patient.measured["hello_seconds"]
+        result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
         arrived = len(result.stdout)
         if result.outcome is Outcome.OK and arrived == size:
             if not endings:

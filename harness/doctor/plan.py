@@ -46,6 +46,8 @@ class Plan:
     """Seconds that a program of the sweep sleeps."""
     sweep_seconds: float = 5.0
     """Seconds after which the sweep begins no further level."""
+    slow_ping: float = 1.0
+    """Seconds from which a ping is slow; an idle server answers within a few milliseconds."""
     timed_out_after: float = 1.0
     """The run_timeout that programs which never end are given."""
 

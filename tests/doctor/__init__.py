@@ -1,0 +1,1 @@
+"""The doctor: every finding against a server that really behaves so."""
