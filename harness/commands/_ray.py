@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from harness.journal import Journal
 from harness.runs import Task
 from harness.scenarios.model import Scenario
+from harness.targets import RealSandbox, Target
 from sfusion_tools.errors import near
 
 _PLACES = ("driver", "node")
@@ -23,8 +23,12 @@ class RayOptions:
     fake_on: str = "driver"
     listen: str = "127.0.0.1"
 
-    def problem(self, world: str, twice: bool) -> str:
-        """What is wrong with them; nothing when all is well."""
+    def problem(self, world: str, twice: bool, *, real: bool = False) -> str:
+        """What is wrong with them; nothing when all is well. ``real``: the sandboxes are not fakes."""
+        if real and world != "ray":
+            return f"--world {world} has no real time to wait for a real sandbox in: leave it out, or say --world ray"
+        if real and self.fake_on != "driver":
+            return "--fake-on says where the fake lives, and --sandbox names a real one: leave one of them out"
         if self.fake_on not in _PLACES:
             return f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}"
         if world == "ray" and twice:
@@ -34,8 +38,13 @@ class RayOptions:
         return ""
 
     @contextmanager
-    def opened(self, tasks: list[Task]) -> Iterator[Callable[[Scenario], Journal] | None]:
-        """What runs scenarios on one cluster that is gone, or left as it was, afterwards; None for other worlds."""
+    def opened(
+        self, tasks: list[Task], real: Sequence[RealSandbox] = (), targets: Sequence[Target] = ()
+    ) -> Iterator[Callable[[Scenario], Journal] | None]:
+        """What runs scenarios on one cluster that is gone, or left as it was, afterwards; None for other worlds.
+
+        ``real`` are sandboxes to use instead of fakes, opened for these ``targets``.
+        """
         if not any(task.world == "ray" for task in tasks):
             yield None
             return
@@ -47,6 +56,15 @@ class RayOptions:
             from harness.worlds import ray
 
             place: ray.SandboxOn = "node" if self.fake_on == "node" else "driver"
-            yield partial(ray.run, cluster=cluster, sandbox_on=place, listen=self.listen)
+
+            def run(scenario: Scenario) -> Journal:
+                # More were opened than asked for when some scenario needs more; the others use what was asked for.
+                mine = real[: max(scenario.sandbox.instances, len(targets))]
+                journal = ray.run(scenario, cluster=cluster, sandbox_on=place, listen=self.listen, real=mine)
+                if targets:
+                    journal.header["sandboxes"] = [str(target) for target in targets]
+                return journal
+
+            yield run
         finally:
             cluster.close()

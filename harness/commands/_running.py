@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from harness.commands._ray import RayOptions
+from harness.commands._targets import read_targets, real_sandboxes
 from harness.reports import Reports, Run, reporter, run_of
 from harness.runs import plan, run_all, write_run
 from harness.scenarios import ScenarioError, scenario_files
+from harness.targets import FakeTarget, RealSandbox
 from harness.worlds.errors import MissingWorld
 from sfusion_tools.errors import ConfigError, near
 
@@ -22,7 +26,8 @@ WORLDS = ("sim", "ray")
 def run_command(
     paths: list[str],
     *,
-    world: str,
+    world: str | None = None,
+    sandbox: Sequence[str] = (),
     keyword: str,
     seed: int | None,
     jobs: int,
@@ -32,25 +37,41 @@ def run_command(
     ray: RayOptions | None = None,
 ) -> int:
     """Run, print a table, write the reports that are wanted, and give the exit code."""
+    named = [one for one in read_targets(sandbox) if not isinstance(one, FakeTarget)]
+    if named and len(named) < len(sandbox):
+        return complain("--sandbox: fake cannot be mixed with real ones; a run has either")
+    world = world or ("ray" if named else "sim")
     if world not in WORLDS:
         return complain(f"--world {world}: no such world; {near(world, WORLDS)}")
     ray = ray or RayOptions()
-    if problem := ray.problem(world, twice):
+    if problem := ray.problem(world, twice, real=bool(named)):
         return complain(problem)
     try:
         entries = read_tools(tools) if tools is not None else None
-        tasks, skipped = plan(scenario_files(paths), world=world, keyword=keyword, seed=seed, tools=entries)  # type: ignore[arg-type] # checked above
+        tasks, skipped = plan(
+            scenario_files(paths),
+            world=world,  # type: ignore[arg-type] # checked above
+            keyword=keyword,
+            seed=seed,
+            tools=entries,
+            real=bool(named),
+        )
     except (ScenarioError, ConfigError) as error:
         return complain(str(error))
+    left_out = [f"{count} cell(s) {why}" for why, count in skipped.items()]
     if not tasks:
-        why = f"{skipped} cell(s) do not run in world {world}" if skipped else f"-k {keyword!r} matches none"
-        return complain(f"no scenario was chosen: {why}")
+        return complain(f"no scenario was chosen: {'; '.join(left_out) or f'-k {keyword!r} matches none'}")
     if problem := reports.check():
         return complain(problem)
     runs: list[Run] = []
     ok = True
     try:
-        with ray.opened(tasks) as place, reporter(sys.stdout, len(tasks)) as shown:
+        instances = max(task.scenario.sandbox.instances for task in tasks)
+        with (
+            _sandboxes(sandbox if named else (), instances) as real,
+            ray.opened(tasks, real, named) as place,
+            reporter(sys.stdout, len(tasks)) as shown,
+        ):
             for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, world=place):
                 folder = write_run(result, reports.out) if reports.out is not None else None
                 run = run_of(result, folder)
@@ -58,7 +79,7 @@ def run_command(
                 shown.ended(run)
                 runs.append(run)
                 ok = ok and result.ok
-            shown.finish(runs, f" {skipped} cell(s) do not run in world {world}." if skipped else "")
+            shown.finish(runs, "".join(f" {sentence}." for sentence in left_out))
     except MissingWorld as error:
         complain(str(error))
         return 3
@@ -66,6 +87,11 @@ def run_command(
         return complain(str(error))
     reports.finish(runs)
     return 0 if ok else 1
+
+
+def _sandboxes(texts: Sequence[str], count: int) -> AbstractContextManager[Sequence[RealSandbox]]:
+    """The real sandboxes, none when the fake was asked for."""
+    return real_sandboxes(texts, at_least=count) if texts else nullcontext(())
 
 
 def read_tools(path: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ def replay(
     from harness.commands._tell import fail
     from harness.journal import JournalError, first_difference
     from harness.runs import read_run, run_one
-    from harness.runs.directory import JOURNAL
+    from harness.runs.directory import JOURNAL, SCENARIO
     from harness.scenarios import ScenarioError
     from harness.worlds.errors import MissingWorld
 
@@ -24,6 +24,11 @@ def replay(
     for folder in folders:
         try:
             task, recorded, _ = read_run(folder)
+            if real := recorded.header.get("sandboxes"):
+                fail(
+                    f"{folder} was run against {', '.join(real)}, which no replay can repeat; run it anew with "
+                    f"sfusion run {folder / SCENARIO} --sandbox TARGET"
+                )
             result = run_one(task)
         except (ScenarioError, JournalError) as error:
             fail(str(error))

@@ -15,7 +15,19 @@ def run(
             metavar="[PATH]...", help="Files, folders or names of bundled scenarios; all bundled by default."
         ),
     ] = None,
-    world: Annotated[str, typer.Option(help="Where to run: sim (virtual time) or ray (a real cluster).")] = "sim",
+    world: Annotated[
+        str | None,
+        typer.Option(
+            help="Where to run: sim (virtual time, the default) or ray (a real cluster; also for a real --sandbox)."
+        ),
+    ] = None,
+    sandbox: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="fake|URL|docker[:IMAGE]",
+            help="What stands behind the faults: the fake, a server, a container; several times for several.",
+        ),
+    ] = None,
     keyword: Annotated[str, typer.Option("-k", help="Only those with this in their name, as in pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the files'.")] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes to run in; 0: one per processor.")] = 0,
@@ -37,7 +49,10 @@ def run(
         str, typer.Option(help="World ray: address of this machine that the cluster's other machines reach.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run scenarios and say which promises held. Exit code 0: all, 1: broken or unknown, 2: bad input, 3: no Ray."""
+    """Run scenarios and say which promises held.
+
+    Exit code 0: all, 1: broken or unknown, 2: bad input, 3: no Ray, no Docker, no sandbox.
+    """
     from harness.commands._ray import RayOptions
     from harness.commands._running import run_command
     from harness.reports import Reports
@@ -45,6 +60,7 @@ def run(
     code = run_command(
         paths or [],
         world=world,
+        sandbox=sandbox or [],
         keyword=keyword,
         seed=seed,
         jobs=jobs,

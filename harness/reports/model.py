@@ -24,6 +24,8 @@ class Run:
     cell: str = ""
     about: str = ""
     world: str = "sim"
+    sandboxes: Sequence[str] = ()
+    """The real sandboxes it ran against; none for the fake."""
     seed: int = 0
     sfusion: str = ""
     events: Sequence[Event] = ()
@@ -50,7 +52,12 @@ class Run:
     @property
     def replay(self) -> str:
         """The command that runs it again; empty when nothing was written."""
-        return f"sfusion replay {shlex.quote(self.directory)}" if self.directory else ""
+        if not self.directory:
+            return ""
+        if self.sandboxes:
+            targets = " ".join(f"--sandbox {shlex.quote(one)}" for one in self.sandboxes)
+            return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}"
+        return f"sfusion replay {shlex.quote(self.directory)}"
 
     def of(self, state: str) -> list[Verdict]:
         """The promises that came to this."""

@@ -27,6 +27,7 @@ def _run(run: Run) -> dict[str, Any]:
         "scenario": run.scenario,
         "cell": run.cell,
         "world": run.world,
+        **({"sandboxes": list(run.sandboxes)} if run.sandboxes else {}),
         "seed": run.seed,
         "state": run.state,
         "error": run.error or None,

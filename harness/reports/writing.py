@@ -77,6 +77,7 @@ def run_of(result: RunResult, folder: Path | None = None) -> Run:
         cell=scenario.cell,
         about=scenario.about,
         world=result.task.world,
+        sandboxes=header.get("sandboxes", ()),
         seed=scenario.seed,
         sfusion=str(header.get("sfusion", "")),
         events=result.journal.events,

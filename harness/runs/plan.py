@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from harness.scenarios.errors import ScenarioError
 from harness.scenarios.model import Scenario, World
 from harness.scenarios.reading import read_scenarios
+from harness.scenarios.realising import only_faked
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,13 @@ def plan(
     keyword: str = "",
     seed: int | None = None,
     tools: list[dict[str, Any]] | None = None,
-) -> tuple[list[Task], int]:
-    """The tasks, and how many cells were left out because they do not run in that world."""
+    real: bool = False,
+) -> tuple[list[Task], Counter[str]]:
+    """The tasks, and how many cells were left out for which reason. ``real``: for sandboxes that are not fakes."""
     changes: dict[str, Any] = {} if seed is None else {"seed": seed}
     tasks: list[Task] = []
     problems: list[str] = []
-    skipped = 0
+    skipped: Counter[str] = Counter()
     names: dict[str, Path] = {}
     for file in files:
         try:
@@ -62,7 +65,10 @@ def plan(
             if keyword and not _selected(cell, keyword):
                 continue
             if world not in cell.worlds:
-                skipped += 1
+                skipped[f"do not run in world {world}"] += 1
+                continue
+            if real and (why := only_faked(cell)) is not None:
+                skipped[f"need the fake sandbox: {why}"] += 1
                 continue
             if tools is not None:
                 changes["tools"] = _fitted(tools, cell)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from harness.journal import Journal
 from harness.scenarios.model import Scenario
+from harness.scenarios.realising import realised
+from harness.targets import RealSandbox
 from harness.worlds.errors import MissingWorld, WorldError
 from harness.worlds.measuring import bounds_of
 from harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
@@ -20,15 +23,17 @@ def run(
     cluster: RayCluster | None = None,
     sandbox_on: SandboxOn = "driver",
     listen: str = "127.0.0.1",
+    real: Sequence[RealSandbox] = (),
 ) -> Journal:
     """Run one cell on a cluster (without one: on a cluster of its own) and give its journal.
 
     ``listen`` is the address of this machine at which workers on other machines reach the journal and the sandbox.
+    ``real`` are sandboxes to use instead of fakes; the scenario's programs are then really written.
     """
     if cluster is None:
         own = open_cluster()
         try:
-            return run(scenario, cluster=own, sandbox_on=sandbox_on, listen=listen)
+            return run(scenario, cluster=own, sandbox_on=sandbox_on, listen=listen, real=real)
         finally:
             own.close()
     cluster.check([scenario])
@@ -39,9 +44,10 @@ def run(
             "give --listen with an address of this machine that they reach"
         )
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
+    scenario = realised(scenario) if real else scenario
     # Nodes are started here: Ray does it in the main thread only, and it takes its time.
     nodes = cluster.nodes(scenario.cluster.nodes, doomed_nodes(scenario))
-    play = Run(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen)
+    play = Run(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
     try:
         asyncio.run(play.run())
     except MissingWorld:

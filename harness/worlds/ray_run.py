@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Literal
 from uuid import uuid4
@@ -16,6 +16,7 @@ from ray.exceptions import RayError
 from harness.journal import Event, Journal
 from harness.scenarios.events import EventPart
 from harness.scenarios.model import Scenario
+from harness.targets import RealSandbox
 from harness.worlds.errors import WorldError
 from harness.worlds.measuring import default_timeout
 from harness.worlds.ray_cluster import RayCluster, doomed_nodes
@@ -25,6 +26,7 @@ from harness.worlds.ray_limiter import PROCESS as LIMITER
 from harness.worlds.ray_limiter import RunLimiter
 from harness.worlds.ray_sandbox import RemoteSandboxes, Sandboxes
 from harness.worlds.ray_worker import Orders
+from harness.worlds.real_sandboxes import RealSandboxes
 from harness.worlds.recorder import LogNotes, Recorder
 from harness.worlds.rollouts import names as rollout_names
 from harness.worlds.scaling import ScaledWorkload
@@ -52,6 +54,7 @@ class Run:
         bounds: RolloutLimits,
         sandbox_on: SandboxOn,
         listen: str,
+        real: Sequence[RealSandbox] = (),
     ) -> None:
         self._scenario = scenario
         self._journal = journal
@@ -59,13 +62,14 @@ class Run:
         self._nodes = nodes
         self._bounds = bounds
         self._sandbox_on = sandbox_on
+        self._real = real
         self._listen = listen
         self._numbers = itertools.count(1)
         self._lives = 0
         self._limiter_lives = False
         self._limiter: RunLimiter | None = None
         self._driver: SecondDriver | None = None
-        self._sandboxes: Sandboxes | RemoteSandboxes
+        self._sandboxes: Sandboxes | RemoteSandboxes | RealSandboxes
         self._gathering: Gathering
         self._recorder: Recorder
         self._crew: Crew
@@ -121,8 +125,7 @@ class Run:
 
     async def _build(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self._scenario, self._recorder
-        settings = scenario.settings
-        hidden = {value: f"headers.{name}" for name, value in (settings.headers if settings else {}).items()}
+        hidden = {text: name for name, text in scenario.secrets.items()}
         for secret, name in hidden.items():
             recorder.keep_secret(secret, name)
         limits = limits_of(scenario)
@@ -130,14 +133,16 @@ class Run:
             "world",
             "began",
             workers=scenario.cluster.workers,
-            sandboxes=scenario.sandbox.instances,
+            sandboxes=max(scenario.sandbox.instances, len(self._real)),
             limit=limits.rate_limit if limits is not None else None,
             calls=scenario.load.calls if scenario.load is not None else None,
             secrets=recorder.secrets,
             nodes=len(set(self._nodes)),
             time_scale=scenario.time_scale,
         )
-        if self._sandbox_on == "driver":
+        if self._real:
+            self._sandboxes = RealSandboxes(scenario, recorder, self._real, self._listen)
+        elif self._sandbox_on == "driver":
             self._sandboxes = Sandboxes(scenario, recorder, self._listen)
         else:
             wire = self._gathering.wire({}, hidden)
@@ -147,7 +152,7 @@ class Run:
             self._sandboxes = RemoteSandboxes(scenario, wire, (safe or self._nodes)[-1], host)
         stack.push_async_callback(self._sandboxes.stop)
         urls = await self._sandboxes.start()
-        names = {url.removeprefix("http://"): f"sandbox-{number}" for number, url in enumerate(urls, 1)}
+        names = {bare_address(url): f"sandbox-{number}" for number, url in enumerate(urls, 1)}
         for address, name in names.items():
             recorder.call_it(address, name)
         wire = self._gathering.wire(names, hidden)
@@ -322,6 +327,11 @@ class Run:
         for event in events:
             event["at"] = round(max(0.0, event["at"] - began), 6)
         self._journal.events[:] = events
+
+
+def bare_address(url: str) -> str:
+    """Host and port, without the scheme and without who may come in."""
+    return url.rpartition("@")[2].removeprefix("http://")
 
 
 @contextmanager

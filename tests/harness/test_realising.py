@@ -104,7 +104,8 @@ def test_the_rest_can_be_played_by_a_real_one(keys: dict[str, Any]) -> None:
 def test_the_plan_leaves_out_what_needs_the_fake_and_says_why(tmp_path: Path) -> None:
     for name, program in (("fine", "{}"), ("failing", "{sandbox_error: 'no'}")):
         (tmp_path / f"{name}.yaml").write_text(
-            f"scenario: {name}\nabout: a\nworlds: [ray]\nload: {{program: {program}}}\npromises: [every_call_ends_once]\n"
+            f"scenario: {name}\nabout: a\nworlds: [ray]\nload: {{program: {program}}}\n"
+            "promises: [every_call_ends_once]\n"
         )
     files = scenario_files([str(tmp_path)])
     tasks, left_out = plan(files, world="ray", real=True)

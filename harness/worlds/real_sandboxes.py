@@ -1,0 +1,118 @@
+"""Real sandboxes in a run, each behind a fault proxy that brings what the scenario does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fakes.proxy import FaultProxy
+from fakes.wire import is_loopback
+from harness.scenarios.model import Scenario
+from harness.targets import RealSandbox
+from harness.worlds.recorder import Recorder
+
+
+class RealSandboxes:
+    """The sandboxes of a scenario when they are real: as many proxies as it has instances, in this event loop.
+
+    Sandboxes that are fewer than the instances stand behind several proxies. What is to crash is really killed where
+    it can be (a container); of a server that is only known by its address, the proxy before it goes down.
+    """
+
+    def __init__(self, scenario: Scenario, recorder: Recorder, real: Sequence[RealSandbox], host: str) -> None:
+        part = scenario.sandbox
+        count = max(part.instances, len(real))
+        self._recorder = recorder
+        self._real = [real[number % len(real)] for number in range(count)]
+        self._down: set[int] = set()
+        self._returns: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        # Behind the proxy code is run: on an address that others reach, only for those who know the run's token.
+        self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
+        self._proxies = [
+            FaultProxy(
+                sandbox.url,
+                faults=part.faults,
+                model=part.model,
+                seed=scenario.seed,
+                host=host,
+                token=self._token,
+                allow_remote=self._token is not None,
+                journal=self._listener(f"sandbox-{number}" if count > 1 else None),
+            )
+            for number, sandbox in enumerate(self._real, 1)
+        ]
+
+    async def start(self) -> list[str]:
+        """Listen; gives the addresses of the proxies."""
+        for number, (proxy, sandbox) in enumerate(zip(self._proxies, self._real, strict=True), 1):
+            await proxy.start()
+            self._recorder.call_it(proxy.url.removeprefix("http://"), f"sandbox-{number}")
+            self._recorder.call_it(sandbox.url.removeprefix("http://"), sandbox.name)
+        if self._token is None:
+            return [proxy.url for proxy in self._proxies]
+        self._recorder.keep_secret(self._token, "token of the proxy")
+        return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        """Crash, restart or wedge them, or one of them."""
+        every = range(len(self._proxies))
+        chosen = every if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]
+        for place in chosen:
+            if kind == "wedge":
+                self._proxies[place].wedge(ping=ping, seconds=seconds)
+            elif kind == "restart":
+                await self._return(place)
+            else:
+                await self._crash(place, seconds)
+
+    async def stop(self) -> None:
+        """End the proxies, and give the sandboxes back as they were: alive."""
+        self._over.set()  # who is being started again is waited for: a thread cannot be called back
+        await asyncio.gather(*self._returns, return_exceptions=True)
+        for proxy in self._proxies:
+            await proxy.stop(grace=0.0)
+        for place in list(self._down):
+            await self._revive(place)
+
+    async def _crash(self, place: int, seconds: float | None) -> None:
+        proxy, sandbox = self._proxies[place], self._real[place]
+        # The port goes first: a client must see what it would see without a proxy, and never an answer of ours.
+        proxy.crash(restart_after=None if sandbox.mortal else seconds)
+        if not sandbox.mortal:
+            return
+        self._down.add(place)
+        await asyncio.to_thread(sandbox.kill)
+        self._recorder.note("world", "container_killed", sandbox=sandbox.name)
+        if seconds is not None:
+            task = asyncio.ensure_future(self._after(seconds, place))
+            self._returns.add(task)
+            task.add_done_callback(self._returns.discard)
+
+    async def _after(self, seconds: float, place: int) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), seconds)
+            return
+        await self._return(place)
+
+    async def _return(self, place: int) -> None:
+        if place in self._down:
+            await self._revive(place)
+            self._recorder.note("world", "container_started", sandbox=self._real[place].name)
+        self._proxies[place].restart()
+
+    async def _revive(self, place: int) -> None:
+        sandbox = self._real[place]
+        await asyncio.to_thread(sandbox.revive)
+        self._down.discard(place)
+        for proxy, behind in zip(self._proxies, self._real, strict=True):
+            if behind is sandbox:
+                proxy.upstream = sandbox.url  # a container that starts again has another port
+
+    def _listener(self, name: str | None) -> Callable[[dict[str, Any]], None]:
+        if name is None:
+            return self._recorder.server
+        return lambda event: self._recorder.server({**event, "sandbox": name})
