@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from types import SimpleNamespace
+from contextvars import ContextVar
 from typing import Any
 
 import aiohttp
@@ -26,6 +26,24 @@ class UpstreamFailed(Exception):
     """The server behind did not answer; the message says in words what was seen."""
 
 
+_SENT: ContextVar[Callable[[], None] | None] = ContextVar("_SENT", default=None)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Tells who asked for a connection when there is one: what comes next is the writing of the request."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        connection = await super().connect(req, traces, timeout)
+        sent = _SENT.get()
+        if sent is not None:
+            # Once only: aiohttp may send a GET again when a kept connection turns out to be closed.
+            _SENT.set(None)
+            sent()
+        return connection
+
+
 class Forwarder:
     """Sends requests to one server."""
 
@@ -43,16 +61,13 @@ class Forwarder:
 
     def open(self) -> None:
         """Get ready, on the running loop."""
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_headers_sent)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
+            connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_NOTHING_ADDED,
             auto_decompress=False,
             trust_env=self._trust_env,
-            trace_configs=[trace],
             max_line_size=_LONGEST_LINE,
             max_field_size=_LONGEST_LINE,
         )
@@ -83,6 +98,7 @@ class Forwarder:
         if session is None:
             raise UpstreamFailed("the proxy is not running")
         self._busy += 1
+        _SENT.set(sent)
         try:
             response = await session.request(
                 method,
@@ -90,7 +106,6 @@ class Forwarder:
                 headers=headers,
                 data=body,
                 allow_redirects=False,
-                trace_request_ctx=_Once(sent),
             )
         except BaseException as error:
             self._done()
@@ -155,24 +170,6 @@ class Reply:
         if not piece:
             raise StopAsyncIteration
         return piece
-
-
-class _Once:
-    """Calls back the first time; aiohttp may send a GET twice when a kept connection turns out to be closed."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call: Callable[[], None] | None = call
-
-    def happened(self) -> None:
-        call, self._call = self._call, None
-        if call is not None:
-            call()
-
-
-async def _headers_sent(session: aiohttp.ClientSession, context: SimpleNamespace, _: Any) -> None:
-    context.trace_request_ctx.happened()
 
 
 def in_words(error: BaseException) -> str:

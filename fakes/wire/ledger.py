@@ -90,8 +90,8 @@ class Ledger:
         """A rule struck."""
         self.strikes[rule] = self.strikes.get(rule, 0) + 1
 
-    def executions(self, call: str) -> int | None:
-        """How often the code of this call began to run; None where that cannot be known."""
+    def executions(self, call: str) -> int:
+        """How often the code of this call began to run."""
         record = self.calls.get(call)
         return record.started if record else 0
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from harness.commands._serving import BadOption, live, log_to_stderr, open_journal, read_yaml
+
 if TYPE_CHECKING:
     from fakes.sandbox import FakeSandbox
 
@@ -56,7 +58,7 @@ def serve_sandbox(
                 executor=executor,
                 profile=profile,  # type: ignore[arg-type] # checked by FakeSandbox, with a sentence for the user
                 faults=rules,
-                model=_yaml(model, "--model"),
+                model=read_yaml(model, "--model"),
                 seed=seed,
                 host=host,
                 port=port,
@@ -64,23 +66,13 @@ def serve_sandbox(
                 cassette=cassette,
                 token=token,
                 allow_remote=allow_remote,
-                journal=_journal(stack, journal),
-                access_log=(lambda line: typer.echo(line, err=True)) if access_log else None,
+                journal=open_journal(stack, journal),
+                access_log=log_to_stderr(access_log),
             )
-            asyncio.run(_live(sandbox, rules_from=faults, rules=len(rules)))
-        except (FaultError, SandboxSetupError, WireError) as error:
+            told = f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
+            asyncio.run(live(sandbox, lambda: _introduce(sandbox, told)))
+        except (BadOption, FaultError, SandboxSetupError, WireError) as error:
             _fail(str(error))
-
-
-def _yaml(text: str | None, option: str) -> Any:
-    import yaml
-
-    if text is None:
-        return None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        _fail(f"{option} {text!r} is not YAML: {getattr(error, 'problem', None) or error}")
 
 
 def _scripts(path: Path | None) -> list[Any]:
@@ -89,46 +81,11 @@ def _scripts(path: Path | None) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        _fail(f"--scripts {path} cannot be read: {error.strerror}")
-    data = _yaml(text, "--scripts")
+        raise BadOption(f"--scripts {path} cannot be read: {error.strerror}") from error
+    data = read_yaml(text, "--scripts")
     if not isinstance(data, list):
-        _fail(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
+        raise BadOption(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
     return data
-
-
-def _journal(stack: Any, path: Path | None) -> Any:
-    import json
-
-    if path is None:
-        return None
-    try:
-        file = stack.enter_context(path.open("a", encoding="utf-8"))
-    except OSError as error:
-        _fail(f"--journal {path} cannot be written: {error.strerror}")
-
-    def write(event: dict[str, Any]) -> None:
-        file.write(json.dumps(event) + "\n")
-        file.flush()
-
-    return write
-
-
-async def _live(sandbox: FakeSandbox, *, rules_from: Path | None, rules: int) -> None:
-    import asyncio
-    import signal
-
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, over.set)
-    await sandbox.start()
-    try:
-        _introduce(sandbox, f"{rules} fault rule(s) of {rules_from}" if rules_from else "no faults")
-        await over.wait()
-        typer.echo("stopping: requests in flight have 5 s to finish")
-    finally:
-        await sandbox.stop(grace=5.0)
-    typer.echo("stopped")
 
 
 def _introduce(sandbox: FakeSandbox, faults: str) -> None:

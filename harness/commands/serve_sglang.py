@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from contextlib import ExitStack
+from harness.commands._serving import live, log_to_stderr, open_journal
 
+if TYPE_CHECKING:
     from fakes.sglang import FakeSGLangServer, Policy
-    from fakes.wire import Journal
 
 
 def serve_sglang(
@@ -87,14 +86,14 @@ def serve_sglang(
                 faults=rules,
                 seed=seed,
                 allow_remote=allow_remote,
-                journal=_journal(stack, journal),
-                access_log=(lambda line: typer.echo(line, err=True)) if access_log else None,
+                journal=open_journal(stack, journal),
+                access_log=log_to_stderr(access_log),
             )
             about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
             about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
-            asyncio.run(_live(server, about))
+            asyncio.run(live(server, lambda: _introduce(server, about)))
         except (FormatError, FaultError, FakeSGLangError, WireError, ValueError) as error:
             _fail(str(error))
 
@@ -119,38 +118,12 @@ def read_policy(text: str) -> Policy:
     raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
 
 
-def _journal(stack: ExitStack, path: Path | None) -> Journal | None:
-    import json
-
-    if path is None:
-        return None
-    try:
-        file = stack.enter_context(path.open("a", encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"--journal {path} cannot be written: {error.strerror}") from error
-
-    def write(event: dict[str, Any]) -> None:
-        file.write(json.dumps(event) + "\n")
-        file.flush()
-
-    return write
-
-
-async def _live(server: FakeSGLangServer, about: str) -> None:
-    import asyncio
-    import signal
-
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, over.set)
-    async with server:
-        typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
-        typer.echo(about)
-        if server.app.admin is not None:
-            typer.echo(f"admin: {server.url}/__sfusion/state (faults, ledger, step, reset)")
-        await over.wait()
-    typer.echo("stopped")
+def _introduce(server: FakeSGLangServer, about: str) -> None:
+    """Say where it is and what it will do."""
+    typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
+    typer.echo(about)
+    if server.app.admin is not None:
+        typer.echo(f"admin: {server.url}/__sfusion/state (faults, ledger, step, reset)")
 
 
 def _fail(message: str) -> None:
