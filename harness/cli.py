@@ -8,10 +8,13 @@ import typer
 
 from harness.commands.check import check
 from harness.commands.doctor import doctor
+from harness.commands.drift import drift
 from harness.commands.explain import explain
 from harness.commands.limiter import app as limiter
 from harness.commands.list import list_scenarios
 from harness.commands.parse import parse
+from harness.commands.proxy import proxy
+from harness.commands.record import record
 from harness.commands.replay import replay
 from harness.commands.rollout import rollout
 from harness.commands.run import run
@@ -50,6 +53,8 @@ app.command()(check)
 app.command()(doctor)
 app.command()(explain)
 app.command()(replay)
+app.command()(record)
+app.command()(drift)
 app.add_typer(limiter, name="limiter")
 app.command("parse")(parse)
 
@@ -57,6 +62,7 @@ serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_he
 serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve")
+app.command()(proxy)
 app.command()(rollout)
 app.command()(view)
 

@@ -17,7 +17,15 @@ SHORTEST = 4
 """A secret with fewer characters is not looked for in texts: it would be found everywhere."""
 
 _SECRET_VARIABLE = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie")
-_HARMLESS = frozenset({"true", "false", "none", "null", "root", "user", "home", "localhost", "application/json"})
+_LONG_ENOUGH = 8
+"""Characters from which on the value of a variable of the environment is taken for a secret."""
+_HARMLESS = frozenset(
+    {
+        *("true", "false", "none", "null", "root", "user", "home", "test", "admin", "localhost", "application/json"),
+        *("python", "pytest", "node", "bash", "java", "perl", "ruby", "julia", "sandbox"),
+    }
+)
+"""Words that answers hold anyway, so that they give nothing away."""
 _PLAIN_HEADERS = frozenset({"content-type", "accept", "content-length", "user-agent", "host", "accept-encoding"})
 
 
@@ -50,7 +58,9 @@ class Scrubber:
         for name, value in (headers or {}).items():
             if name.lower() not in _PLAIN_HEADERS:
                 secrets += _of_header(value)
-        secrets += [value for name, value in (environ or {}).items() if _SECRET_VARIABLE.search(name)]
+        for name, value in (environ or {}).items():
+            if _SECRET_VARIABLE.search(name) and len(value) >= _LONG_ENOUGH:
+                secrets.append(value)
         if parts.path.strip("/"):
             known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects name
         for path in paths:

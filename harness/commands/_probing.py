@@ -1,0 +1,80 @@
+"""What ``record`` and ``drift`` share: choosing probes, showing progress, reading headers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from harness.commands._tell import fail
+
+if TYPE_CHECKING:
+    from harness.probes import Probe
+
+_LINES = 5
+"""Lines of progress where nobody watches."""
+
+
+def read_suite(paths: Sequence[Path], only: Sequence[str], quick: bool) -> list[Probe]:
+    """The bundled probes with those of the user, as chosen; ends the command with 2 when that cannot be."""
+    from harness.probes import BadProbes, chosen, read_probes, suite_with
+
+    try:
+        return chosen(suite_with(read_probes(paths)), only=only, quick=quick)
+    except BadProbes as error:
+        fail(str(error))
+
+
+def list_probes(probes: Sequence[Probe]) -> None:
+    """A line for each probe."""
+    width = max(len(probe.id) for probe in probes)
+    for probe in probes:
+        slow = " (slow)" if probe.slow else ""
+        typer.echo(f"{probe.id:<{width}}  {probe.about}{slow}")
+    typer.echo(f"{len(probes)} probes")
+
+
+def read_headers(texts: Sequence[str]) -> dict[str, str]:
+    """Headers as a person types them: ``Name: value``."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip() or not name.isascii() or any(ord(sign) < 32 for sign in text):
+            # The text itself may be a secret, so it is not repeated.
+            fail("--header takes 'Name: value', such as 'X-Token: abc'; one of them is written otherwise")
+        found[name.strip()] = value.strip()
+    return found
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[Probe], None]]:
+    """Tell on stderr how far it is: a bar on a terminal, a few lines elsewhere."""
+    if sys.stderr.isatty():
+        with _bar(what, total) as told:
+            yield told
+        return
+    done = 0
+
+    def count(_: Probe) -> None:
+        nonlocal done
+        done += 1
+        if done == total or done * _LINES // total != (done - 1) * _LINES // total:
+            typer.echo(f"{what}: {done} of {total} probes", err=True)
+
+    yield count
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[Probe], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.text import Text
+
+    columns = (TextColumn("{task.fields[what]}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("probes", total=total, what=Text(what).markup)
+        yield lambda _: bar.advance(task)

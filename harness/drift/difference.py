@@ -1,0 +1,74 @@
+"""One difference between two answers, and how its two sides are shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Kind = Literal[
+    "no-answer",
+    "http-status",
+    "header-missing",
+    "header-extra",
+    "header-value",
+    "header-order",
+    "header-case",
+    "not-json",
+    "key-missing",
+    "key-extra",
+    "key-renamed",
+    "key-order",
+    "type",
+    "length",
+    "value",
+    "text",
+    "blanks",
+    "number-form",
+    "body-form",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_SHOWN = 60
+_BEFORE = 12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one side said and what the other said in the same place."""
+
+    probe: str
+    place: str
+    kind: Kind
+    left: Any
+    right: Any
+
+    def shown(self, width: int = _SHOWN) -> tuple[str, str]:
+        """Both sides in a line each; long texts from shortly before they part."""
+        left, right = _written(self.left), _written(self.right)
+        if max(len(left), len(right)) <= width:
+            return left, right
+        same = 0
+        while same < min(len(left), len(right)) and left[same] == right[same]:
+            same += 1
+        start = max(0, same - _BEFORE)
+        return _cut(left, start, width), _cut(right, start, width)
+
+
+def matches(place: str, pattern: str, *, below: bool = True) -> bool:
+    """Is the place the one that the pattern names, or below it? ``[*]`` is any index, ``*`` any name."""
+    steps = re.escape(pattern).replace(r"\[\*\]", r"\[\d+\]").replace(r"\*", r"[^.\[]*")
+    return re.fullmatch(rf"{steps}(?:[.\[].*)?" if below else steps, place, re.DOTALL) is not None
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return "null"
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def _cut(text: str, start: int, width: int) -> str:
+    part = text[start : start + width]
+    return ("…" if start else "") + part + ("…" if len(text) > start + width else "")

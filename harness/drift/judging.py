@@ -1,0 +1,134 @@
+"""From two sets of answers to a report: what differs, how badly, and what could not be compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.drift.accepting import Acceptance
+from harness.drift.comparing import compare
+from harness.drift.difference import Difference
+from harness.drift.grading import GRADES, Grade, Rule, rule_for
+from harness.probes import Heard, Probe
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two that are compared."""
+
+    name: str
+    answers: Mapping[str, Heard]
+    """By the id of the probe."""
+    excuses: Mapping[str, str] = field(default_factory=dict)
+    """Why there is no answer to some probes that can be compared."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A difference with its grade, and the reason why it is known and accepted, if it is."""
+
+    difference: Difference
+    rule: Rule
+    accepted: str | None = None
+
+    @property
+    def grade(self) -> Grade:
+        """How bad it is."""
+        return self.rule.grade
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the comparison of two sides found."""
+
+    left: str
+    right: str
+    compared: int
+    findings: tuple[Finding, ...] = ()
+    not_comparable: tuple[tuple[str, str], ...] = ()
+    """Probes with the reason."""
+    unused: tuple[Acceptance, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> list[Finding]:
+        """What is not accepted, the worst first and then in the order of the probes."""
+        found = [finding for finding in self.findings if finding.accepted is None]
+        return sorted(found, key=lambda finding: GRADES.index(finding.grade))
+
+    def count(self, grade: Grade) -> int:
+        """How many of a grade are not accepted."""
+        return sum(finding.grade == grade for finding in self.open)
+
+    @property
+    def breaking(self) -> bool:
+        """Is there anything that would make a client behave differently?"""
+        return self.count("breaking") > 0
+
+
+def judge(
+    probes: Sequence[Probe],
+    left: Side,
+    right: Side,
+    accepted: Sequence[Acceptance] = (),
+    notes: Sequence[str] = (),
+) -> Report:
+    """Compare two sides probe by probe."""
+    findings: list[Finding] = []
+    excused: list[tuple[str, str]] = []
+    used: set[int] = set()
+    compared = 0
+    for probe in probes:
+        excuse = _excuse(probe, left, right)
+        if excuse:
+            excused.append((probe.id, excuse))
+            continue
+        compared += 1
+        for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
+            number = next((n for n, one in enumerate(accepted) if one.covers(difference)), None)
+            if number is not None:
+                used.add(number)
+            reason = accepted[number].reason if number is not None else None
+            findings.append(Finding(difference, rule_for(difference), reason))
+    unused = tuple(one for number, one in enumerate(accepted) if number not in used)
+    return Report(left.name, right.name, compared, tuple(findings), tuple(excused), unused, tuple(notes))
+
+
+def _excuse(probe: Probe, left: Side, right: Side) -> str:
+    for side in (left, right):
+        if probe.id in side.excuses:
+            return side.excuses[probe.id]
+        if probe.id not in side.answers:
+            return f"{side.name} was not asked"
+    lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
+    for side, lack, other in ((left, lacks[0], lacks[1]), (right, lacks[1], lacks[0])):
+        if lack and not other:
+            return f"{side.name} has no {lack}"
+    return ""
+
+
+def lacking(probe: Probe, heard: Heard) -> str:
+    """The command or module that the probe needs and the answer says is not there."""
+    if not probe.needs or heard.failure:
+        return ""
+    try:
+        body = json.loads(heard.body)
+    except ValueError:
+        return ""
+    said = "\n".join(_texts(body))
+    for need in probe.needs:
+        name = re.escape(need)
+        if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", said):
+            return need
+    return ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
