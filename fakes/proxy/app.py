@@ -137,12 +137,17 @@ class ProxyApp:
 
     # -- both ways --
 
-    def _sent_headers(self, request: Request) -> CIMultiDict[str]:
-        ours = self._headers
+    def own_headers(self) -> CIMultiDict[str]:
+        """The headers of a request that is the proxy's own."""
+        return forwarded({}, via=self._via, ours=self._ours())
+
+    def _ours(self) -> Mapping[str, str]:
         authorization = self.forwarder.upstream.authorization
-        if authorization is not None:
-            ours = {"Authorization": authorization, **ours}
-        headers = forwarded(request.headers, via=self._via, ours=ours, drop="authorization" if self._guard_all else "")
+        return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
+
+    def _sent_headers(self, request: Request) -> CIMultiDict[str]:
+        drop = "authorization" if self._guard_all else ""
+        headers = forwarded(request.headers, via=self._via, ours=self._ours(), drop=drop)
         if request.rest is not None and "Content-Length" in request.headers:
             headers["Content-Length"] = request.headers["Content-Length"]
         return headers

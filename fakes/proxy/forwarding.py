@@ -91,7 +91,7 @@ class Forwarder:
         target: str,
         headers: CIMultiDict[str],
         body: bytes | AsyncIterator[bytes] | None,
-        sent: Callable[[], None],
+        sent: Callable[[], None] | None = None,
     ) -> Reply:
         """Send a request on; gives the head of the answer. ``sent`` is called when the request is on its way."""
         session, upstream = self._session, self.upstream

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from fakes.faults import Rule, read_rules
 from fakes.proxy.app import WHOLE_BODY, ProxyApp
 from fakes.proxy.errors import BadUpstream, ProxySetupError
-from fakes.proxy.forwarding import Forwarder
+from fakes.proxy.forwarding import Forwarder, UpstreamFailed
 from fakes.proxy.ledger import ProxyLedger
 from fakes.proxy.upstream import read_upstream
 from fakes.sandbox.bind import token_for
@@ -125,8 +126,24 @@ class FaultProxy(Faulted):
         port = self.server.port
         if port and forwarder.upstream.is_at(self._host, port):
             raise BadUpstream(
-                f"the upstream {forwarder.upstream.shown} is this proxy itself; give the server behind it"
+                f"the upstream {forwarder.upstream.shown} is this proxy itself; "
+                "give the server behind it, or let the proxy listen on another port (--port)"
             )
+
+    async def ask_upstream(self, patience: float = 3.0) -> str:
+        """Does the server behind answer a ping? Nothing when it does, else what was seen instead."""
+        forwarder = self._app.forwarder
+        try:
+            async with asyncio.timeout(patience):
+                reply = await forwarder.send("GET", "/v1/ping", self._app.own_headers(), None)
+        except UpstreamFailed as failure:
+            return str(failure)
+        except TimeoutError:
+            return f"{self.upstream} did not answer /v1/ping within {patience:g} s"
+        reply.release()
+        status = reply.response.status
+        # Other servers than Sandbox Fusion have no such route; that they answer at all is what matters here.
+        return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
 
     def state(self) -> dict[str, Any]:
         """What the proxy is set to and how it is."""
