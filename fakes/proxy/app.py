@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import secrets
+import zlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from multidict import CIMultiDict
 
-from fakes.faults import Action
+from fakes.faults import Action, Output
 from fakes.proxy.forwarding import Forwarder, Reply, UpstreamFailed
 from fakes.proxy.headers import forwarded, relayed
 from fakes.proxy.ledger import ProxyLedger
@@ -127,6 +129,8 @@ class ProxyApp:
     def spoil(self, request: Request, answer: Answer | None, action: Action) -> tuple[Answer, float]:
         """A fault of content."""
         fields = request.parsed if isinstance(request.parsed, dict) else {}
+        if isinstance(action, Output) and answer is not None:
+            answer = unpacked(answer)
         return spoil(request.path, fields, answer, action)
 
     def failure(self, error: Exception) -> Answer:
@@ -193,17 +197,14 @@ def is_admin(path: str) -> bool:
 
 def subject_of(fields: dict[str, Any], body: bytes) -> Subject:
     """The call that a request to run code is about."""
-    code, cells = fields.get("code"), fields.get("cells")
+    code, cells, language = fields.get("code"), fields.get("cells"), fields.get("language", "python")
     if isinstance(cells, list):
         code = "\n".join(cell for cell in cells if isinstance(cell, str))
-    language = fields.get("language", "python")
-    text = code if isinstance(code, str) else ""
-    found = MARK.search(text)
+    if not isinstance(code, str):
+        return Subject(digest_of(body))
+    found = MARK.search(code)
     return Subject(
-        found.group(1) if found else digest_of(body),
-        True,
-        language if isinstance(language, str) else None,
-        text,
+        found.group(1) if found else digest_of(body), True, language if isinstance(language, str) else None, code
     )
 
 
@@ -230,6 +231,19 @@ class Upload:
         except Exception:  # aiohttp has several types for it, not all public
             self.left = True
             raise
+
+
+def unpacked(answer: Answer) -> Answer:
+    """The answer without gzip or deflate, so that what it says can be changed; others are left as they are."""
+    encoding = next((value for name, value in answer.headers if name.lower() == "content-encoding"), "")
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return answer
+    try:
+        body = zlib.decompress(answer.body, wbits=zlib.MAX_WBITS | 32)
+    except zlib.error:
+        return answer
+    headers = [pair for pair in answer.headers if pair[0].lower() != "content-encoding"]
+    return replace(answer, headers=headers).with_body(body)
 
 
 def complaint(what: str, status: int = 502) -> Answer:

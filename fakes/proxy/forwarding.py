@@ -80,10 +80,12 @@ class Forwarder:
 
     async def retire(self) -> None:
         """Take no more requests, and drop the connections once those under way are answered."""
-        while self._busy:
-            self._idle.clear()
-            await self._idle.wait()
-        await self.close()
+        try:
+            while self._busy:
+                self._idle.clear()
+                await self._idle.wait()
+        finally:
+            await self.close()
 
     async def send(
         self,

@@ -51,6 +51,10 @@ class FaultProxy(Faulted):
                 "cores and spawn_cost say how a server runs programs, and a proxy runs none; "
                 "a model of a proxy is unbounded, a quota or a queue"
             )
+        for name, value in (headers or {}).items():
+            if not name.strip() or not (name + value).isprintable() or ":" in name:
+                # The value may be a secret, so it is not shown.
+                raise ProxySetupError(f"the header {name!r} cannot be sent: its name or value is not one line of text")
         self._host = host
         self._trust_env = trust_env
         self._gate = Gate(self.model)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
-from urllib.parse import SplitResult, unquote, urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from fakes.proxy.errors import BadUpstream
 from sfusion_tools.sandbox.endpoints import redact
@@ -12,6 +12,8 @@ from sfusion_tools.sandbox.proxy import is_loopback
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
+_AS_WRITTEN = "".join(map(chr, range(0x21, 0x7F)))
+_EVERYWHERE = frozenset({"0.0.0.0", "::", "localhost"})
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -23,9 +25,9 @@ class Upstream:
     """``http://host:port``, without a user."""
     base: str
     """What comes before every path, without a slash at the end."""
-    query: str
+    query: str = field(repr=False)
     """What comes before every query."""
-    authorization: str | None
+    authorization: str | None = field(repr=False)
     """Who we are to it, from the URL's user and password."""
     shown: str
     """The URL as it may be shown."""
@@ -41,10 +43,11 @@ class Upstream:
         return f"{self.origin}{self.base}{path}{mark}{query}"
 
     def is_at(self, host: str, port: int) -> bool:
-        """Is it the server that listens on this address of this machine?"""
+        """Is it, as far as names tell, the server that listens on this address of this machine?"""
         if self.port != port:
             return False
-        return self.host == host or (is_loopback(self.host) and is_loopback(host))
+        everywhere = host in _EVERYWHERE or self.host in _EVERYWHERE
+        return self.host == host or (everywhere and is_loopback(self.host))
 
 
 def read_upstream(url: object) -> Upstream:
@@ -77,11 +80,12 @@ def read_upstream(url: object) -> Upstream:
 
 def origin_form(target: str) -> str:
     """A request's target as path and query, also when a client sent a whole URL or only a star."""
-    if target.startswith("/"):
-        return target.partition("#")[0]
-    _, found, rest = target.partition("://")
-    slash = rest.find("/")
-    return rest[slash:].partition("#")[0] if found and slash >= 0 else "/"
+    if not target.startswith("/"):
+        _, found, rest = target.partition("://")
+        slash = rest.find("/")
+        target = rest[slash:] if found and slash >= 0 else "/"
+    target = target.partition("#")[0]
+    return target if target.isascii() else quote(target, safe=_AS_WRITTEN, errors="surrogateescape")
 
 
 def _authorization(parts: SplitResult) -> str | None:
