@@ -123,9 +123,10 @@ class Container:
 
     def _known_problem(self, said: str) -> str | None:
         if "exec format error" in said:
-            theirs, ours = architecture(self._image) or "another one", self._engine.architecture
+            theirs, ours = architecture(self._image), self._engine.architecture
+            known = f" ({theirs})" if theirs != ours else ""  # some images say nothing, or what is not true
             return (
-                f"{self._image_name} is for another architecture ({theirs}) than this engine's ({ours}): exec format "
+                f"{self._image_name} is for another architecture{known} than this engine's ({ours}): exec format "
                 f"error; take an image made for {ours}, or install an emulator (qemu-user-static with binfmt-support)"
             )
         if "port is already allocated" in said or "address already in use" in said:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from harness.targets.pulling import PullProgress
 from sfusion_tools.sandbox.proxy import is_loopback
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+KNOCK = 5.0
+"""Seconds until the engine must take a connection."""
 PATIENCE = 60
 """Seconds for one answer of the engine; a pull is streamed and may take longer in all."""
 
@@ -86,8 +89,9 @@ def connected(environ: Mapping[str, str] | None = None) -> Iterator[Engine]:
     address, named_by = _address(environ)
     _must_be_here(address, named_by)
     try:
+        _knock(address)
         client = DockerClient.from_env(environment={**environ, "DOCKER_HOST": address}, timeout=PATIENCE)
-    except (DockerException, OSError) as error:
+    except (DockerException, OSError, ValueError) as error:
         raise _unreachable(address, named_by, error) from None
     try:
         yield Engine(client, address)
@@ -132,23 +136,31 @@ def _must_be_here(address: str, named_by: str) -> None:
         )
 
 
-def _unreachable(address: str, named_by: str, error: BaseException) -> TargetError:
+def _knock(address: str) -> None:
+    """Open and close a connection: why it fails is clearer here than in what the SDK makes of it."""
+    parts = urlsplit(address)
+    if parts.scheme == "unix" and hasattr(socket, "AF_UNIX"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(KNOCK)
+            door.connect(parts.path)
+    elif parts.scheme in ("tcp", "http", "https") and parts.port:
+        socket.create_connection((parts.hostname, parts.port), timeout=KNOCK).close()
+
+
+def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
     where = f"the container engine at {_shown(address)} ({named_by})"
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, PermissionError):
-            return MissingTarget(
-                f"{where} may not be used by this user: permission denied; add the user to the group of the socket "
-                "(usually docker, then log in again), or name an engine of your own in DOCKER_HOST"
-            )
-        if isinstance(cause, FileNotFoundError | ConnectionRefusedError):
-            why = "there is no such socket" if isinstance(cause, FileNotFoundError) else "connection refused"
-            return MissingTarget(
-                f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or name a "
-                "running engine in DOCKER_HOST"
-            )
-        cause = cause.__cause__ or cause.__context__
-    return MissingTarget(f"{where} does not answer: {told(error)}; is DOCKER_HOST right, and does Docker run?")
+    if isinstance(error, PermissionError):
+        return MissingTarget(
+            f"{where} may not be used by this user: permission denied; add the user to the group of the socket "
+            "(usually docker, then log in again), or name an engine of your own in DOCKER_HOST"
+        )
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        why = "there is no such socket" if isinstance(error, FileNotFoundError) else "connection refused"
+        return MissingTarget(
+            f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or name a "
+            "running engine in DOCKER_HOST"
+        )
+    return MissingTarget(f"{where} does not answer as one: {told(error)}; is DOCKER_HOST right, and does Docker run?")
 
 
 def _shown(address: str) -> str:

@@ -1,0 +1,88 @@
+"""An engine and images for the container tests; without them the tests are skipped and say why."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.targets import MissingTarget
+from harness.targets.container import Container
+from harness.targets.engine import Engine, connected
+from harness.targets.options import DockerOptions
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The engine that answers here."""
+    try:
+        opened = connected()
+        engine = opened.__enter__()
+    except MissingTarget as error:
+        pytest.skip(str(error))
+    yield engine
+    opened.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def sandbox_image(engine: Engine) -> str:
+    """The name of an image that answers like the sandbox, made if it is not there yet."""
+    made = subprocess.run([ROOT / "docker/sandbox-image/build"], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"the image cannot be made: {made.stderr.strip().splitlines()[-1]}")
+    return made.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def make_image(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., str]]:
+    """Makes images that run something else: ``make_image("dies", ["python3", "-c", "exit(1)"])``."""
+    made: list[str] = []
+
+    def make(name: str, command: list[str]) -> str:
+        base = engine.client.containers.create(sandbox_image)
+        try:
+            base.commit("sfusion-test", name, conf={"Cmd": command})
+        finally:
+            base.remove()
+        made.append(f"sfusion-test:{name}")
+        return made[-1]
+
+    yield make
+    for image in made:
+        engine.client.images.remove(image, force=True)
+
+
+@pytest.fixture(scope="module")
+def container(engine: Engine, sandbox_image: str) -> Iterator[Container]:
+    """One ready container, for tests that only look at it."""
+    image = engine.client.images.get(sandbox_image)
+    running = Container(engine, image, sandbox_image, DockerOptions())
+    try:
+        running.start()
+        running.wait()
+        yield running
+    finally:
+        running.remove()
+
+
+@pytest.fixture
+def plain(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., Any]]:
+    """Starts containers as anybody does, with any options; all are removed after the test."""
+    from docker.errors import NotFound
+
+    made: list[Any] = []
+
+    def start(**options: Any) -> Any:
+        made.append(engine.client.containers.run(sandbox_image, detach=True, **options))
+        return made[-1]
+
+    yield start
+    for one in made:
+        with suppress(NotFound):
+            one.remove(force=True)

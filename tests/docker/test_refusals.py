@@ -1,0 +1,212 @@
+"""Every way in which a container cannot be had is told with its real cause and what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
+from harness.targets.engine import Engine
+from tests.docker.calls import containers
+from tests.docker.conftest import ROOT
+from tests.docker.images import elf_for, image_archive
+
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
+
+
+def refusal(image: str = "sandbox", say: Callable[[str], None] = lambda _: None) -> str:
+    with pytest.raises(MissingTarget) as refused, open_targets([DockerTarget(image)], say=say):
+        pass
+    return str(refused.value)
+
+
+# -- the engine; these need none --
+
+
+def test_no_engine_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    told = refusal()
+    assert told.startswith(
+        f"the container engine at unix://{tmp_path}/docker.sock (DOCKER_HOST) does not answer: there is"
+    )
+    assert "start Docker" in told
+
+
+def test_an_engine_that_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as ended:
+        ended.bind(str(tmp_path / "docker.sock"))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    assert "does not answer: connection refused" in refusal()
+
+
+def test_something_else_answers_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        from threading import Thread
+
+        def hang_up() -> None:
+            for _ in range(2):
+                other.accept()[0].close()
+
+        thread = Thread(target=hang_up, daemon=True)
+        thread.start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{other.getsockname()[1]}")
+        told = refusal()
+    assert "is DOCKER_HOST right, and does Docker run?" in told
+    assert "\n" not in told
+
+
+def test_no_engine_at_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr("harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
+    assert "(the default, for DOCKER_HOST is not set) does not answer" in refusal()
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as forbidden:
+        forbidden.bind(str(path))
+        forbidden.listen()
+        path.chmod(0)
+        # Root may do anything, so it becomes somebody else first; with everything imported while it may still read it.
+        script = (
+            "import os, docker, harness.targets.starting\n"
+            "from harness.targets import *\n"
+            "if os.getuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
+            "try:\n    open_targets([DockerTarget()]).__enter__()\n"
+            "except MissingTarget as error: print(error)\n"
+        )
+        environ = {**os.environ, "DOCKER_HOST": f"unix://{path}"}
+        told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert "may not be used by this user: permission denied; add the user to the group" in told.stdout, told.stderr
+
+
+@pytest.mark.parametrize("address", ["tcp://10.1.2.3:2376", "ssh://me:hunter2@builder"])
+def test_an_engine_of_another_machine(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", address)
+    told = refusal()
+    assert "is on another machine" in told
+    assert "give its address instead" in told
+    assert "hunter2" not in told
+
+
+def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "docker", None)
+    assert "pip install 'sfusion[docker]'" in refusal()
+
+
+def test_nonsense_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SFUSION_DOCKER_CPUS", "many")
+    with pytest.raises(BadTarget, match="SFUSION_DOCKER_CPUS"), open_targets([DockerTarget()]):
+        pass
+
+
+# -- the image --
+
+
+@pytest.fixture
+def load(engine: Engine) -> Iterator[Callable[..., str]]:
+    """Brings an image of one file to the engine: ``load(name, program, command, architecture)``."""
+    loaded: list[str] = []
+
+    def bring(name: str, program: bytes, command: list[str], architecture: str) -> str:
+        loaded.append(f"sfusion-test:{name}")
+        engine.client.images.load(image_archive(loaded[-1], {"sandbox": program}, command, architecture))
+        return loaded[-1]
+
+    yield bring
+    for image in loaded:
+        engine.client.images.remove(image, force=True)
+
+
+def test_made_for_another_architecture(engine: Engine, load: Callable[..., str]) -> None:
+    machine, name = (183, "arm64") if engine.architecture != "arm64" else (62, "amd64")
+    image, before, said = load("foreign", elf_for(machine), ["/sandbox"], name), containers(engine), list[str]()
+    told = refusal(image, said.append)
+    ours = engine.architecture
+    assert told.startswith(
+        f"{image} is for another architecture ({name}) than this engine's ({ours}): exec format error"
+    )
+    assert f"take an image made for {ours}" in told
+    assert said[0] == f"{image} is made for {name} and the engine runs {ours}: it starts only if emulated"
+    assert containers(engine) <= before
+
+
+def test_made_for_another_architecture_and_says_otherwise(engine: Engine, load: Callable[..., str]) -> None:
+    machine = 183 if engine.architecture != "arm64" else 62
+    image = load("liar", elf_for(machine), ["/sandbox"], engine.architecture)
+    assert refusal(image).startswith(f"{image} is for another architecture than this engine's")
+
+
+def test_nothing_to_run_in_it(load: Callable[..., str], engine: Engine) -> None:
+    image = load("empty", b"", [], engine.architecture)
+    assert re.match(f"no container of {image} could be created .*: .*[Nn]o command", refusal(image))
+
+
+def test_its_command_is_not_in_it(load: Callable[..., str], engine: Engine) -> None:
+    image = load("wrong", b"", ["/server"], engine.architecture)
+    assert re.match(f"the container of {image} could not be started .*/server.*no such file", refusal(image))
+
+
+# -- the container --
+
+
+def test_it_ends_at_once_and_its_last_words_are_told(engine: Engine, make_image: Callable[..., str]) -> None:
+    code = "[print('line', n) for n in range(99)]; print('\x1b[31mno module named sandbox' + 'x' * 999); exit(1)"
+    image, before = make_image("dies", ["python3", "-c", code]), containers(engine)
+    told = refusal(image)
+    assert told.startswith(
+        f"the container of {image} ended before it answered: exit code 1; see it alone with: docker run"
+    )
+    assert "\nIts last lines:\n  | line 80\n" in told
+    assert "no module named sandbox" in told
+    assert "\x1b" not in told
+    assert max(map(len, told.splitlines()[2:])) <= 304
+    assert "line 79" not in told
+    assert containers(engine) <= before
+
+
+def test_it_never_answers(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SFUSION_DOCKER_READY", "0.3")
+    image = make_image("silent", ["sleep", "1000"])
+    told = refusal(image)
+    assert told.startswith(
+        f"the container of {image} runs, and nothing answered /v1/ping within 0.3 s; is that a Sandbox"
+    )
+    assert told.endswith("\nIt wrote nothing.")
+
+
+def test_it_is_killed_at_its_memory_limit(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "24m")
+    told = refusal(make_image("greedy", ["python3", "-c", "print(len(bytearray(10**9)))"]))
+    assert (
+        "ended before it answered: killed at its memory limit of 24 MiB; give it more with SFUSION_DOCKER_MEMORY"
+        in told
+    )
+
+
+def test_its_port_is_taken(engine: Engine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = containers(engine)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
+        told = refusal(sandbox_image)
+    assert told.startswith(f"port {port} of 127.0.0.1 is taken")
+    assert "leave SFUSION_DOCKER_PORT unset" in told
+    assert containers(engine) <= before
+
+
+def test_two_containers_cannot_share_a_port(sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
+    targets = [DockerTarget(sandbox_image)] * 2
+    with pytest.raises(MissingTarget, match=f"port {port} of 127.0.0.1 is taken"), open_targets(targets):
+        pass

@@ -1,0 +1,110 @@
+"""Whatever ends a run, its containers go; and nobody else's do."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from harness.targets import DockerTarget, open_targets
+from harness.targets.engine import Engine
+from harness.targets.leftovers import remove_leftovers
+from harness.targets.owner import LABEL, Owner
+from tests.docker.calls import containers
+from tests.docker.conftest import ROOT
+
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
+
+
+@contextmanager
+def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A run in a process of its own, and the name of its container."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.docker.holder", image, how],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "said"),
+    [
+        ("ends", 0, ""),
+        ("raises", 1, "RuntimeError: something else went wrong"),
+        ("forgets", 3, ""),  # leaves without closing anything: the last resort is atexit
+    ],
+)
+def test_removed_when_a_run_ends(engine: Engine, sandbox_image: str, how: str, code: int, said: str) -> None:
+    with run_of(sandbox_image, how) as (process, name):
+        _, errors = process.communicate(timeout=60)
+    assert name.startswith("sfusion-")
+    assert process.returncode == code, errors
+    assert said in errors
+    assert name not in containers(engine)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_removed_when_a_run_is_interrupted(engine: Engine, sandbox_image: str, number: signal.Signals) -> None:
+    with run_of(sandbox_image, "waits") as (process, name):
+        assert name in containers(engine)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors or "Terminated" in errors
+    assert name not in containers(engine)
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(engine: Engine, sandbox_image: str) -> None:
+    with run_of(sandbox_image, "waits") as (killed, left), run_of(sandbox_image, "waits") as (_, living):
+        killed.kill()
+        killed.wait(timeout=60)
+        assert {left, living} <= containers(engine)
+        said: list[str] = []
+        with open_targets([DockerTarget(sandbox_image)], say=said.append):
+            assert left not in containers(engine)
+            assert living in containers(engine)
+    assert f"removed container {left}, left by process {killed.pid}, which is gone" in said
+    assert not any(living in line for line in said)
+    assert remove_leftovers(engine, said.append) == [living], "the second one was killed at the end of its block"
+
+
+def test_a_stopped_container_of_a_living_run_is_spared(engine: Engine, sandbox_image: str) -> None:
+    with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
+        sandbox.kill()
+        assert remove_leftovers(engine, pytest.fail) == []
+        sandbox.revive()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"sfusion": "1", "owner": "sfusion.owner"},
+        {LABEL: ""},
+        {LABEL: "yes"},
+        {LABEL: replace(Owner.here(), host="another machine", started="1").label()},
+        {LABEL: replace(Owner.here(), namespace="pid:[1]", started="1").label()},
+    ],
+    ids=["unlabelled", "other labels", "empty", "unreadable", "another machine", "another namespace"],
+)
+def test_what_is_not_surely_left_over_is_never_removed(
+    engine: Engine, plain: Callable[..., Any], labels: dict[str, str]
+) -> None:
+    other = plain(command=["true"], labels=labels)
+    other.wait()
+    said: list[str] = []
+    assert other.name not in remove_leftovers(engine, said.append)
+    other.reload()
+    assert any(other.name in line and line.startswith("left alone") for line in said) == (LABEL in labels)
