@@ -78,4 +78,12 @@ def _shape(levels: list[Point], working: list[Point], knee: Point, best: float) 
         return "throttled" if beyond.throttled >= beyond.failed else "failing"
     if levels[-1].throughput < COLLAPSED * best:
         return "collapse"
-    return "plateau" if knee is not levels[-1] else "rising"
+    return "rising" if knee is levels[-1] and _still_rises(levels) else "plateau"
+
+
+def _still_rises(levels: list[Point]) -> bool:
+    """Did the last level bring at least half of what it would have without any bound?"""
+    if len(levels) < 2:
+        return True
+    before, last = levels[-2:]
+    return last.throughput / before.throughput - 1 >= (last.concurrency / before.concurrency - 1) / 2

@@ -10,8 +10,9 @@ from sfusion_tools.sandbox.result import CallResult
 
 SMALL_MB, LARGE_MB = 512, 2048
 """A limit in which Python starts, and a block that does not fit into it."""
-# The block is never written to, so it costs the sandbox's machine nothing.
-_GREEDY = f"block = bytearray({LARGE_MB} * 2**20)\nprint('allocated', len(block))"
+# The block is never written to, so it costs the sandbox's machine nothing. (A bytearray would be filled with zeros.)
+_GREEDY = f"import mmap\nblock = mmap.mmap(-1, {LARGE_MB} * 2**20, mmap.MAP_PRIVATE)\nprint(len(block))"
+_THREAD = "import threading\nthread = threading.Thread(target=print)\nthread.start()\nthread.join()"
 _NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import numpy\nprint('imported')"
 
 
@@ -23,9 +24,12 @@ async def limit_memory(patient: Patient) -> list[Finding]:
     hello = await patient.run("memory-hello", HELLO, memory_limit_mb=limit)
     if not _went_well(hello, GREETING):
         return [_breaks(limit, hello)]
-    imported = await patient.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
     found = await _is_kept(patient)
-    if imported.outcome is Outcome.PROGRAM_ERROR:
+    threaded = await patient.run("memory-thread", _THREAD, memory_limit_mb=limit)
+    imported = await patient.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
+    if threaded.outcome is Outcome.PROGRAM_ERROR:
+        found.append(_no_threads(limit, threaded, imported))
+    elif imported.outcome is Outcome.PROGRAM_ERROR:
         found.append(
             hurts(
                 "memory-limit-too-small",
@@ -38,6 +42,20 @@ async def limit_memory(patient: Patient) -> list[Finding]:
     else:
         patient.memory_limit_mb = limit
     return found
+
+
+def _no_threads(limit: int, threaded: CallResult, imported: CallResult) -> Finding:
+    told = f"with memory_limit_mb {limit} a program cannot start a thread: {_last_line(threaded)}"
+    if imported.outcome is Outcome.PROGRAM_ERROR:
+        told += f"; `import numpy` fails: {_last_line(imported)}"
+    return hurts(
+        "no-threads-under-limit",
+        seen=told,
+        training="the server sets the stack's limit to the same figure, and each new thread wants a stack of that "
+        "size: whatever uses threads (numpy's OpenBLAS, torch) fails under any limit, and is scored as wrong",
+        change="set memory_limit_mb: -1 and limit the container's memory instead (a higher limit does not help), or "
+        "set OPENBLAS_NUM_THREADS=1 in the sandbox",
+    )
 
 
 def _breaks(limit: int, hello: CallResult) -> Finding:
