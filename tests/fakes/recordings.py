@@ -6,40 +6,16 @@ import base64
 import hashlib
 import http.client
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from harness.drift import normalising
+
 HERE = Path(__file__).parent / "data" / "recordings"
 HEADERS = ("server", "content-type", "allow", "location")
-
-# What no two runs of even the real server share, and what stands for it.
-_UNSTABLE: list[tuple[str, str]] = [
-    (r"(?:/(?!tmp\w{8}\b)[\w.-]+)*/tmp[a-z0-9_]{8}(?![\w.])|(?:/[\w.-]+)*/tmp[a-z0-9_]{8}(?=\.?/|')", "DIR"),
-    (r"\btmp[a-z0-9_]{8}(?=(?:\.test)?\.[A-Za-z]|_test\.go)", "FILE"),
-    (r"/tmp/ipykernel_\d+/\d+\.py", "CELL.py"),
-    (r"\(\d{6,}\.py, line", "(CELL.py, line"),
-    (r"(?:/[\w.+-]+)+/lib/python3\.\d+(?:/site-packages)*", "LIB"),
-    (r"(?:/[\w.+-]+)+/bin/python[\d.]*", "LIB/bin/python"),
-    (r"0x[0-9a-f]{6,16}", "0xADDRESS"),
-    (r"line (\d+): +\d+ (?=Segmentation fault|Killed|Aborted)", r"line \1: PID "),
-    (r"\b(?:127\.0\.0\.1|localhost):\d+|<HOST>", "HOST"),
-    (r"\bin \d+\.\d+s\b", "in SECONDS"),
-    (r"platform linux -- Python [\d.]+, pytest-[\d.]+, pluggy-[\d.]+", "PYTEST"),
-    (r"plugins: [^\n]*\n", ""),
-    (r"(?m)^[ \t]*[\^~][ \t^~]*\n?", ""),
-    (r"\b(?:aarch64|x86_64)-linux-gnu", "ARCH"),
-    (r"Python 3\.\d+\.\d+", "PYTHON"),
-    (r"Node\.js v[\d.]+", "NODE"),
-    (r"<TMP>", "DIR"),
-    (r"<TMPFILE>", "FILE"),
-    (r"<PY>(?:/site-packages)*", "LIB"),
-    (r"<IPYKERNEL>", "CELL"),
-]
-_PATTERNS = [(re.compile(pattern), stands) for pattern, stands in _UNSTABLE]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +82,20 @@ def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
     return found
 
 
-def stable(value: Any, key: str = "") -> Any:
+def stable(value: Any) -> Any:
     """The value without what changes from run to run; long texts by length and digest, as recorded."""
-    if key == "execution_time" and isinstance(value, int | float):
-        return "SECONDS"
-    if key == "traceback" and isinstance(value, list) and value:
-        return "TRACEBACK"
+    return normalising.stable(_elided(value))
+
+
+def _elided(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"$elided"}:
             return ("long text", value["$elided"]["len_chars"], value["$elided"]["sha256_utf8"])
-        return {name: stable(one, name) for name, one in value.items()}
+        return {name: _elided(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [stable(one) for one in value]
-    if isinstance(value, str):
-        if len(value) > 6000:
-            return ("long text", len(value), hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest())
-        for pattern, stands in _PATTERNS:
-            value = pattern.sub(stands, value)
+        return [_elided(one) for one in value]
+    if isinstance(value, str) and len(value) > 6000:
+        return ("long text", len(value), hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest())
     return value
 
 
