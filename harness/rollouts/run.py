@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from fakes.proxy import FaultProxy
 from fakes.sandbox import FakeSandbox
 from fakes.sglang import FakeSGLang, Problem, problems
 from harness.rollouts.dump import request_record, sample_record, sample_text, write_step
@@ -95,8 +96,6 @@ def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, P
 async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[list[str]]:
     """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
     if plan.sandboxes:
-        from fakes.proxy import FaultProxy
-
         async with AsyncExitStack() as proxies:
             before = [FaultProxy(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
             yield [(await proxies.enter_async_context(proxy)).url for proxy in before] or list(plan.sandboxes)

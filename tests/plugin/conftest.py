@@ -48,17 +48,17 @@ def project(pytester: pytest.Pytester) -> Path:
     return pytester.path
 
 
-_OTHERS = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
+OTHERS = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
 """Without the plugins that are not under test."""
 
 
 @pytest.fixture
 def run_pytest(pytester: pytest.Pytester) -> Run:
     """pytest within this process, which has everything imported already."""
-    return lambda *arguments: pytester.runpytest_inprocess(*_OTHERS, *arguments)
+    return lambda *arguments: pytester.runpytest_inprocess(*OTHERS, *arguments)
 
 
 @pytest.fixture
 def run_apart(pytester: pytest.Pytester) -> Run:
     """pytest in a process of its own."""
-    return lambda *arguments: pytester.runpytest_subprocess(*_OTHERS, *arguments)
+    return lambda *arguments: pytester.runpytest_subprocess(*OTHERS, *arguments)

@@ -1,0 +1,39 @@
+"""Commands and the pytest plugin with a container behind them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.targets.engine import Engine
+from tests.docker.calls import containers
+from tests.plugin.conftest import OTHERS
+from tests.plugin.test_sandbox import SUITE
+
+pytest_plugins = ["pytester"]
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
+
+
+def test_rollout_in_two_containers_with_faults(engine: Engine, sandbox_image: str, tmp_path: Path) -> None:
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {first: 1, what: {status: 503}}\n")
+    options = ["--sandbox", f"docker:{sandbox_image}"] * 2 + ["--faults", str(faults)]
+    before = containers(engine)
+    done = CliRunner().invoke(app, ["rollout", "--problems", "4", "--out", str(tmp_path), *options])
+    assert done.exit_code == 0, done.output
+    assert "4 samples in" in done.stdout
+    assert "calls: ok 4" in done.stdout, "what failed in the proxies was tried again"
+    assert "docker-2: ready at http://127.0.0.1:" in done.stderr
+    assert containers(engine) <= before
+
+
+def test_the_fixture_in_front_of_a_container(pytester: pytest.Pytester, engine: Engine, sandbox_image: str) -> None:
+    before = containers(engine)
+    pytester.makepyfile(SUITE)
+    done = pytester.runpytest_inprocess(*OTHERS, "--sfusion-sandbox", f"docker:{sandbox_image}")
+    done.assert_outcomes(passed=3)
+    done.stdout.fnmatch_lines(["docker-1: ready at http://127.0.0.1:*"])
+    assert containers(engine) <= before
