@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -109,20 +109,18 @@ def of_url(url: str) -> Subject:
 
 
 def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
-    """The sandboxes of a tool config file, or those of its settings at ``url``; raises ConfigError."""
+    """The sandboxes of a tool config file, or its settings at another ``url``; raises ConfigError."""
     subjects: list[Subject] = []
     for number, entry in enumerate(read_entries(path)):
         config = entry.get("config") or {}
         if not isinstance(config, dict) or _URL_KEY not in config:
             continue
+        if url is not None:
+            config = {**config, _URL_KEY: url}
         owner = f"{path}: tools[{number}] ({entry['class_name']})"
         subjects += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
     if not subjects:
         raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
-    if url is not None:
-        normalise_url(url)
-        # The settings are what counts, so each set of them meets the address once.
-        subjects = [replace(one, url=url) for one in subjects]
     return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in subjects}.values())
 
 

@@ -128,11 +128,13 @@ async def serving_tls(context: ssl.SSLContext, answer: bytes = b'"pong"') -> Asy
 
 
 @asynccontextmanager
-async def forwarding(target: str) -> AsyncIterator[str]:
-    """A proxy that really forwards, to one place whatever is asked for; gives its URL."""
+async def forwarding(target: str, *, token: str | None = None) -> AsyncIterator[str]:
+    """A proxy that really forwards, to one place whatever is asked for, to those with the token; gives its URL."""
     async with aiohttp.ClientSession() as session:
 
         async def handler(request: Request) -> Answer:
+            if token is not None and request.headers.get("Authorization") != f"Bearer {token}":
+                return Answer.json({"detail": "who are you"}, 401)
             async with session.request(
                 request.method, target + request.path, data=request.body, headers={"content-type": "application/json"}
             ) as answer:

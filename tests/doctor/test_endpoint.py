@@ -21,6 +21,7 @@ from tests.doctor.servers import (
     answering,
     breaking,
     examined,
+    forwarding,
     ids,
     scripted,
     seen,
@@ -141,28 +142,10 @@ async def test_a_redirect_that_loses_the_program_says_so() -> None:
 
 
 async def test_a_token_that_is_wanted_and_given_is_no_finding() -> None:
-    async with scripted() as sandbox:
-        target = sandbox.server.app
-
-        async def guarded(request: Request) -> Answer:
-            if request.headers.get("Authorization") != "Bearer opens-it":
-                return Answer.json({"detail": "who are you"}, 401)
-            target.reads_body(request)
-            target.describe(request)
-            return await target.answer(request, _Unwatched())
-
-        async with answering(guarded) as url:
-            assert breaking(await examined(url, checks=HELLO)) == ["authentication"]
-            result = await examined(url, checks=HELLO, headers={"Authorization": "Bearer opens-it"})
-            assert ids(result) == set()
-
-
-class _Unwatched:
-    def started(self) -> None:
-        """Nobody counts."""
-
-    def finished(self) -> None:
-        """Nobody counts."""
+    async with scripted() as sandbox, forwarding(sandbox.url, token="opens-it") as url:
+        assert breaking(await examined(url, checks=HELLO)) == ["authentication"]
+        result = await examined(url, checks=HELLO, headers={"Authorization": "Bearer opens-it"})
+        assert ids(result) == set()
 
 
 async def test_a_connection_that_breaks_under_every_program_is_told() -> None:

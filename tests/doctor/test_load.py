@@ -12,7 +12,7 @@ from tests.doctor.servers import SFUSION, VERL, breaking, examined, ids, only, s
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
 SWEEP = only("connection", "ping", "run_code", "throughput")
-PLAN = Plan(patience=30.0, burst=12, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
+PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
@@ -30,7 +30,7 @@ async def test_the_newer_server_has_no_race() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
         assert ids(result) == set()
-        assert result.measured["stdin_race"] == "0 of 12"
+        assert result.measured["stdin_race"] == "0 of 24"
 
 
 async def test_a_burst_that_a_gateway_refuses_examines_nothing() -> None:
@@ -38,7 +38,7 @@ async def test_a_burst_that_a_gateway_refuses_examines_nothing() -> None:
     async with scripted(faults=[refuses]) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
         assert result.findings == []
-        assert result.not_examined == [("stdin race", "none of 12 programs sent at once was run: 12 x throttled")]
+        assert result.not_examined == [("stdin race", "none of 24 programs sent at once was run: 24 x throttled")]
 
 
 async def test_a_queue_of_known_size_is_recommended() -> None:
