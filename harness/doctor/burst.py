@@ -11,7 +11,8 @@ from harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 
-# A shell that does nothing is gone sooner than a Python, and costs the sandbox less.
+_NOTHING = ":"
+"""A shell that does nothing is gone sooner than a Python, and costs the sandbox less."""
 _LOST = ("WriteUnixTransport", "the handler is closed")
 
 
@@ -20,7 +21,7 @@ async def race_stdin(patient: Patient) -> list[Finding]:
     count = patient.plan.burst_for(local=patient.subject.is_local)
     patient.announce(f"load: {count} short programs at once, to see the stdin race of the 2025-06 image")
     results = await asyncio.gather(
-        *(patient.run(f"stdin-{number}", ":", language="bash", stdin="unread\n") for number in range(count))
+        *(patient.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n") for number in range(count))
     )
     raced = [result for result in results if _is_raced(result)]
     patient.measured["stdin_race"] = f"{len(raced)} of {count}"

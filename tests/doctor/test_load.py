@@ -21,7 +21,7 @@ async def test_the_stdin_race_of_the_old_image_is_found(executor: str) -> None:
     async with FakeSandbox(executor=executor, profile="2025-06", scripts=scripts) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
         assert breaking(result) == ["stdin-race"]
-        assert "of 12 programs sent at once with stdin that they do not read" in seen(result, "stdin-race")
+        assert "of 24 programs sent at once with stdin that they do not read" in seen(result, "stdin-race")
         assert "WriteUnixTransport" in seen(result, "stdin-race")
         assert "2025-06" in seen(result, "server-version")
 
