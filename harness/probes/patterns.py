@@ -29,7 +29,13 @@ PUBLIC = frozenset({"errors.pydantic.dev"})
 
 _TMP = r"tmp[a-z0-9_]{8}"
 _STEP = r"[^\s/'\"`<>|:;,()\[\]{}\\]+"
-_SECRET_NAME = r"[\w-]*(?:TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIALS?|PRIVATE_?KEY)[\w-]*"
+# Repetitions are bounded where a server could otherwise make matching take for ever.
+_DEEP = "{1,40}"
+_SECRET_WORD = "TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIALS?|PRIVATE_?KEY"
+_SECRET_NAME = rf"[\w-]{{0,40}}(?:{_SECRET_WORD})[\w-]{{0,40}}"
+
+_PASSES = 5
+"""A mark may make something beside it recognisable; more often than this it does not in practice."""
 
 
 def _path(found: re.Match[str]) -> str:
@@ -67,26 +73,35 @@ FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
         (r"(?i)\b(bearer|basic)[ ]+(?!auth\b)[\w.~+/=-]{8,}", r"\1 <SECRET>"),
         (rf"(?i)\b({_SECRET_NAME})(['\"]?[ \t]*[=:][ \t]*['\"]?)[^\s'\"&;,<>]+", r"\1\2<SECRET>"),
         # Addresses: with a scheme, with a user, as numbers.
-        (r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)(?:[^\s/@'\"<>]*@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?", _host),
-        (r"\b[\w.+-]+@(?![\d.]+(?:\s|$|['\"]))(?:[A-Za-z0-9-]+\.)*[A-Za-z0-9-]+\b(?::\d+)?", "<USER>@<HOST>"),
+        (
+            r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,20}://)(?:[^\s/@'\"<>]{0,400}@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?",
+            _host,
+        ),
+        (
+            r"\b[\w.+-]{1,64}@(?![\d.]+(?:\s|$|['\"]))(?:[A-Za-z0-9-]{1,63}\.){0,8}[A-Za-z0-9-]{1,63}\b(?::\d+)?",
+            "<USER>@<HOST>",
+        ),
         (r"(?<![\w.])(?P<address>\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\.\d)(?::\d+)?", _address),
         (r"(?P<address>\[[0-9a-fA-F:]*:[0-9a-fA-F:.]*\])(?::\d+)?", _address),
         (r"(?<![\w:])(?P<address>[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])", _address),
         (r"(?i)\blocalhost(?::\d+)?\b|<HOST>:\d+", "<HOST>"),
-        (r"(?i)\b(?:[a-z0-9-]+\.)+(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
+        (r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
         # Places of the run.
-        (rf"(?:/(?!{_TMP}\b)[\w.-]+)*/{_TMP}(?![\w.])|(?:/[\w.-]+)*/{_TMP}(?=\.?/|')", "<TMP>"),
+        (
+            rf"(?:/(?!{_TMP}\b)[\w.-]{{1,80}}){{0,40}}/{_TMP}(?![\w.])|(?:/[\w.-]{{1,80}}){{0,40}}/{_TMP}(?=\.?/|')",
+            "<TMP>",
+        ),
         (rf"\b{_TMP}(?=(?:\.test)?\.[A-Za-z]|_test\.go)", "<TMPFILE>"),
         (r"/tmp/ipykernel_\d+/\d+\.py", "<IPYKERNEL>.py"),
-        (r"(?:/[\w.+-]+)+/lib/python3\.\d+(?:/(?:site|dist)-packages)*", "<PY>"),
-        (r"(?:/[\w.+-]+)+/bin/python[\d.]*", "<PY>/bin/python"),
+        (rf"(?:/[\w.+-]{{1,80}}){_DEEP}/lib/python3\.\d+(?:/(?:site|dist)-packages)*", "<PY>"),
+        (rf"(?:/[\w.+-]{{1,80}}){_DEEP}/bin/python[\d.]*", "<PY>/bin/python"),
         # Numbers of the run.
         (r"0x[0-9a-f]{6,16}", "0x<ADDR>"),
         (r"line (\d+): +\d+ (?=Segmentation fault|Killed|Aborted|Terminated)", r"line \1: <PID> "),
         (r"(?i)\b(pid|process)([ =:#]+)\d+\b", r"\1\2<PID>"),
         # Any other place.
         (rf"(?<=<HOST>)/{_STEP}(?:/{_STEP})*/?", _path),
-        (rf"(?<![\w.<>/:~-])/{_STEP}(?:/{_STEP})*/?", _path),
+        (rf"(?<![\w.</:~-])(?<!<TMP>)(?<!<PY>)(?<!<HOST>)/{_STEP}(?:/{_STEP})*/?", _path),
         (rf"(?<![\w/])~(?:[\w.-]+)?/{_STEP}(?:/{_STEP})*/?", "<PATH>"),
     )
 )
@@ -94,6 +109,10 @@ FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
 
 def without_forms(text: str) -> str:
     """The text with a mark in the place of everything that is recognised."""
-    for pattern, stands in FORMS:
-        text = pattern.sub(stands, text)
+    for _ in range(_PASSES):
+        before = text
+        for pattern, stands in FORMS:
+            text = pattern.sub(stands, text)
+        if text == before:
+            break
     return text

@@ -62,7 +62,7 @@ class Scrubber:
             if _SECRET_VARIABLE.search(name) and len(value) >= _LONG_ENOUGH:
                 secrets.append(value)
         if parts.path.strip("/"):
-            known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects name
+            known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects name before the route
         for path in paths:
             if len(path) > SHORTEST:
                 known[path] = "<PATH>"
@@ -86,7 +86,9 @@ class Scrubber:
             if mark == "<SECRET>":
                 text = text.replace(known, mark)
             else:
-                text = re.sub(rf"(?i)(?<![\w-]){re.escape(known)}(?![\w-])", mark, text)
+                # A name of one word may be an ordinary word, of which it must not be a part.
+                edges = ("(?<![\\w-])", "(?![\\w-])") if known.isalnum() else ("", "")
+                text = re.sub(f"(?i){edges[0]}{re.escape(known)}{edges[1]}", mark, text)
         return without_forms(text)
 
     def value(self, value: Any) -> Any:

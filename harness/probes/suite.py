@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,7 +39,12 @@ class _File(BaseModel):
 
 def bundled_probes() -> list[Probe]:
     """The probes that come with the package, in a fixed order."""
-    return read_probes([_BUNDLED])
+    return list(_bundled())
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> tuple[Probe, ...]:
+    return tuple(read_probes([_BUNDLED]))
 
 
 def read_probes(paths: Iterable[Path]) -> list[Probe]:
@@ -128,7 +134,7 @@ def _merged(defaults: dict[str, Any], request: Any) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise ValueError("request is a mapping of method, path, headers and json, text or base64")
     merged = {**defaults, **request}
-    if {"text", "base64"} & set(request):
+    if {"text", "base64"} & set(request) and "json" not in request:
         merged.pop("json", None)
     for name in ("json", "headers"):
         below, above = defaults.get(name), request.get(name)

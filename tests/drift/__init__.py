@@ -1,0 +1,1 @@
+"""Drift: comparing, grading and reporting, against servers that really differ."""

@@ -1,0 +1,1 @@
+"""Probes: the suite, sending it, recordings and what is scrubbed from them."""
