@@ -111,12 +111,18 @@ def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Itera
         from fakes.sandbox import FakeSandbox
 
         with FakeSandbox(executor="python") as fake:
-            yield _read(f"{fake.url}/run_code", tools)
+            yield _started(fake.url, tools)
     elif sandbox is not None and "://" not in sandbox:
         with real_sandboxes([sandbox]) as opened:
-            yield [one for real in opened for one in _read(f"{real.url}/run_code", tools)]
+            yield [one for real in opened for one in _started(real.url, tools)]
     else:
         yield _read(url if url is not None else sandbox, tools)
+
+
+def _started(url: str, tools: Path | None) -> list[Subject]:
+    from dataclasses import replace
+
+    return [replace(one, started_here=True) for one in _read(f"{url}/run_code", tools)]
 
 
 def _read(url: str | None, tools: Path | None) -> list[Subject]:

@@ -47,7 +47,7 @@ def loopback(patient: Patient, silence: str) -> Finding | None:
     """The finding that loopback is not the machine one thinks; ``silence`` says why nothing answers there, if so."""
     subject = patient.subject
     container = in_container(patient.root, patient.environ)
-    if not subject.is_local or not (container or patient.plan.from_container):
+    if subject.started_here or not subject.is_local or not (container or patient.plan.from_container):
         return None
     how = f"this runs in a container ({container})" if container else "training runs in a container (--from-container)"
     # Where it answers, it runs in the same container as we do; and perhaps as all of training does.

@@ -50,6 +50,8 @@ class Subject:
     default_language: str = "python"
     headers: Mapping[str, str] = field(default_factory=dict)
     trust_proxy_env: bool = True
+    started_here: bool = False
+    """It was started for this examination: its address is no config's, and is not judged."""
 
     @property
     def base(self) -> str:

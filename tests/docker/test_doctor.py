@@ -1,0 +1,34 @@
+"""The doctor starts a container, examines it and removes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.targets.engine import Engine
+from tests.docker.calls import containers
+
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
+
+
+def test_a_container_is_examined_with_the_settings_of_a_config(
+    engine: Engine, sandbox_image: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "tools.yaml"
+    config.write_text(
+        "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: "
+        "{sandbox_fusion_url: 'https://xxx.apigateway.volceapi.com/run_code', default_language: lua}}]\n"
+    )
+    before = containers(engine)
+    options = ["--sandbox", f"docker:{sandbox_image}", "--quick", "--packages", "json"]
+    healthy = CliRunner().invoke(app, ["doctor", *options])
+    assert healthy.exit_code == 0, healthy.output
+    assert "nothing found that breaks training" in healthy.stdout
+    assert "loopback-in-container" not in healthy.stdout, "its address is ours, not a config's"
+    lacking = CliRunner().invoke(app, ["doctor", *options, "--tools", str(config)])
+    assert lacking.exit_code == 1, lacking.output
+    assert "breaks: missing-language" in lacking.stdout
+    assert containers(engine) <= before
