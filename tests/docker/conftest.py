@@ -16,6 +16,8 @@ from harness.targets.engine import Engine, connected
 from harness.targets.options import DockerOptions
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 300
+"""Seconds to make the image where nobody made it before the tests; a slow machine does better to."""
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +35,11 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def sandbox_image(engine: Engine) -> str:
     """The name of an image that answers like the sandbox, made if it is not there yet."""
-    made = subprocess.run([ROOT / "docker/sandbox-image/build"], capture_output=True, text=True, check=False)
+    build = ROOT / "docker/sandbox-image/build"
+    made = subprocess.run(["timeout", str(PATIENCE), build], capture_output=True, text=True, check=False)
     if made.returncode:
-        pytest.skip(f"the image cannot be made: {made.stderr.strip().splitlines()[-1]}")
+        why = f"not within {PATIENCE} s" if made.returncode == 124 else made.stderr.strip().splitlines()[-1]
+        pytest.skip(f"the image cannot be made: {why}; try {build.relative_to(ROOT)} before the tests")
     return made.stdout.strip()
 
 
