@@ -47,24 +47,30 @@ def _options(
     """Options of every command."""
 
 
-app.command()(run)
-app.command("list")(list_scenarios)
-app.command()(check)
-app.command()(doctor)
-app.command()(explain)
-app.command()(replay)
-app.command()(record)
-app.command()(drift)
-app.add_typer(limiter, name="limiter")
-app.command("parse")(parse)
+_SCENARIOS = "Scenarios"
+app.command(rich_help_panel=_SCENARIOS)(run)
+app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
+app.command(rich_help_panel=_SCENARIOS)(check)
+app.command(rich_help_panel=_SCENARIOS)(explain)
+app.command(rich_help_panel=_SCENARIOS)(replay)
 
+_FAKES = "Fakes for any client"
 serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
 serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
-app.add_typer(serve, name="serve")
-app.command()(proxy)
-app.command()(rollout)
-app.command()(view)
+app.add_typer(serve, name="serve", rich_help_panel=_FAKES)
+app.command(rich_help_panel=_FAKES)(proxy)
+
+_REAL = "A real sandbox"
+app.command(rich_help_panel=_REAL)(doctor)
+app.command(rich_help_panel=_REAL)(record)
+app.command(rich_help_panel=_REAL)(drift)
+
+_TRAINING = "What training sees"
+app.command(rich_help_panel=_TRAINING)(parse)
+app.command(rich_help_panel=_TRAINING)(rollout)
+app.command(rich_help_panel=_TRAINING)(view)
+app.add_typer(limiter, name="limiter", rich_help_panel=_TRAINING)
 
 
 def main() -> None:
