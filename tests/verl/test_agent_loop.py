@@ -1,0 +1,143 @@
+"""Whole conversations in verl's own agent loop: its parser, its turns, its masks, and our tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+
+from fakes.sandbox import FakeSandbox
+from fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
+from tests.rollout.students import QUESTION, students
+from tests.verl.engine import Engine
+from tests.verl.releases import LENGTH, make_loop, trainer_config
+from tests.verl.tools import quick, write_tools
+
+
+class Played:
+    """A conversation that has ended."""
+
+    def __init__(self, output: AgentLoopOutput, engine: Engine, tokenizer: Any) -> None:
+        self.output = output
+        self.read = engine.prompts
+        marked = list(zip(output.response_ids, output.response_mask, strict=True))
+        self.said = tokenizer.decode([token for token, own in marked if own])
+        self.told = tokenizer.decode([token for token, own in marked if not own])
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """What the trainer is told of the calls."""
+        return self.output.extra_fields["extras"]["sfusion"]
+
+
+@pytest.fixture
+def play(model: Path, tmp_path: Path) -> Any:
+    """Runs a conversation to its end."""
+
+    async def played(
+        sandbox: FakeSandbox,
+        policy: Policy,
+        messages: list[dict[str, str]],
+        multi_turn: dict[str, Any] | None = None,
+        **config: Any,
+    ) -> Played:
+        file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, memory_limit_mb=-1, **config))
+        engine = Engine(model, policy)
+        loop = make_loop(trainer_config(model, file, **(multi_turn or {})), engine)
+        output = await loop.run({"temperature": 1.0}, raw_prompt=messages)
+        return Played(output, engine, loop.tokenizer)
+
+    return played
+
+
+def asking(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
+
+
+def calling(*codes: str) -> Turn:
+    return Turn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
+
+
+async def test_a_conversation_of_several_turns_runs_its_programs_and_ends(play: Any) -> None:
+    """The model only answers when it has seen 3 and 149, so both programs really ran."""
+    async with FakeSandbox(executor="python") as sandbox:
+        played = await play(sandbox, students(), asking(QUESTION))
+        assert sandbox.ledger.started == 2
+    output = played.output
+    assert output.num_turns == 6
+    assert len(output.response_ids) == len(output.response_mask) < LENGTH
+    assert played.said.endswith("\\boxed{3}</answer><|im_end|>")
+    assert played.said.count("<tool_call>") == 2
+    assert "149\n" in played.told
+    assert "<tool_call>" not in played.told, "what the model wrote is learned from, what the tool said is not"
+    assert played.noted == {"calls": 2, "infrastructure": 0, "outcomes": ["ok", "ok"]}
+    assert output.extra_fields["tool_rewards"] == []
+    assert output.metrics.tool_calls > 0
+
+
+@pytest.mark.parametrize("number", range(4))
+async def test_word_problems_are_solved_through_the_tool(play: Any, number: int) -> None:
+    problem = problems(seed=1, count=4)[number]
+    async with FakeSandbox(executor="python") as sandbox:
+        played = await play(sandbox, Gsm8kSolver(), problem.messages(), default_timeout=10)
+    assert played.noted["outcomes"][-1] == "ok"
+    assert problem.ground_truth in played.said.replace(",", "")
+
+
+async def test_a_failing_sandbox_is_told_to_the_model_and_the_conversation_goes_on(play: Any) -> None:
+    script = Script(
+        [
+            calling("print(1)  # sfusion:call=a"),
+            Turn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
+            Turn(say="I was fooled.", tool_result="."),
+        ]
+    )
+    async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
+        played = await play(sandbox, script, asking("?"))
+    assert played.said.endswith("The sandbox is down, so I think.<|im_end|>")
+    assert "no stdout here" not in played.told
+    assert played.noted == {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}
+    assert played.output.extra_fields["tool_rewards"] == []
+
+
+async def test_calls_that_cannot_be_used_do_not_end_the_conversation(play: Any) -> None:
+    script = Script(
+        [
+            Turn(say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0),
+            Turn(
+                calls=(ToolCall("code_interpreter", {"code": 'print(1)  # sfusion:call=a prints="one"'}),),
+                tool_result="must be a JSON object, found a list",
+            ),
+            Turn(say="Done.", tool_result="^one$"),
+        ]
+    )
+    async with FakeSandbox() as sandbox:
+        played = await play(sandbox, script, asking("?"))
+    assert played.said.endswith("Done.<|im_end|>")
+    assert played.noted == {"calls": 2, "infrastructure": 0, "outcomes": ["bad_arguments", "ok"]}
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+async def test_of_several_calls_in_one_turn_verl_runs_the_first_by_default(play: Any, allowed: int) -> None:
+    """``max_parallel_calls`` is 1, and what is beyond is dropped without a word to the model."""
+    script = Script(
+        [
+            calling(*(f'print({n})  # sfusion:call={n} seconds=20ms prints="result {n}"' for n in (1, 2))),
+            Turn(say="Enough.", tool_result="result"),
+        ]
+    )
+    async with FakeSandbox() as sandbox:
+        played = await play(sandbox, script, asking("?"), {"max_parallel_calls": allowed})
+        assert sandbox.ledger.arrived == sandbox.ledger.peak_in_flight == allowed
+    assert played.told.count("result") == allowed == played.noted["calls"]
+
+
+async def test_what_the_model_read_is_what_it_is_trained_on(play: Any) -> None:
+    async with FakeSandbox() as sandbox:
+        script = Script([calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), Turn(say="Ok.")])
+        played = await play(sandbox, script, asking("?"))
+    assert "umlauts äöü, 数 and 🙂" in played.told
+    assert played.read[-1].endswith("<|im_start|>assistant\n")
+    assert played.told.strip() in played.read[-1]

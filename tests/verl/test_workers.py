@@ -1,0 +1,118 @@
+"""verl's manager, its workers in processes of their own, Ray between them: our limiter holds and the trainer learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+import ray
+from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
+from verl.protocol import DataProto
+
+from fakes.sandbox import FakeSandbox
+from fakes.sglang import Script, ToolCall, Turn
+from sfusion_tools.limiter.ray_actor import find, remove
+from tests.verl.engine import Engine
+from tests.verl.releases import make_manager, trainer_config
+from tests.verl.tools import quick, write_tools
+
+# Importing verl in a new process takes seconds, and on a busy machine many.
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
+
+REWARD = '''
+"""A reward function as a user of verl writes it."""
+
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    calls = (extra_info.get("extras") or {}).get("sfusion") or {"calls": 0, "infrastructure": 0}
+    return {"score": float(ground_truth in solution_str), "lost_calls": calls["infrastructure"]}
+'''
+
+
+def policy() -> Script:
+    """Runs the program named in the question, or answers at once when there is none."""
+    call = ToolCall("code_interpreter", {"code": '1  # sfusion:call=a seconds=30ms prints="149"'})
+    lost = ToolCall("code_interpreter", {"code": "1  # sfusion:call=lost"})
+    return Script(
+        [
+            Turn(say="149, I am told.", tool_result="^149"),
+            Turn(say="I cannot know.", tool_result="This is not output of a program"),
+            Turn(say="One: ", calls=(call,), prompt="count"),
+            Turn(say="Two: ", calls=(lost,), prompt="lose"),
+        ],
+        otherwise="I know nothing of that.",
+    )
+
+
+def batch(*questions: str) -> DataProto:
+    """What the trainer sends: a prompt each, and what a reward is computed from."""
+    count = len(questions)
+    prompts, models = np.empty(count, dtype=object), np.empty(count, dtype=object)
+    for number, question in enumerate(questions):
+        prompts[number] = [{"role": "user", "content": question}]
+        models[number] = {"ground_truth": "149", "style": "rule"}
+    infos = np.array([{"index": number} for number in range(count)], dtype=object)
+    sources = np.array(["students"] * count, dtype=object)
+    return DataProto(
+        non_tensor_batch={"raw_prompt": prompts, "reward_model": models, "extra_info": infos, "data_source": sources}
+    )
+
+
+@pytest.fixture
+def limiter_name() -> Iterator[str]:
+    """A limiter of the test's own, removed afterwards."""
+    name = uuid4().hex
+    yield name
+    remove(name)
+
+
+def test_a_batch_comes_back_with_the_limit_kept_and_the_endings_told(
+    model: Path, tmp_path: Path, limiter_name: str
+) -> None:
+    """Two workers, one limit. The first has no question that needs a tool: their batches must still join."""
+    rewards = tmp_path / "reward.py"
+    rewards.write_text(REWARD)
+    with FakeSandbox(faults=[{"call": "lost", "what": {"status": 500}}]) as sandbox:
+        file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=2, limiter_name=limiter_name))
+        config = trainer_config(model, file)
+        config.reward.custom_reward_function.path = str(rewards)
+        engine = ray.remote(Engine).options(num_cpus=0).remote(model, policy())
+        judge = ray.remote(RewardLoopWorker).options(num_cpus=0).remote(config, None)
+        manager = make_manager(config, engine, [judge])
+        output = manager.generate_sequences(batch(*["chat"] * 8, *["count"] * 7, "lose"))
+        limiter = find(limiter_name)
+        assert limiter is not None, "the workers found the cluster's"
+        stood = ray.get(limiter.snapshot.remote())
+        ledger = sandbox.ledger
+        assert (stood.rate_limit, stood.in_use, stood.waiting) == (2, 0, 0)
+        assert (ledger.arrived, ledger.peak_in_flight) == (8, 2)
+    assert output.non_tensor_batch["__num_turns__"].tolist() == [2] * 8 + [4] * 8
+    extras = output.non_tensor_batch["extras"].tolist()
+    fine = {"sfusion": {"calls": 1, "infrastructure": 0, "outcomes": ["ok"]}}
+    lost = {"sfusion": {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}}
+    assert extras == [None] * 8 + [fine] * 7 + [lost]
+    assert output.non_tensor_batch["lost_calls"].tolist() == [0] * 15 + [1]
+    assert output.batch["rm_scores"].sum(dim=1).tolist() == [0.0] * 8 + [1.0] * 7 + [0.0]
+
+
+def test_the_limiter_outlives_the_worker_that_made_it(model: Path, tmp_path: Path, limiter_name: str) -> None:
+    """Of verl's own, which died with its maker, that was defect (d)."""
+    with FakeSandbox() as sandbox:
+        file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=1, limiter_name=limiter_name))
+        config: Any = trainer_config(model, file)
+        config.actor_rollout_ref.rollout.agent.num_workers = 1
+        engine = ray.remote(Engine).options(num_cpus=0).remote(model, policy())
+        lives = []
+        for _ in range(2):
+            manager = make_manager(config, engine)
+            output = manager.generate_sequences(batch(*["count"] * 4))
+            assert [noted["sfusion"]["outcomes"] for noted in output.non_tensor_batch["extras"]] == [["ok"]] * 4
+            lives.append(ray.get(find(limiter_name).snapshot.remote()).incarnation)
+            for worker in manager.agent_loop_workers:
+                ray.kill(worker)
+        assert lives[0] == lives[1]
+        assert (sandbox.ledger.arrived, sandbox.ledger.peak_in_flight) == (8, 1)
