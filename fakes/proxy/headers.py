@@ -33,9 +33,12 @@ def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], 
     if named is not None or drop or ours:
         skip = _NOT_SENT | _words(named or "") | {name.lower() for name in ours} | {drop}
     sent: CIMultiDict[str] = CIMultiDict()
+    spelt: dict[str, str] = {}
     for name, value in headers.items():
-        if name.lower() not in skip:
-            sent.add(name, value)
+        lower = name.lower()
+        if lower not in skip:
+            # aiohttp loses all but the last of equal names that are spelt differently.
+            sent.add(spelt.setdefault(lower, name), value)
     for name, value in ours.items():
         sent.add(name, value)
     before = headers.get("Via")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from fakes.proxy.errors import BadUpstream
 from sfusion_tools.sandbox.endpoints import redact
@@ -12,7 +12,6 @@ from sfusion_tools.sandbox.proxy import is_loopback
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
-_AS_WRITTEN = "".join(map(chr, range(0x21, 0x7F)))
 _EVERYWHERE = frozenset({"0.0.0.0", "::", "localhost"})
 _PORTS = {"http": 80, "https": 443}
 
@@ -84,8 +83,7 @@ def origin_form(target: str) -> str:
         _, found, rest = target.partition("://")
         slash = rest.find("/")
         target = rest[slash:] if found and slash >= 0 else "/"
-    target = target.partition("#")[0]
-    return target if target.isascii() else quote(target, safe=_AS_WRITTEN, errors="surrogateescape")
+    return target.partition("#")[0]
 
 
 def _authorization(parts: SplitResult) -> str | None:
