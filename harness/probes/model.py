@@ -90,7 +90,7 @@ class Probe(_Strict):
     alone: bool = False
     """Nothing else may be in flight."""
     burst: int = Field(default=1, ge=1, le=MAX_BURST)
-    """Sent so many times at once; the answer that most of them got counts."""
+    """Sent so many times at once; the worst answer counts."""
 
     @model_validator(mode="after")
     def _one_message(self) -> Self:

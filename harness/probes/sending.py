@@ -81,12 +81,10 @@ class Sender:
         return [answers[number] for number in range(total)]
 
     async def _burst(self, probe: Probe, done: int, total: int) -> Heard:
-        """The answer; of several the one that most got, told apart by what a client acts on."""
+        """The answer; of several the worst, and of these the first."""
         if probe.burst == 1:
             return await self._ask(probe, done, total)
-        all_ = await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst)))
-        kinds = [_kind(heard) for heard in all_]
-        return all_[kinds.index(max(kinds, key=kinds.count))]
+        return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
 
     async def _ask(self, probe: Probe, done: int, total: int) -> Heard:
         data = request_bytes(probe, self.server)
@@ -109,9 +107,15 @@ def _json(heard: Heard) -> object:
         return None
 
 
-def _kind(heard: Heard) -> tuple[object, ...]:
+def _badness(heard: Heard) -> int:
+    """How far an answer is from a success: no answer, refused, the sandbox failed, the program failed."""
+    if heard.failure:
+        return 4
+    if heard.status != 200:
+        return 3
     body = _json(heard)
-    return (heard.status, heard.failure, body.get("status") if isinstance(body, dict) else None)
+    status = body.get("status") if isinstance(body, dict) else None
+    return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
 
 
 def _shape(heard: Heard) -> str:
