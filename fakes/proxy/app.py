@@ -169,9 +169,8 @@ class ProxyApp:
         else:
             answer.stream, answer.length, answer.chunked, answer.release = reply, length, chunked, reply.release
             reply.failed = lambda why: self._broken(why, execution)
-            if request.gone is not None:
-                # Nobody will read the rest of it: do not wait for it either.
-                reply.until(request.gone())
+            # When nobody is left to read the rest of it, it is not waited for either.
+            reply.until(request.gone() if request.gone is not None else None)
             if length is None:
                 self._frame(answer, http_1_0=request.http_1_0)
         return answer

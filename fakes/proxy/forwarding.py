@@ -150,13 +150,26 @@ class Reply:
             self.response.close()
             self._done()
 
-    def until(self, gone: asyncio.Future[None]) -> None:
-        """Release it at the latest when this is done."""
-        self._gone = gone
-        gone.add_done_callback(self._left)
+    def until(self, gone: asyncio.Future[None] | None) -> None:
+        """Get ready to be streamed, and to be released at the latest when ``gone`` is done."""
+        if gone is not None:
+            self._gone = gone
+            gone.add_done_callback(self._left)
+        # aiohttp 3.14 forgets to tell a body that is being read when what came is no valid chunk; it only hangs up.
+        connection = self.response.connection
+        closed = getattr(connection.protocol, "closed", None) if connection is not None else None
+        if closed is not None:
+            closed.add_done_callback(self._hung_up)
 
     def _left(self, _: object) -> None:
         self.release()
+
+    def _hung_up(self, closed: asyncio.Future[None]) -> None:
+        if not closed.cancelled():
+            closed.exception()  # it reaches the reader by other ways
+        content = self.response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
