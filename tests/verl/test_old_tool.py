@@ -15,11 +15,10 @@ from tests.sandbox.helpers import free_port
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import OURS, THEIRS, quick, verl_config, write_tools
 
-pytestmark = [
-    pytest.mark.skipif(NEW, reason="verl has had no Sandbox Fusion tool since 0.8"),
-    pytest.mark.usefixtures("cluster"),
-    pytest.mark.timeout(600),
-]
+if NEW:
+    pytest.skip("verl has had no Sandbox Fusion tool since 0.8", allow_module_level=True)
+
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 NO_OUTPUT = "[code_interpreter] This is not output of a program"
 
