@@ -21,8 +21,12 @@ async def race_stdin(patient: Patient) -> list[Finding]:
     count = patient.plan.burst_for(local=patient.subject.is_local)
     patient.announce(f"load: {count} short programs at once, to see the stdin race of the 2025-06 image")
     results = await asyncio.gather(
-        *(patient.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n") for number in range(count))
+        *(
+            patient.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n", once=True)
+            for number in range(count)
+        )
     )
+    await patient.must_answer(f"after {count} programs at once it stopped answering")
     raced = [result for result in results if _is_raced(result)]
     patient.measured["stdin_race"] = f"{len(raced)} of {count}"
     if raced:

@@ -15,7 +15,7 @@ async def keep_time(patient: Patient) -> list[Finding]:
     """Is a program ended when its time is over?"""
     limit = patient.plan.timed_out_after
     sleeps = limit * _OVER
-    result = await patient.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit)
+    result = await patient.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True)
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         return []
     if result.outcome is Outcome.OK:
@@ -41,7 +41,7 @@ async def run_long(patient: Patient) -> list[Finding]:
     if wanted > patient.plan.longest and not patient.plan.long:
         raise NotExamined(f"it takes default_timeout ({wanted:g} s): give --long")
     sleeps = max(0.0, wanted - min(1.0, wanted / 2))
-    result = await patient.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted)
+    result = await patient.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted, once=True)
     if result.outcome is Outcome.OK:
         return []
     last = result.attempts[-1] if result.attempts else None

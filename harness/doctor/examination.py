@@ -13,7 +13,7 @@ from harness.doctor.burst import race_stdin
 from harness.doctor.clock import keep_time, run_long
 from harness.doctor.detour import take_detour
 from harness.doctor.endpoint import greet, reach, say_hello
-from harness.doctor.errors import NotExamined
+from harness.doctor.errors import NotExamined, Vanished
 from harness.doctor.finding import Finding
 from harness.doctor.http import Wire
 from harness.doctor.identity import recognise, unmask
@@ -22,6 +22,8 @@ from harness.doctor.memory import limit_memory
 from harness.doctor.output import measure_output, print_bytes
 from harness.doctor.patient import Patient
 from harness.doctor.plan import Plan
+from harness.doctor.proxies import secrets_of_proxies
+from harness.doctor.steadiness import check_steadiness, stopped_answering
 from harness.doctor.subject import Subject
 from harness.doctor.sweep import sweep
 
@@ -52,6 +54,7 @@ CHECKS: tuple[Check, ...] = (
     Check("default_timeout", run_long),
     Check("stdin race", race_stdin, is_load=True),
     Check("throughput", sweep, is_load=True),
+    Check("steadiness", check_steadiness),
     Check("server version", recognise),
 )
 
@@ -119,7 +122,7 @@ async def examine(
     """Examine one sandbox. ``environ`` and ``root`` are what this machine's variables and files are taken from."""
     plan, listener = plan or Plan(), listener or Nobody()
     result = Examination(subject)
-    hide = _hider(subject.secrets())
+    hide = _hider([*subject.secrets(), *secrets_of_proxies(environ or {})])
     async with Wire(headers=subject.headers, connect=plan.connect) as wire:
         patient = Patient(subject, plan, wire, environ or {}, root, listener.announces)
         try:
@@ -153,12 +156,19 @@ async def _made(check: Check, patient: Patient) -> tuple[list[Finding], str]:
     if check.make is sweep and patient.plan.sweep is False:
         return [], "left out by --no-sweep"
     try:
-        async with asyncio.timeout(patient.plan.per_check):
-            return await check.make(patient), ""
+        try:
+            async with asyncio.timeout(patient.plan.per_check):
+                return await check.make(patient), ""
+        except TimeoutError:
+            why = f"given up after {patient.plan.per_check:g} s"
+            if patient.reached:
+                await patient.must_answer(why)
+            return [], why
+    except Vanished as error:
+        patient.stopped = "it stopped answering"
+        return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-    except TimeoutError:
-        return [], f"given up after {patient.plan.per_check:g} s"
 
 
 def _hider(secrets: Sequence[str]) -> Callable[[str], str]:

@@ -23,6 +23,8 @@ async def limit_memory(patient: Patient) -> list[Finding]:
         return await _is_kept(patient)
     hello = await patient.run("memory-hello", HELLO, memory_limit_mb=limit)
     if not _went_well(hello, GREETING):
+        hello = await patient.run("memory-hello-again", HELLO, memory_limit_mb=limit)
+    if not _went_well(hello, GREETING):
         return [_breaks(limit, hello)]
     found = await _is_kept(patient)
     threaded = await patient.run("memory-thread", _THREAD, memory_limit_mb=limit)

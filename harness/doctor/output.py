@@ -11,8 +11,6 @@ ORDINARY = 20_000
 SIZES = (ORDINARY, 200_000, 400_000, 1_000_000)
 STUCK = 400_000
 """Bytes from which a program is expected to be stuck printing, and is given little time."""
-_START = 10.0
-"""Seconds in which any Python starts."""
 _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 _NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
@@ -21,7 +19,8 @@ async def measure_output(patient: Patient) -> list[Finding]:
     """How much of one long print arrives?"""
     whole, bound, endings = 0, 0, dict[int, str]()
     for size in SIZES:
-        seconds = _START if size < STUCK else patient.plan.timed_out_after + 2 * patient.measured["hello_seconds"]
+        short = patient.plan.timed_out_after + 2 * patient.measured["hello_seconds"]
+        seconds = patient.plan.seconds if size < STUCK else short
         result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
         arrived = len(result.stdout)
         if result.outcome is Outcome.OK and arrived == size:

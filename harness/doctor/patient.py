@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.doctor.errors import NotExamined, Vanished
 from harness.doctor.http import Answer, Silence, Wire
 from harness.doctor.plan import Plan
 from harness.doctor.proxies import proxy_of
 from harness.doctor.subject import Subject
+from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
+
+TRIES = 3
+"""Attempts for a program that finds no answer."""
 
 
 @dataclass(slots=True)
@@ -34,6 +41,10 @@ class Patient:
     """The limit that probes are sent with: the config's once that is known to work."""
     measured: dict[str, Any] = field(default_factory=dict)
     """Figures for the report."""
+    programs: int = 0
+    """Programs that would have been sent again."""
+    stumbles: Counter[str] = field(default_factory=Counter)
+    """Those that had no answer of the sandbox, by what came instead."""
     _client: SandboxClient | None = None
 
     @property
@@ -60,21 +71,59 @@ class Patient:
         code: str,
         *,
         language: str = "python",
-        seconds: float = 10.0,
+        seconds: float | None = None,
         stdin: str | None = None,
         memory_limit_mb: int | None = None,
+        once: bool = False,
     ) -> CallResult:
-        """Run a program; its mark tells whoever follows the calls of a fake that it was ours."""
+        """Run a program; its mark tells whoever follows the calls of a fake that it was ours.
+
+        When no answer of the sandbox comes, it is sent again as training would, unless only ``once``. Raises Vanished
+        when the sandbox is gone, and NotExamined when this program finds no answer.
+        """
         limit = self.memory_limit_mb if memory_limit_mb is None else memory_limit_mb
         program = Program(
-            marked(name, code, language), language, seconds, memory_limit_mb=limit, stdin=stdin, compile_timeout=10.0
+            marked(name, code, language),
+            language,
+            self.plan.seconds if seconds is None else seconds,
+            memory_limit_mb=limit,
+            stdin=stdin,
+            compile_timeout=10.0,
         )
-        return await self.client.run(program, call_id=f"doctor-{name}")
+        why = ""
+        for turn in range(TRIES):
+            await asyncio.sleep(self.plan.pause * turn)
+            result = await self.client.run(program, call_id=f"doctor-{name}")
+            if once:
+                return result
+            self.programs += 1
+            why = _stumble(result)
+            if not why:
+                return result
+            self.stumbles[why] += 1
+            if result.outcome in (Outcome.UNREACHABLE, Outcome.TRANSPORT_TIMEOUT):
+                await self.must_answer(result.message)
+        raise NotExamined(f"no answer in {TRIES} attempts: {why}")
+
+    async def must_answer(self, why: str) -> None:
+        """Raise Vanished unless it still runs the simplest program."""
+        body = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1).body()
+        answer = await self.wire.post(self.subject.at("run_code"), body, within=self.plan.patience, proxy=self.proxy)
+        if isinstance(answer, Silence):
+            raise Vanished(f"{why}; and a program that prints one line has no answer either: {answer.text}")
 
     async def aclose(self) -> None:
         """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
+
+
+def _stumble(result: CallResult) -> str:
+    """What came instead of the sandbox's answer; nothing when it answered, however."""
+    status = result.attempts[-1].status if result.attempts else None
+    if status is None:
+        return result.outcome.value
+    return f"status {status}" if status == 429 or status >= 500 else ""
 
 
 _COMMENTS = {"cpp": "//", "nodejs": "//", "java": "//", "go": "//", "typescript": "//", "rust": "//", "php": "//"}

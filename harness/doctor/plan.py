@@ -22,6 +22,10 @@ class Plan:
     """Seconds that any answer may take beyond what the program was allowed."""
     connect: float = 5.0
     """Seconds that connecting may take."""
+    seconds: float = 10.0
+    """Seconds that an ordinary program of a check may run."""
+    pause: float = 0.2
+    """Seconds before a program that found no answer is sent again; twice that before the third time."""
     per_check: float = 40.0
     """Seconds after which a check is given up, whatever it waits for."""
     quick: bool = False

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from harness.doctor.subject import Client, Subject
+from harness.doctor.subject import SHORTEST_PASSWORD, Client, Subject
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 
 
@@ -34,6 +34,19 @@ def proxy_of(subject: Subject, environ: Mapping[str, str]) -> str | None:
     else:
         proxy = proxy_for(subject.base, environ) if subject.trust_proxy_env else None
     return proxy if proxy is not None and is_usable(proxy) else None
+
+
+def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
+    """The passwords inside the proxy variables."""
+    proxies = [value for name, value in environ.items() if name.lower().endswith("_proxy")]
+    return [password for value in proxies if len(password := _password(value)) >= SHORTEST_PASSWORD]
+
+
+def _password(proxy: str) -> str:
+    try:
+        return urlsplit(proxy).password or ""
+    except ValueError:
+        return ""
 
 
 def _variable(environ: Mapping[str, str], name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,8 +18,8 @@ from sfusion_tools.sandbox.proxy import is_loopback
 from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"
-_SHORTEST_SECRET = 4
-"""Shorter words of a URL are not hidden in texts: they would hide half of every sentence."""
+SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
+"""Shorter words are not looked for in texts: they would hide half of every sentence."""
 
 
 class Client(StrEnum):
@@ -93,15 +94,20 @@ class Subject:
         return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
 
     def secrets(self) -> list[str]:
-        """What must never be shown, the longest first: of the URL what ``redact`` leaves out, and header values."""
+        """What must never be shown, the longest first: passwords and tokens of the URL, and header values."""
         parts = urlsplit(self.url.strip())
-        found = {parts.username or "", parts.password or "", *self.headers.values()}
-        found |= {value for _, value in parse_qsl(parts.query, keep_blank_values=True)}
-        found |= {part.partition("=")[2] for part in parts.query.split("&")}
+        tokens = {*self.headers.values(), *(value for _, value in parse_qsl(parts.query))}
+        tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
         # "Bearer abc": the word alone is as secret as the whole value.
-        found |= {word for value in self.headers.values() for word in value.split()[1:]}
-        found |= {unquote(word) for word in found}
-        return sorted((word for word in found if len(word) >= _SHORTEST_SECRET), key=len, reverse=True)
+        tokens |= {word for value in self.headers.values() for word in value.split()[1:]}
+        if not parts.password:
+            tokens.add(parts.username or "")  # a token in the place of a name
+        found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
+        if len(parts.password or "") >= SHORTEST_PASSWORD:
+            found.add(parts.password or "")
+            pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+            found.add(b64encode(pair.encode()).decode())  # as the header has it
+        return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
 
 
 def of_url(url: str) -> Subject:

@@ -56,6 +56,7 @@ async def sweep(patient: Patient) -> list[Finding]:
         f"for about {plan.sweep_seconds:g} s"
     )
     measured = await _measure(patient, levels)
+    await patient.must_answer(f"after {measured.points[-1].concurrency} programs at a time it stopped answering")
     patient.measured["sweep"] = [asdict(point) for point in measured.points]
     knee = find_knee(measured.points)
     if knee is not None:

@@ -59,7 +59,7 @@ async def test_a_check_that_takes_too_long_is_given_up_and_the_rest_goes_on() ->
     assert result.not_examined == [("never", "given up after 0.05 s"), ("later", "it did not want to")]
 
 
-SECRETS = ("hunter2pass", "t0ken-of-the-gateway", "header-secret-9")
+SECRETS = ("hunter2pass", "t0ken-of-the-gateway", "header-secret-9", "bWU6aHVudGVyMnBhc3M=", "proxy-pass-1")
 
 
 async def test_secrets_that_a_server_repeats_are_not_repeated_by_us() -> None:
@@ -72,13 +72,14 @@ async def test_secrets_that_a_server_repeats_are_not_repeated_by_us() -> None:
         return Answer.json({"detail": told, "again": " ".join(SECRETS)}, 404)
 
     async with answering(tattles) as url:
+        proxied = {"HTTPS_PROXY": "http://x:proxy-pass-1@127.0.0.1:1"}
         address = url.replace("http://", "http://me:hunter2pass@") + "/run_code?key=t0ken-of-the-gateway"
-        result = await examined(address, headers={"X-Key": "Token header-secret-9"})
+        result = await examined(address, headers={"X-Key": "Token header-secret-9"}, environ=proxied)
     assert breaking(result) == ["not-found"]
     shown = f"{result.findings} {result.not_examined} {result.measured} {result.subject.label}"
     for secret in SECRETS:
         assert secret not in shown
-    assert "***" in shown
+    assert shown.count("***") >= 2
 
 
 TOOLS = """
