@@ -80,7 +80,7 @@ class ProxyApp:
                 fields = None
             if isinstance(fields, dict):
                 request.parsed = fields
-                return subject_of(fields, body)
+                return subject_of(path, fields, body)
         text = body.decode("utf-8", "replace")
         found = MARK.search(text)
         return Subject(found.group(1) if found else digest_of(body), code=text)
@@ -194,11 +194,12 @@ def is_admin(path: str) -> bool:
     return path.startswith(PREFIX) or path == PREFIX[:-1]
 
 
-def subject_of(fields: dict[str, Any], body: bytes) -> Subject:
+def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
     """The call that a request to run code is about."""
-    code, cells, language = fields.get("code"), fields.get("cells"), fields.get("language", "python")
-    if isinstance(cells, list):
-        code = "\n".join(cell for cell in cells if isinstance(cell, str))
+    code, language = fields.get("code"), fields.get("language", "python")
+    if path == "/run_jupyter":
+        cells, language = fields.get("cells"), "python"
+        code = "\n".join(cell for cell in cells if isinstance(cell, str)) if isinstance(cells, list) else None
     if not isinstance(code, str):
         return Subject(digest_of(body))
     found = MARK.search(code)

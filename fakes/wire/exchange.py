@@ -20,6 +20,7 @@ from fakes.faults import (
     Fate,
     Hang,
     Malformed,
+    Output,
     Phase,
     Reset,
     Status,
@@ -241,7 +242,7 @@ class Exchange:
 
     async def _spoil(self, action: Action, phase: Phase) -> Turn:
         """A fault of content: only the app knows what the content means."""
-        if self._answer is not None and self._answer.stream is not None:
+        if isinstance(action, Output) and self._answer is not None and self._answer.stream is not None:
             try:
                 self._answer = await self._answer.whole()
             except BrokenStream as error:

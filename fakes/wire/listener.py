@@ -20,6 +20,7 @@ class Listener:
         self._take_port(port)
         self._holder: socket.socket | None = None
         self._server: asyncio.Server | None = None
+        self._closed = True
 
     @property
     def port(self) -> int:
@@ -47,15 +48,17 @@ class Listener:
         self._take_port(sock.getsockname()[1])
         if self._holder is None:
             self._holder = self._second(self._port)
+        self._closed = False
         try:
             loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(factory, sock=sock, backlog=2048)
+            self._server = await loop.create_server(lambda: self._welcome(factory), sock=sock, backlog=2048)
         except OSError as error:
             sock.close()
             raise self._explain(error) from error
 
     def close(self, *, forget_port: bool = False) -> None:
         """Stop listening now; new connections are refused."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -64,6 +67,10 @@ class Listener:
                 self._holder.close()
                 self._holder = None
             self._take_port(self._wanted or self._port)
+
+    def _welcome(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        # The loop may have accepted a connection just before the listener was closed, and ask for its protocol after.
+        return _TooLate() if self._closed else factory()
 
     def _bind(self, port: int) -> socket.socket:
         sock = socket.socket(self._family, socket.SOCK_STREAM)
@@ -94,3 +101,11 @@ class Listener:
         if error.errno == errno.EACCES:
             return WireError(f"no permission to listen on port {self._port}; ports from 1024 on need none")
         return WireError(f"cannot listen on {self.address}: {error.strerror or error}")
+
+
+class _TooLate(asyncio.Protocol):
+    """Resets a connection that came when nobody listened any more."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from fakes.sandbox.body import Unusable, check_body
 from fakes.sandbox.errors import CassetteError
@@ -86,7 +87,7 @@ class Cassette:
             self.meta = dict(record["cassette"])
             return
         request, response = record["request"], record["response"]
-        path = str(request.get("path", "")).partition("?")[0]
+        path = unquote(str(request.get("path", "")).partition("?")[0])
         model = _MODELS.get(path) if request.get("method", "POST") == "POST" else None
         if model is None:
             self.skips["not for an endpoint that runs code"] += 1
