@@ -52,15 +52,16 @@ class Engine:
 
         repository, tag = parse_repository_tag(name)
         say(f"pulling {name}: the engine has no such image yet")
-        progress = PullProgress(name)
+        progress, failed = PullProgress(name), ""
         try:
             for event in self.client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
-                if "error" in event:
-                    raise _not_pulled(name, str(event["error"]), self.architecture)
+                failed = str(event.get("error") or failed)  # the last word; reading on lets the connection close
                 if line := progress.hear(event, time.monotonic()):
                     say(line)
         except APIError as error:
-            raise _not_pulled(name, told(error), self.architecture) from None
+            failed = told(error)
+        if failed:
+            raise _not_pulled(name, failed, self.architecture)
         total = sum(layer.total for layer in progress.layers.values())
         say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
 

@@ -45,6 +45,12 @@ class Registry:
         """From now on nobody gets anything, for this reason."""
         self._refusal = to_json({"errors": [{"code": "DENIED", "message": message}]})
 
+    def spoil_layers(self) -> None:
+        """From now on layers arrive with other bytes than their digest says."""
+        self._things = {
+            name: (kind, content[::-1] if kind == _LAYER else content) for name, (kind, content) in self._things.items()
+        }
+
     def _put(self, kind: str, content: bytes) -> dict[str, Any]:
         self._things[digest(content)] = (kind, content)
         return {"mediaType": kind, "size": len(content), "digest": digest(content)}

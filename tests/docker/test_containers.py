@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -48,9 +49,10 @@ def _other_addresses() -> set[str]:
 
 def test_without_host_it_would_not_be_reached(plain: Callable[..., Any]) -> None:
     bare = plain(ports={"8080/tcp": ("127.0.0.1", None)})
-    log = bare.logs(stream=True, follow=True)
-    assert next(log) == b"listening on 127.0.0.1:8080\n"
-    log.close()
+    with subprocess.Popen(["docker", "logs", "--follow", bare.name], stdout=subprocess.PIPE, text=True) as log:
+        assert log.stdout is not None
+        assert log.stdout.readline() == "listening on 127.0.0.1:8080\n"
+        log.kill()
     bare.reload()
     port = bare.attrs["NetworkSettings"]["Ports"]["8080/tcp"][0]["HostPort"]
     assert not is_ready(f"http://127.0.0.1:{port}", 2.0)

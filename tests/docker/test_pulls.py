@@ -71,6 +71,15 @@ def test_a_registry_that_refuses(shop: Registry) -> None:
     assert "you may not have this" in refusal(f"{shop.address}/sandbox:v1")[0]
 
 
+def test_a_pull_that_fails_on_its_way(engine: Engine, shop: Registry) -> None:
+    shop.image("v1", [BYTES], engine.architecture)
+    shop.spoil_layers()
+    told, said = refusal(f"{shop.address}/sandbox:v1")
+    assert "could not be pulled: " in told
+    assert "sha256:" in told
+    assert said[1].startswith(f"pulling {shop.address}/sandbox:v1: 0 of 1 layers")
+
+
 def test_a_registry_that_is_not_there(shop: Registry) -> None:
     with registry() as gone:
         address = gone.address
