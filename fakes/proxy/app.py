@@ -108,7 +108,9 @@ class ProxyApp:
         forwarder = self.forwarder
         if self._via in request.headers.get("Via", ""):
             return complaint("the request has come through here before: the upstream leads back to this proxy", 508)
-        upload = Upload(request.body, request.rest) if request.rest is not None else None
+        # aiohttp warns of long bodies that are given whole.
+        long = request.rest is not None or len(request.body) > WHOLE_BODY
+        upload = Upload(request.body, request.rest) if long else None
         try:
             reply = await forwarder.send(
                 request.method,
@@ -152,7 +154,7 @@ class ProxyApp:
     def _sent_headers(self, request: Request) -> CIMultiDict[str]:
         drop = "authorization" if self._guard_all else ""
         headers = forwarded(request.headers, via=self._via, ours=self._ours(), drop=drop)
-        if request.rest is not None and "Content-Length" in request.headers:
+        if "Content-Length" in request.headers and len(request.body) >= WHOLE_BODY:
             headers["Content-Length"] = request.headers["Content-Length"]
         return headers
 
@@ -211,7 +213,7 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
 class Upload:
     """A long body on its way through: the part that was read, then the rest as it comes."""
 
-    def __init__(self, first: bytes, rest: AsyncIterator[bytes]) -> None:
+    def __init__(self, first: bytes, rest: AsyncIterator[bytes] | None) -> None:
         self._first: bytes | None = first
         self._rest = rest
         self.left = False
@@ -224,6 +226,8 @@ class Upload:
         first, self._first = self._first, None
         if first is not None:
             return first
+        if self._rest is None:
+            raise StopAsyncIteration
         try:
             return await anext(self._rest)
         except StopAsyncIteration:

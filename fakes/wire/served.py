@@ -138,6 +138,12 @@ async def _later(action: Callable[[], object]) -> None:
     action()
 
 
+async def _settle() -> None:
+    """A connection that was accepted in the last moment takes a few turns of the loop to be closed again."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 class _LoopThread:
     """An event loop in a thread of its own."""
 
@@ -158,6 +164,7 @@ class _LoopThread:
         """End the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(_settle())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

@@ -267,6 +267,41 @@ async def test_a_long_body_is_sent_on_while_it_comes() -> None:
     assert proxy.ledger.calls["big"].replied == 1
 
 
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (1 << 20) + 9999])
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_bodies_around_the_limit_pass_whole(size: int, framing: str) -> None:
+    body = b"x" * size
+    bodies = []
+
+    async def serve(visitor: Visitor) -> None:
+        head, sent = await visitor.request()
+        while b"chunked" in head.lower() and (length := int(await visitor.reader.readline(), 16)):
+            sent += await visitor.reader.readexactly(length)
+            await visitor.reader.readline()
+        bodies.append(sent)
+        await visitor.say(OK)
+
+    request = post("/run_code", body)
+    if framing == "chunked":
+        request = b"POST /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+            size,
+            body,
+        )
+    async with behind(serve) as server, FaultProxy(server.url) as proxy:
+        assert (await one(proxy.port, request)).body == b"ok"
+    assert bodies == [body]
+
+
+async def test_a_long_request_that_is_not_forwarded_is_answered_all_the_same() -> None:
+    rules = [{"what": {"status": 503}}]
+    async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy, Raw(proxy.port) as raw:
+        sending = asyncio.create_task(raw.send(post("/run_code", b"x" * 3_000_000)))
+        assert (await raw.answer()).status == 503
+        await sending
+        proxy.clear_faults()
+        assert (await raw.ask(get("/x"))).body == b"ok", "the connection lives on"
+
+
 async def test_a_chunked_request_passes() -> None:
     bodies = []
 
