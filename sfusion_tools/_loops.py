@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -20,6 +22,30 @@ async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         yield
     finally:
         await close()
+
+
+async def in_daemon_thread(work: Callable[[], T]) -> T:
+    """Do something that blocks in a thread which nobody waits for: a process may end while it is stuck there.
+
+    ``asyncio.to_thread`` uses threads that the interpreter joins at its end, for ever if need be.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(how: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            how(value)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
+        except BaseException as error:
+            outcome = done.set_exception, error
+        with suppress(RuntimeError):  # the loop has been closed: nobody wants to know any more
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, name="sfusion", daemon=True).start()
+    return await done
 
 
 class PerLoop(Generic[T]):

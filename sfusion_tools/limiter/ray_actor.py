@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
+from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter.client import Limiter, Permit
 from sfusion_tools.limiter.core import LimiterCore, Observer
@@ -251,7 +252,8 @@ class RayTransport:
     async def exchange(self, batch: Batch) -> Reply:
         """Deliver a batch."""
         if self._actor is None:
-            self._actor = await asyncio.to_thread(self._connect)
+            # Ray waits without end for a cluster that is gone, and a process must be able to end all the same.
+            self._actor = await in_daemon_thread(self._connect)
             self._had_one = True
         return await self._ask("exchange", batch)
 

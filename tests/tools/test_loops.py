@@ -1,0 +1,60 @@
+"""Work that blocks must not keep a process, or a loop, from its end."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from sfusion_tools._loops import in_daemon_thread
+
+
+async def test_the_result_comes_back_to_the_loop() -> None:
+    main = threading.get_ident()
+    assert await in_daemon_thread(lambda: threading.get_ident() != main)
+
+
+async def test_the_error_comes_back_to_the_loop() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await in_daemon_thread(lambda: 1 // 0)
+
+
+async def test_whoever_waits_can_be_cancelled_while_the_work_is_stuck() -> None:
+    begun, free, over = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        free.wait()
+        over.set()
+
+    waiting = asyncio.ensure_future(in_daemon_thread(work))
+    await begun.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    free.set()
+    assert await asyncio.to_thread(over.wait, 30)  # its late result goes nowhere, without a word
+
+
+def test_a_process_ends_although_the_work_never_does() -> None:
+    code = """
+import asyncio, threading
+from sfusion_tools._loops import in_daemon_thread
+
+async def main():
+    stuck = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    def work():
+        loop.call_soon_threadsafe(stuck.set)
+        threading.Event().wait()
+    waiting = asyncio.ensure_future(in_daemon_thread(work))
+    await stuck.wait()
+    waiting.cancel()
+
+asyncio.run(main())
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
