@@ -19,6 +19,7 @@ from fakes.wire import BrokenStream
 _KEEP_ALIVE = 4.0
 _CONNECT = 10.0
 _LONGEST_LINE = 1 << 20
+_MOST_HEADERS = 10_000
 _NOTHING_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
@@ -70,6 +71,7 @@ class Forwarder:
             trust_env=self._trust_env,
             max_line_size=_LONGEST_LINE,
             max_field_size=_LONGEST_LINE,
+            max_headers=_MOST_HEADERS,
         )
 
     async def close(self) -> None:
