@@ -6,6 +6,7 @@ import atexit
 import os
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,10 @@ _LIVING: set[Container] = set()
 
 @atexit.register
 def _remove_all() -> None:
-    """The last resort, when a context was not closed; what even this misses is a leftover of the next run."""
+    """The last resort, when a context was not closed; what even this misses is left to the next run."""
+    from docker.errors import DockerException
+
     for container in list(_LIVING):
         if container.container_name.split("-")[1] == str(os.getpid()):  # not in a child that was forked from the owner
-            container.remove()
+            with suppress(DockerException, OSError):
+                container.remove()

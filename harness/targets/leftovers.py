@@ -22,7 +22,7 @@ def remove_leftovers(engine: Engine, say: Callable[[str], None]) -> list[str]:
         found: list[dict[str, Any]] = engine.client.api.containers(all=True, filters={"label": LABEL})
     for one in found:
         name = one["Names"][0].lstrip("/") if one.get("Names") else one["Id"][:12]
-        owner = Owner.read(one["Labels"].get(LABEL, ""))
+        owner = Owner.read((one.get("Labels") or {}).get(LABEL, ""))
         alive = owner.lives(here, running=one.get("State") == "running") if owner is not None else None
         if alive is None:
             who = f"process {owner.pid} of {owner.host.partition(' ')[0]}" if owner else "nobody knows who"
