@@ -39,9 +39,7 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         sent = _SENT.get()
         if sent is not None:
-            # Once only: aiohttp may send a GET again when a kept connection turns out to be closed.
-            _SENT.set(None)
-            sent()
+            sent()  # for a GET perhaps twice, when a kept connection turns out to be closed; never for work
         return connection
 
 
@@ -97,7 +95,7 @@ class Forwarder:
         body: bytes | AsyncIterator[bytes] | None,
         sent: Callable[[], None] | None = None,
     ) -> Reply:
-        """Send a request on; gives the head of the answer. ``sent`` is called when the request is on its way."""
+        """Send a request on; gives the head of the answer. ``sent`` is called when it is on its way."""
         session, upstream = self._session, self.upstream
         if session is None:
             raise UpstreamFailed("the proxy is not running")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import random
 
+import aiohttp
 import pytest
 
 from fakes.proxy import FaultProxy
@@ -182,3 +185,28 @@ async def test_a_server_that_answers_before_the_request_is_whole_is_heard() -> N
     async with behind(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(b"POST /run_code HTTP/1.1\r\nhost: x\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000)
         assert (await raw.answer()).status == 413
+
+
+async def test_any_body_in_any_pieces_arrives_whole_both_ways() -> None:
+    chance = random.Random(7)
+    bodies = [chance.randbytes(chance.choice([0, 1, 100, 5000, 70_000, 300_000, 1_500_000])) for _ in range(24)]
+
+    async def serve(visitor: Visitor) -> None:
+        """Give back what was sent, framed and cut anew."""
+        while True:
+            _, body = await visitor.request()
+            chunked = chance.random() < 0.5
+            framing = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % len(body)
+            await visitor.say(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n")
+            while body:
+                size = chance.randint(1, len(body))
+                piece, body = body[:size], body[size:]
+                await visitor.say(b"%x\r\n%b\r\n" % (size, piece) if chunked else piece)
+            if chunked:
+                await visitor.say(b"0\r\n\r\n")
+
+    async with behind(serve) as server, FaultProxy(server.url) as proxy, aiohttp.ClientSession() as session:
+        for body in bodies:
+            async with session.post(f"{proxy.url}/echo", data=io.BytesIO(body)) as answer:
+                assert await answer.read() == body
+    assert proxy.ledger.statuses == {200: len(bodies)}
