@@ -58,7 +58,8 @@ def _fake(seen: str, *, proxy: bool = False) -> Finding:
     return note(
         "fake",
         seen=f"this is {what}: {seen}",
-        training="right for tests; what else was found here is what it was told to do",
+        training="right for tests; what else was found here is what it was told to do"
+        + (", and what the sandbox behind it does" if proxy else ""),
         change="nothing, unless training was to use a real sandbox",
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.proxy import FaultProxy
 from fakes.sandbox import FakeSandbox
 from fakes.wire import Answer, Request
 from harness.doctor import CHECKS, Check, Client, Finding, NotExamined, Plan, of_tools, of_url
@@ -39,6 +40,12 @@ async def test_a_fake_is_told_to_be_one(token: str | None, telling: str) -> None
         assert ids(result) == {"fake"}
         assert telling in seen(result, "fake")
         assert ("1 fault rule(s)" in seen(result, "fake")) is (token is None)
+
+
+async def test_the_fault_proxy_is_told_from_a_fake() -> None:
+    async with scripted() as sandbox, FaultProxy(sandbox.url) as proxy:
+        result = await examined(f"{proxy.url}/run_code", checks=until("is it a fake"))
+        assert "sfusion's fault proxy, in front of a sandbox" in seen(result, "fake")
 
 
 async def test_what_is_no_fake_is_not_called_one() -> None:
