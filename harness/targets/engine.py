@@ -48,13 +48,11 @@ class Engine:
 
     def _pull(self, name: str, say: Callable[[str], None]) -> None:
         from docker.errors import APIError
-        from docker.utils import parse_repository_tag
 
-        repository, tag = parse_repository_tag(name)
         say(f"pulling {name}: the engine has no such image yet")
         progress, failed = PullProgress(name), ""
         try:
-            for event in self.client.api.pull(repository, tag=tag or "latest", stream=True, decode=True):
+            for event in self.client.api.pull(name, stream=True, decode=True):
                 failed = str(event.get("error") or failed)  # the last word; reading on lets the connection close
                 if line := progress.hear(event, time.monotonic()):
                     say(line)

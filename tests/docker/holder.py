@@ -1,6 +1,6 @@
-"""A run that holds a container until something ends it: ``python -m tests.docker.holder IMAGE [HOW]``.
+"""A run that holds a container until something ends it: ``python -m tests.docker.holder IMAGE HOW``.
 
-It prints the container's name when that is ready, then waits, or ends by itself as HOW says.
+It prints the container's name when that is ready, then ``waits``, ``ends``, ``raises`` or ``forgets`` all about it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,23 @@ from harness.targets import DockerTarget, open_targets
 # A shell that starts something in the background has Ctrl-C ignored there; this is a run in the foreground.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-opened = open_targets([DockerTarget(sys.argv[1])])
-how = sys.argv[2] if len(sys.argv) > 2 else "waits"
-if how == "forgets":
-    print(opened.__enter__()[0].container_name, flush=True)  # type: ignore[attr-defined] # it is a container
+READY, NEVER = threading.Event(), threading.Event()
+
+
+def hold(how: str) -> None:
+    """Start a container and do as told."""
+    with open_targets([DockerTarget(sys.argv[1])]) as (sandbox,):
+        print(sandbox.container_name, flush=True)  # type: ignore[attr-defined] # it is a container
+        READY.set()
+        if how == "raises":
+            raise RuntimeError("something else went wrong")
+        if how == "waits":
+            NEVER.wait()
+
+
+if sys.argv[2] == "forgets":
+    # The block is never left: a thread that is not waited for just stops where it is when the process ends.
+    threading.Thread(target=hold, args=["waits"], daemon=True).start()
+    READY.wait()
     sys.exit(3)
-with opened as (sandbox,):
-    print(sandbox.container_name, flush=True)  # type: ignore[attr-defined] # it is a container
-    if how == "raises":
-        raise RuntimeError("something else went wrong")
-    if how == "waits":
-        threading.Event().wait()
+hold(sys.argv[2])

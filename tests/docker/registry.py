@@ -27,8 +27,8 @@ class Registry:
         self._things: dict[str, tuple[str, bytes]] = {}
         self._refusal = b""
 
-    def image(self, tag: str, layers: list[bytes], architecture: str) -> None:
-        """Offer an image whose layers each hold one file of these bytes, for one architecture."""
+    def image(self, tag: str, layers: list[bytes], architecture: str) -> str:
+        """Offer an image whose layers each hold one file of these bytes, for one architecture; its digest."""
         tars = [tar_of({f"layer-{number}": content}) for number, content in enumerate(layers)]
         manifest = {
             "schemaVersion": 2,
@@ -40,6 +40,7 @@ class Registry:
         platform = {"platform": {"architecture": architecture, "os": "linux"}}
         both = {"schemaVersion": 2, "mediaType": _LIST, "manifests": [one | platform]}
         self._things[tag] = (_LIST, to_json(both))
+        return str(self._put(_LIST, to_json(both))["digest"])
 
     def refuse(self, message: str) -> None:
         """From now on nobody gets anything, for this reason."""

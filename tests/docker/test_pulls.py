@@ -57,6 +57,14 @@ def test_a_name_without_a_tag_is_one_image(engine: Engine, shop: Registry) -> No
     ]
 
 
+def test_a_digest_is_as_good_as_a_tag(engine: Engine, shop: Registry) -> None:
+    digest = shop.image("v1", [b"pinned"], engine.architecture)
+    for name in (f"{shop.address}/sandbox@{digest}", f"{shop.address}/sandbox:v1@{digest}"):
+        image = engine.image(name, lambda _: None)
+        assert f"{shop.address}/sandbox@{digest}" in image.attrs["RepoDigests"]
+        engine.client.images.remove(image.id, force=True)
+
+
 def test_no_such_image(shop: Registry) -> None:
     told, said = refusal(f"{shop.address}/sandbox:v9")
     assert told.startswith(f"there is no image {shop.address}/sandbox:v9 on the engine, and it could not be pulled: ")
