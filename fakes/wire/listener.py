@@ -9,6 +9,10 @@ from collections.abc import Callable
 
 from fakes.wire.errors import PortTaken, WireError
 
+_BACKLOG = 2048
+_PAUSE = 1.0
+"""Seconds without accepting when the process has no descriptors left."""
+
 
 class Listener:
     """Holds a port. While it does not listen, connecting is refused, and nobody else is given the port."""
@@ -19,8 +23,8 @@ class Listener:
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._take_port(port)
         self._holder: socket.socket | None = None
-        self._server: asyncio.Server | None = None
-        self._closed = True
+        self._listening: socket.socket | None = None
+        self._arriving: set[asyncio.Task[None]] = set()
 
     @property
     def port(self) -> int:
@@ -40,7 +44,7 @@ class Listener:
     @property
     def listening(self) -> bool:
         """Can clients connect?"""
-        return self._server is not None
+        return self._listening is not None
 
     async def open(self, factory: Callable[[], asyncio.Protocol]) -> None:
         """Bind and listen."""
@@ -48,29 +52,60 @@ class Listener:
         self._take_port(sock.getsockname()[1])
         if self._holder is None:
             self._holder = self._second(self._port)
-        self._closed = False
         try:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(lambda: self._welcome(factory), sock=sock, backlog=2048)
+            sock.listen(_BACKLOG)
         except OSError as error:
             sock.close()
             raise self._explain(error) from error
+        self._listening = sock
+        self._watch(sock, factory)
 
     def close(self, *, forget_port: bool = False) -> None:
         """Stop listening now; new connections are refused."""
-        self._closed = True
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
         if forget_port:
             if self._holder is not None:
                 self._holder.close()
                 self._holder = None
             self._take_port(self._wanted or self._port)
 
-    def _welcome(self, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        # The loop may have accepted a connection just before the listener was closed, and ask for its protocol after.
-        return _TooLate() if self._closed else factory()
+    # Not loop.create_server: when its server is closed in the turn of the loop in which a connection was accepted,
+    # that connection is never closed (a fault of CPython's). A server that crashes on command is closed in any turn.
+
+    def _watch(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
+        if self._listening is sock:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock, factory)
+
+    def _accept(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(_BACKLOG):
+            try:
+                connected, _address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # No descriptors left, as a rule: let some be given back before the next try.
+                loop.remove_reader(sock)
+                loop.call_later(_PAUSE, self._watch, sock, factory)
+                return
+            connected.setblocking(False)
+            task = loop.create_task(self._welcome(connected, sock, factory))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+
+    async def _welcome(
+        self, connected: socket.socket, sock: socket.socket, factory: Callable[[], asyncio.Protocol]
+    ) -> None:
+        if self._listening is not sock:
+            connected.close()
+            return
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(factory, connected)
+        except OSError:
+            connected.close()  # it is gone already
 
     def _bind(self, port: int) -> socket.socket:
         sock = socket.socket(self._family, socket.SOCK_STREAM)
@@ -101,11 +136,3 @@ class Listener:
         if error.errno == errno.EACCES:
             return WireError(f"no permission to listen on port {self._port}; ports from 1024 on need none")
         return WireError(f"cannot listen on {self.address}: {error.strerror or error}")
-
-
-class _TooLate(asyncio.Protocol):
-    """Resets a connection that came when nobody listened any more."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()

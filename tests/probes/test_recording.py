@@ -1,0 +1,267 @@
+"""``sfusion record``: a file that the fake serves, or a sentence and an untouched file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fakes.sandbox import Cassette, FakeSandbox
+from fakes.wire import Answer, Request, Served, WireApp, WireServer
+from harness.cli import app
+from harness.drift import judge, live_side, recorded_side
+from harness.probes import BadProbes, bundled_probes, chosen, read_recording, write_whole
+from tests.drift.served import PATIENCE
+
+CODE = [
+    "-k",
+    "results/",
+    "-k",
+    "stdin/one",
+    "-k",
+    "http/",
+    "-k",
+    "validation/",
+    "-k",
+    "output/line",
+    "-k",
+    "output/null",
+]
+
+
+def sfusion(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers of a fake that runs code."""
+    path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
+    with FakeSandbox(executor="python") as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", path, *CODE)
+    assert code == 0, said
+    return path
+
+
+@pytest.fixture
+def scripted() -> Iterator[FakeSandbox]:
+    with FakeSandbox() as sandbox:
+        yield sandbox
+
+
+def test_the_first_line_says_where_the_answers_come_from(recorded: Path) -> None:
+    meta = json.loads(recorded.read_text().split("\n")[0])["cassette"]
+    assert meta["target"] == "http://<HOST>"
+    assert meta["server"] == "uvicorn"
+    assert (meta["format"], meta["suite"]) == (1, 1)
+    assert meta["recorded_at"].endswith("+00:00")
+    assert meta["probes"] == len(read_recording(recorded).answers)
+
+
+def test_answers_are_in_the_order_of_the_suite(recorded: Path) -> None:
+    words = [word for option, word in zip(CODE[::2], CODE[1::2], strict=True) if option == "-k"]
+    expected = [probe.id for probe in chosen(bundled_probes(), only=words)]
+    assert list(read_recording(recorded).answers) == expected
+
+
+def test_the_fake_serves_a_recording_and_does_not_differ_from_it(recorded: Path) -> None:
+    recording = read_recording(recorded)
+    probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
+    with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
+        served = asyncio.run(live_side(sandbox.url, probes, name="served"))
+    report = judge(probes, served, recorded_side(recording, probes, name="recorded"))
+    assert (report.findings, report.compared) == ((), len(probes))
+
+
+def test_a_fake_that_runs_code_does_not_differ_from_the_recording(recorded: Path) -> None:
+    code, said = sfusion("drift", "--cassette", recorded, "-k", "results/exit", "-k", "http/")
+    assert code == 0, said
+    assert "0 breaking, 0 visible, 0 cosmetic" in said
+
+
+def test_a_cassette_says_what_it_does_not_serve(recorded: Path) -> None:
+    cassette = Cassette.load(recorded)
+    assert cassette.meta["target"] == "http://<HOST>"
+    assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused or failed"}
+    told = cassette.describe()
+    assert f"{cassette.skipped} record(s) that the fake answers by itself: " in told
+    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
+
+
+def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> None:
+    with FakeSandbox(scripts=[{"prints": "seen\n"}]) as sandbox:
+        sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "bodies/")
+    cassette = Cassette.load(tmp_path / "a.jsonl")
+    recording = read_recording(tmp_path / "a.jsonl")
+    sent = {name.partition("/")[2] for name, heard in recording.answers.items() if heard.status == 200}
+    assert {"utf-16", "same-key-twice", "no-type"} <= sent
+    assert sum(map(len, cassette.takes.values())) == len(sent)
+
+
+def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: FakeSandbox) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping")
+    assert (code, path.read_text()) == (2, "mine")
+    assert "is there already; give another name, or --force" in said
+    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping", "--force")
+    assert code == 0
+    assert len(read_recording(path).answers) == 8
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give one sandbox to record"),
+        (["http://127.0.0.1:1", "--sandbox", "http://127.0.0.1:1", "-o", "x"], "give one sandbox to record"),
+        (["http://127.0.0.1:1"], "give the file for the recording with -o FILE"),
+        (["http://127.0.0.1:1", "-o", "none/x.jsonl"], "there is no folder none"),
+        (["http://127.0.0.1:1", "-o", "."], "is a folder"),
+        (["http://127.0.0.1:1", "-o", "x", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
+        (["http://127.0.0.1:1", "-o", "x", "--probes", "none.yaml"], "none.yaml:1: cannot be read"),
+        (["http://127.0.0.1:1", "-o", "x", "--header", "no colon"], "--header takes 'Name: value'"),
+        (["dokcer", "-o", "x"], "is no sandbox"),
+        (["fake", "-o", "x"], "fake is no real sandbox"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = sfusion("record", *arguments)
+    assert code == 2, said
+    assert told in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_server_that_is_not_there_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    with FakeSandbox() as gone:
+        url = gone.url
+    code, said = sfusion("record", url, "-o", path, "--force")
+    assert code == 3
+    assert f"{url} cannot be reached: connection refused; nothing was written" in said
+    assert path.read_text() == "mine"
+
+
+def test_a_server_that_goes_away_midway_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    with FakeSandbox(faults=[{"after": 5, "what": "crash"}]) as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", path, "--force", "-k", "results/", "--timeout", "20")
+    assert code == 3
+    assert "cannot be reached after" in said
+    assert f"of {len(chosen(bundled_probes(), only=['results/']))} probes: connection refused" in said
+    assert path.read_text() == "mine"
+
+
+def test_a_server_that_stops_answering_is_told(tmp_path: Path) -> None:
+    with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "0.2")
+    assert code == 3
+    assert "does not answer any more: 3 probes got nothing within 0.2 s" in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_server_that_is_no_sandbox_is_told(tmp_path: Path) -> None:
+    async def page(request: Request) -> Answer:
+        return Answer.text("<html>welcome</html>", content_type="text/html")
+
+    with Served(WireServer(WireApp(page))) as web:
+        code, said = sfusion("record", web.url, "-o", tmp_path / "a.jsonl")
+    assert code == 3
+    assert "answers, but not as a Sandbox Fusion: GET /v1/ping gave 200 with text/html" in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupted_recording_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    asked = threading.Event()
+
+    def note(event: dict[str, object]) -> None:
+        if event["event"] == "arrived":
+            asked.set()
+
+    with FakeSandbox(faults=[{"what": "hang"}], journal=note) as sandbox:
+        options = [sandbox.url, "-o", str(path), "--force", "-k", "results/"]
+        command = [sys.executable, "-m", "harness", "record", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert asked.wait(PATIENCE)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "interrupted; nothing was written" in said
+    assert "Traceback" not in said
+    assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
+
+
+def test_secrets_of_the_command_and_echoes_of_the_server_are_not_in_the_file(tmp_path: Path) -> None:
+    async def echo(request: Request) -> Answer:
+        if request.path == "/base/v1/ping":
+            return Answer(body=b'"pong"')
+        said = f"{dict(request.headers)} {request.query} at {request.host} in /srv/zqteam/app.py"
+        return Answer.json({"detail": said, "seen": {said: [said]}}, status=500, headers=[("x-echo", said)])
+
+    path = tmp_path / "a.jsonl"
+    with Served(WireServer(WireApp(echo))) as server:
+        url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
+        headers = ["--header", "X-Key: zqheader", "--header", "Authorization: Bearer zqbearer"]
+        code, said = sfusion("record", url, "-o", path, "-k", "results/exit", *headers)
+        port = str(server.port)
+    assert code == 0, said
+    content = path.read_bytes() + said.encode()
+    for planted in (b"zquser", b"zqpass", b"zqquery", b"zqheader", b"zqbearer", b"zqteam"):
+        assert planted not in content, planted
+    assert b"127.0.0.1" not in path.read_bytes()
+    assert f":{port}".encode() not in path.read_bytes()
+    assert b"<SECRET>" in content
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_whole(path, "new")
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "a.jsonl:1: the recording holds no answers"),
+        ("{", "a.jsonl:1: expected an object with group, id, request and response"),
+        ('\n{"request": 1}\n', "a.jsonl:2: expected an object"),
+        ("[1]\n", "a.jsonl:1: expected an object"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_told_with_its_line(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(BadProbes, match=told):
+        read_recording(tmp_path / "a.jsonl")
+    code, said = sfusion("drift", "--cassette", tmp_path / "a.jsonl")
+    assert code == 2
+    assert told in said
+
+
+def test_the_probes_can_be_read(tmp_path: Path) -> None:
+    code, said = sfusion("record", "--list", "-k", "http/ping")
+    assert code == 0
+    assert "http/ping          The health check answers the JSON text pong." in said
+    assert said.endswith("8 probes\n")
+    code, said = sfusion("drift", "--list")
+    assert said.endswith(f"{len(bundled_probes())} probes\n")
+    assert "(slow)" in said
