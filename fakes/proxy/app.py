@@ -181,7 +181,7 @@ class ProxyApp:
         """How the client sees the end of a stream of unknown length."""
         if http_1_0:
             answer.headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
-            answer.chunked, answer.close = False, True
+            answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:
             answer.headers = [*answer.headers, ("transfer-encoding", "chunked")]
             answer.chunked = True

@@ -116,13 +116,8 @@ class Delivery:
         except BrokenStream:
             self._connection.finish()
             return
-        self._end_stream(answer)
-
-    def _end_stream(self, answer: Answer) -> None:
         if answer.chunked:
             self._write(chunk(b""))
-        if answer.close:
-            self._connection.finish()
 
     async def _stream_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
         """Without a known length, a share below 1 cuts the first piece; bytes count over all."""
@@ -150,7 +145,8 @@ class Delivery:
                     left -= len(piece)
         except BrokenStream:
             return "close"
-        self._end_stream(answer)
+        if answer.chunked:
+            self._write(chunk(b""))
         return None
 
     async def _drip(self, body: bytes, drip: Drip) -> None:
