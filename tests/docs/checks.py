@@ -166,6 +166,8 @@ def _reads(read: Any, block: Block) -> str:
 def _yaml(block: Block, folder: Path) -> str:
     """Each kind of YAML goes to whoever reads it."""
     from fakes.faults import parse_rules
+    from harness.drift import read_acceptances
+    from harness.probes import read_probes
     from harness.scenarios import parse_scenarios
     from harness.scenarios.model import Scenario
     from sfusion_tools.tool_registry import initialize_tools_from_config
@@ -178,9 +180,11 @@ def _yaml(block: Block, folder: Path) -> str:
             case {"scenario": _}:
                 parse_scenarios(block.text, file=block.place, base=folder)
             case {"tools": list()}:
-                file = folder / f"tools_{block.line}.yaml"
-                file.write_text(block.text, encoding="utf-8")
-                initialize_tools_from_config(file)
+                initialize_tools_from_config(_saved(block, folder))
+            case {"probes": list()}:
+                read_probes([_saved(block, folder)])
+            case [{"probe": _}, *_]:
+                read_acceptances(_saved(block, folder))
             case {"jobs": dict(jobs), **workflow}:
                 return _workflow(jobs, workflow)
             case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
@@ -189,10 +193,17 @@ def _yaml(block: Block, folder: Path) -> str:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config nor a workflow"
+                return "neither fault rules, a scenario, a part of one, a tool config, probes nor a workflow"
     except Exception as error:  # whatever a reader says is wrong with it
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _saved(block: Block, folder: Path) -> Path:
+    """The block as a file of its own."""
+    file = folder / f"block_{block.line}.yaml"
+    file.write_text(block.text, encoding="utf-8")
+    return file
 
 
 def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
