@@ -20,6 +20,11 @@ if HAS_VERL:
         import verl.tools.schemas  # noqa: F401  # loaded here, where its warnings are no errors
 
 
+def pytest_report_header() -> str | None:
+    """Said to whoever asks for these tests by name; a run of everything loads this file too late for it."""
+    return None if HAS_VERL else "verl is not installed here; `tox -e verl` installs it and runs these tests"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """verl, and what it stands on, warns of its own dependencies."""
     for item in items:
