@@ -170,6 +170,8 @@ def _lists(place: str, key: str, was: list[Any], now: list[Any]) -> Iterator[Fou
 
 
 def _texts(place: str, was: str, now: str) -> Iterator[Found]:
+    if was == now:
+        return
     one, other = steady(was), steady(now)
     if one == other:
         return

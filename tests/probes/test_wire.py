@@ -12,13 +12,14 @@ from harness.probes import Heard, Probe, ProbeRequest, Server
 from harness.probes.wire import NotConnected, exchange, request_bytes
 
 
-def probe(**request: object) -> Probe:
-    return Probe(id="a/b", about="Any question will do.", request=ProbeRequest(**request))
+def probe(request: ProbeRequest) -> Probe:
+    return Probe(id="a/b", about="Any question will do.", request=request)
 
 
 def test_a_request_has_its_own_headers_and_what_the_server_wants() -> None:
     server = Server.at("http://team:s%C3%A9cret@sandbox.test:81/base/?key=k1", {"X-Team": "a"})
-    sent = request_bytes(probe(path="/run_code?x=1", json={"code": "é"}, headers={"accept": "*/*"}), server)
+    request = ProbeRequest(path="/run_code?x=1", json={"code": "é"}, headers={"accept": "*/*"})
+    sent = request_bytes(probe(request), server)
     head, body = sent.split(b"\r\n\r\n")
     assert head.split(b"\r\n") == [
         b"POST /base/run_code?x=1&key=k1 HTTP/1.1",
