@@ -252,3 +252,29 @@ async def test_a_stream_of_an_engine_is_struck_in_its_body() -> None:
     assert end == "closed"
     assert b"data: " in cut
     assert b"[DONE]" not in cut
+
+
+async def test_half_of_an_answer_of_known_length_still_streams() -> None:
+    go_on = asyncio.Event()
+
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n01")
+        await go_on.wait()
+        await visitor.say(b"234567")
+        await visitor.gone()
+
+    rules = [{"what": {"truncate": 0.5}}]
+    async with behind(serve) as server, FaultProxy(server.url, faults=rules) as proxy, Raw(proxy.port) as raw:
+        await raw.send(post("/x", b"{}"))
+        async with asyncio.timeout(PATIENCE):
+            assert (await raw.reader.readuntil(b"01")).endswith(b"content-length: 8\r\n\r\n01")
+        go_on.set()
+        assert await raw.rest() == (b"23", "closed")
+
+
+async def test_a_malformed_chunk_goes_with_no_length_however_that_is_spelt() -> None:
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\nabcd"
+    async with behind(always(said)) as server, FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy:
+        got, _ = await whole(proxy.port, post("/x", b"{}"))
+    assert got.startswith(b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n")

@@ -73,6 +73,14 @@ async def test_a_server_that_is_down_is_502_and_counted() -> None:
     assert told["calls"]["c1"]["statuses"] == [502]
 
 
+async def test_how_long_the_server_asks_to_wait_is_noted() -> None:
+    events = Watch()
+    said = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n"
+    async with behind(always(said)) as server, FaultProxy(server.url, journal=events.note) as proxy:
+        await one(proxy.port, run_code())
+    assert (events[-1]["event"], events[-1]["status"], events[-1]["retry_after"]) == ("answered", 429, "7")
+
+
 async def test_a_strike_on_what_could_not_be_forwarded_says_that_no_code_ran() -> None:
     events = Watch()
     faults = [{"what": {"content_type": "text/html"}}]
