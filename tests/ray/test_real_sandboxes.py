@@ -1,4 +1,4 @@
-"""World ray against sandboxes that are not in this process: servers and containers, behind the fault proxy."""
+"""World ray against sandboxes that are not in this process: servers by their address, behind the fault proxy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ from harness.journal import Event, Journal
 from harness.promises import Verdict, judge
 from harness.scenarios import parse_scenarios
 from harness.targets import RealSandbox, open_targets, read_target
-from harness.targets.engine import Engine
-from harness.targets.ping import is_ready
 from harness.worlds import ray as ray_world
 from harness.worlds.ray_cluster import OwnCluster, open_cluster
-from tests.docker.conftest import engine, sandbox_image
-
-__all__ = ["engine", "sandbox_image"]  # fixtures that come from there
 
 
 @pytest.fixture(scope="module")
@@ -126,35 +121,6 @@ events: [{at: 300ms, crash: sandbox-2}]
     asked = {event["endpoint"] for event in events(journal, "attempt_started")}
     assert asked == {"http://sandbox-1", "http://sandbox-2"}
     assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {"sandbox-1"}
-
-
-@pytest.mark.docker
-def test_one_of_two_containers_is_killed_under_load_and_comes_back(
-    place: OwnCluster, engine: Engine, sandbox_image: str
-) -> None:
-    body = """
-tools: {rate_limit: 4, default_timeout: 20}
-load: {calls: 40, concurrency: 8, program: {seconds: 200ms, prints: "{call}\\n"}}
-sandbox:
-  instances: 2
-  faults: [{name: early, first: 1, what: {status: 503}}]
-events: [{at: 400ms, crash: sandbox-2, seconds: 200ms}]
-"""
-    promises = (
-        "[in_flight_within_limit, every_call_ends_once, {outcomes: {ok: all}}, text_is_truthful, no_permit_leaked]"
-    )
-    with open_targets([read_target(f"docker:{sandbox_image}")], at_least=2) as real:
-        before = [sandbox.url for sandbox in real]
-        journal, verdicts = played(place, body, promises, real)
-        assert all(is_ready(sandbox.url, 5.0) for sandbox in real)  # the run gives them back alive
-    all_held(verdicts)
-    assert {event["endpoint"] for event in events(journal, "attempt_started")} == {
-        "http://sandbox-1",
-        "http://sandbox-2",
-    }
-    assert [event["sandbox"] for event in events(journal, "container_killed")] == [real[1].name]
-    assert not any(is_ready(url, 5.0) for url in before)
-    assert len(events(journal, "strike")) == 2  # one at each
 
 
 def test_the_command_runs_against_an_address_and_tells_it(addresses: list[str], tmp_path: Path) -> None:
