@@ -99,14 +99,16 @@ def _real(
     import asyncio
 
     from harness.commands._probing import progress
-    from harness.commands._targets import real_sandboxes
+    from harness.commands._targets import read_targets, real_sandboxes
     from harness.drift import live_side, recorded_side
     from harness.probes import read_recording
 
     if cassette is not None:
         return recorded_side(read_recording(cassette), probes, name=cassette.name)
-    with real_sandboxes([sandbox or ""], check=False) as (target,), progress(target.name, len(probes)) as told:
-        return asyncio.run(live_side(target.url, probes, name=target.name, headers=headers, timeout=timeout, told=told))
+    typed = [sandbox or ""]
+    name = str(read_targets(typed)[0])
+    with real_sandboxes(typed, check=False) as (target,), progress(name, len(probes)) as told:
+        return asyncio.run(live_side(target.url, probes, name=name, headers=headers, timeout=timeout, told=told))
 
 
 def _fake(probes: Sequence[Probe], executor: str, profile: str, real: Side, timeout: float, notes: list[str]) -> Side:

@@ -32,7 +32,7 @@ def record(
     import asyncio
 
     from harness.commands._probing import list_probes, progress, read_headers, read_suite
-    from harness.commands._targets import real_sandboxes
+    from harness.commands._targets import read_targets, real_sandboxes
     from harness.commands._tell import fail
     from harness.probes import Unreachable
     from harness.probes.recording import ask, scrubber_for, write_recording
@@ -52,20 +52,20 @@ def record(
     if not out.parent.is_dir():
         fail(f"there is no folder {out.parent}; make it first")
     headers = read_headers(header or [])
-    with real_sandboxes([url or sandbox or ""], check=False) as (target,):
+    typed = [url or sandbox or ""]
+    name = str(read_targets(typed)[0])
+    with real_sandboxes(typed, check=False) as (target,):
         try:
             with progress("recording", len(chosen)) as told:
-                heard = asyncio.run(
-                    ask(target.url, chosen, shown=target.name, headers=headers, timeout=timeout, told=told)
-                )
+                heard = asyncio.run(ask(target.url, chosen, shown=name, headers=headers, timeout=timeout, told=told))
         except Unreachable as error:
             fail(f"{error}; nothing was written", 3)
         except KeyboardInterrupt:
             fail("interrupted; nothing was written", 130)
         try:
             known = scrubber_for(target.url, headers)
-            write_recording(out, chosen, heard, target=target.name, known=known)
+            write_recording(out, chosen, heard, target=name, known=known)
         except OSError as error:
             fail(f"{out} cannot be written: {error.strerror or error}")
-    typer.echo(f"{out}: {len(chosen)} answers of {target.name}")
+    typer.echo(f"{out}: {len(chosen)} answers of {name}")
     typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")
