@@ -124,7 +124,8 @@ async def test_an_answer_that_nobody_may_hear_does_not_keep_its_connection() -> 
             assert (await raw.ask(post("/x", b"{}"))).status == status
             go_on.set()
             async with asyncio.timeout(PATIENCE):
-                await left.wait()  # though the client is still there
+                await left.wait()
+            assert (await raw.ask(post("/x", b"{}"))).status == status, "the client was there all the time"
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
