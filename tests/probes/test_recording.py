@@ -19,7 +19,19 @@ from fakes.sandbox import Cassette, FakeSandbox
 from fakes.wire import Answer, Request, Served, WireApp, WireServer
 from harness.cli import app
 from harness.drift import judge, live_side, recorded_side
-from harness.probes import BadProbes, bundled_probes, chosen, read_recording, write_whole
+from harness.probes import (
+    BadProbes,
+    Heard,
+    Probe,
+    ProbeRequest,
+    Sender,
+    Server,
+    bundled_probes,
+    chosen,
+    read_recording,
+    write_whole,
+)
+from harness.probes.cassette import read_response, response_record
 from tests.drift.served import PATIENCE
 
 CODE = [
@@ -106,6 +118,65 @@ def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> N
     sent = {name.partition("/")[2] for name, heard in recording.answers.items() if heard.status == 200}
     assert {"utf-16", "same-key-twice", "no-type"} <= sent
     assert sum(map(len, cassette.takes.values())) == len(sent)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": 1}', b'{"a":1.50}', b'"\\u00e9"', b"<p>", b"\xff", b"", b'{"a":"\\ud800"}', b"[1,null]"]
+)
+def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
+    heard = Heard(200, (("X-A", "b"),), body)
+    written = json.loads(json.dumps(response_record(heard)))
+    assert read_response(written) == heard
+
+
+def test_a_failure_is_kept_as_what_it_is(tmp_path: Path) -> None:
+    record = {"id": "a", "group": "b", "request": {"raw": "x"}, "response": response_record(Heard(failure="closed"))}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == Heard(failure="closed")
+    assert Cassette.load(tmp_path / "a.jsonl").skipped == 1
+
+
+def test_an_encoded_path_is_the_path_that_it_encodes() -> None:
+    cassette = Cassette()
+    request = {"method": "POST", "path": "/run%5Fcode?x=1", "json": {"code": "1", "language": "python"}}
+    cassette.add({"request": request, "response": {"status": 200, "json": {}}})
+    assert (len(cassette.takes), cassette.skipped) == (1, 0)
+
+
+async def test_of_a_burst_the_worst_answer_counts() -> None:
+    said = iter(["Success", "Failed", "SandboxError", "Failed", "Success"])
+
+    async def answer(request: Request) -> Answer:
+        return Answer.json({"status": next(said)})
+
+    async with WireServer(WireApp(answer)) as server:
+        probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(), burst=5)
+        (heard,) = await Sender(Server.at(server.url), "server").send([probe])
+    assert json.loads(heard.body) == {"status": "SandboxError"}
+
+
+async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> None:
+    most = dict.fromkeys(["together", "alone"], 0)
+    now = 0
+
+    async def answer(request: Request) -> Answer:
+        nonlocal now
+        now += 1
+        most[request.path[1:]] = max(most[request.path[1:]], now)
+        for _ in range(20):  # turns of the loop in which others may arrive
+            await asyncio.sleep(0.001)
+        now -= 1
+        return Answer.json(1)
+
+    async with WireServer(WireApp(answer)) as server:
+        about = "Any question will do."
+        probes = [
+            Probe(id=f"a/{n}", about=about, request=ProbeRequest(path=path), alone=path == "/alone")
+            for n, path in enumerate(["/together", "/alone"] * 8)
+        ]
+        await Sender(Server.at(server.url), "server").send(probes)
+    assert most["alone"] == 1
+    assert 1 < most["together"] <= 4
 
 
 def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: FakeSandbox) -> None:

@@ -6,7 +6,7 @@ import base64
 import json
 import string
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +42,9 @@ AROUND = st.sampled_from(
         "[",
     ]
 )
-PLACES = st.sampled_from(["stdout", "stderr", "message", "detail", "header", "key", "file", "html", "input"])
+PLACES = st.sampled_from(
+    ["stdout", "stderr", "message", "detail", "header", "key", "inner key", "file", "html", "input"]
+)
 
 
 def heard(place: str, text: str) -> Heard:
@@ -61,6 +63,8 @@ def heard(place: str, text: str) -> Heard:
             body = {"detail": [{"type": "missing", "input": {"a": [text]}}]}
         case "key":
             body["files"] = {text: "eA=="}
+        case "inner key":
+            body = {"detail": {"seen": [{text: 1}]}}
         case "file":
             body["files"] = {"out.txt": base64.b64encode(text.encode()).decode()}
         case "header":
@@ -220,6 +224,21 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
 def test_a_scrubbed_text_compares_like_the_one_it_was(text: str) -> None:
     assert steady(without_forms(text)) == steady(text)
     assert stable({"a": [without_forms(text)]}) == stable({"a": [text]})
+
+
+@pytest.mark.parametrize("secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"])
+def test_a_secret_is_found_inside_words_and_in_any_writing(secret: str) -> None:
+    scrubber = Scrubber.of(headers={"x-key": secret})
+    ways = [
+        secret,
+        quote(secret),
+        quote(secret, safe=""),
+        quote_plus(secret),
+        repr(secret)[1:-1],
+        json.dumps(secret)[1:-1],
+    ]
+    for way in ways:
+        assert scrubber.text(f"x{way}y") == "x<SECRET>y"
 
 
 def test_short_secrets_are_not_looked_for_in_texts() -> None:
