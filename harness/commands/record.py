@@ -34,7 +34,7 @@ def record(
     from harness.commands._probing import list_probes, progress, read_headers, read_suite
     from harness.commands._targets import read_targets, real_sandboxes
     from harness.commands._tell import fail
-    from harness.probes import Unreachable
+    from harness.probes import Server, Unreachable
     from harness.probes.recording import ask, scrubber_for, write_recording
 
     chosen = read_suite(probes or [], only or [], quick)
@@ -55,6 +55,9 @@ def record(
     typed = [url or sandbox or ""]
     name = str(read_targets(typed)[0])
     with real_sandboxes(typed, check=False) as (target,):
+        server = Server.at(target.url, headers)
+        left_out = sum(not server.takes(probe) for probe in chosen)
+        chosen = [probe for probe in chosen if server.takes(probe)]
         try:
             with progress("recording", len(chosen)) as told:
                 heard = asyncio.run(ask(target.url, chosen, shown=name, headers=headers, timeout=timeout, told=told))
@@ -68,4 +71,6 @@ def record(
         except OSError as error:
             fail(f"{out} cannot be written: {error.strerror or error}")
     typer.echo(f"{out}: {len(chosen)} answers of {name}")
+    if left_out:
+        typer.echo(f"{left_out} probes of raw bytes were left out: they cannot carry your header, prefix or key")
     typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")

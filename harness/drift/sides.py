@@ -8,13 +8,16 @@ from typing import Any
 
 from fakes.sandbox import FakeSandbox, Profile
 from harness.drift.judging import Side
-from harness.probes import Heard, Probe, Recording
+from harness.probes import Heard, Probe, Recording, Server
 from harness.probes.cassette import request_record
 from harness.probes.recording import ask, scrubber_for
 from harness.probes.sending import PATIENCE, Told
 
 TELLS_PROFILE = "memory/over-limit"
 """The probe by which the published image of June 2025 is told: it ignores the limit."""
+
+
+RAW = "raw bytes cannot carry the header, prefix or key of a gateway"
 
 
 async def live_side(
@@ -27,9 +30,12 @@ async def live_side(
     told: Told = lambda _: None,
 ) -> Side:
     """What a server answers now, scrubbed; raises Unreachable."""
-    heard = await ask(url, probes, shown=name, headers=headers, timeout=timeout, told=told)
+    server = Server.at(url, headers)
+    sent = [probe for probe in probes if server.takes(probe)]
+    heard = await ask(url, sent, shown=name, headers=headers, timeout=timeout, told=told)
     scrubber = scrubber_for(url, headers)
-    return Side(name, {probe.id: scrubber.heard(one) for probe, one in zip(probes, heard, strict=True)})
+    answers = {probe.id: scrubber.heard(one) for probe, one in zip(sent, heard, strict=True)}
+    return Side(name, answers, {probe.id: RAW for probe in probes if not server.takes(probe)})
 
 
 async def fake_side(

@@ -62,6 +62,10 @@ class Server:
         host = parts.hostname or ""
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items()))
 
+    def takes(self, probe: Probe) -> bool:
+        """Raw bytes cannot carry what a gateway wants with every request: a header, a prefix, a key."""
+        return probe.request is not None or not (self.headers or self.base or self.query)
+
     @property
     def authority(self) -> str:
         """What stands in the Host header."""
@@ -121,6 +125,8 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
 
 def reason(error: OSError) -> str:
     """Why there is no connection, in a few words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted here ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({error.reason or error}); is it http rather than https?"
     if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):

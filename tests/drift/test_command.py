@@ -167,8 +167,11 @@ def test_reports_hold_no_secret_that_the_server_echoes(tmp_path: Path) -> None:
     with Served(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
         files = ["--json", tmp_path / "a.json", "--summary", tmp_path / "a.md"]
-        code, said = drift("--sandbox", url, "-k", "http/unknown", "--header", "X-Key: zqheader", *files)
+        code, said = drift(
+            "--sandbox", url, "-k", "http/unknown", "-k", "no-host", "--header", "X-Key: zqheader", *files
+        )
     assert code == 0, said
+    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in said
     content = said + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()
     assert "<SECRET>" in content
     for planted in ("zquser", "zqpass", "zqquery", "zqheader"):
