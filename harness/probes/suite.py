@@ -74,9 +74,11 @@ def chosen(probes: Sequence[Probe], *, only: Sequence[str] = (), quick: bool = F
         if not any(word in probe.id for probe in probes):
             groups = {probe.group for probe in probes}
             raise BadProbes([f"no probe has {word!r} in its id; groups: {', '.join(sorted(groups))}"])
-    return [
-        probe for probe in probes if not (quick and probe.slow) and (not only or any(word in probe.id for word in only))
-    ]
+    found = [probe for probe in probes if not only or any(word in probe.id for word in only)]
+    left = [probe for probe in found if not (quick and probe.slow)]
+    if not left:
+        raise BadProbes(["no probe is left: all of those are slow, and a quick run leaves slow ones out"])
+    return left
 
 
 def _files(paths: Iterable[Path], problems: list[str]) -> list[Path]:

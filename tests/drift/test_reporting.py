@@ -53,8 +53,10 @@ def test_anything_else_gets_plain_lines() -> None:
 
 def test_what_an_output_cannot_write_is_replaced() -> None:
     raw = io.BytesIO()
-    print_report(report(), io.TextIOWrapper(raw, encoding="ascii"))
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    print_report(report(), out)
     assert raw.getvalue().isascii()
+    out.close()
 
 
 def test_many_differences_are_cut_and_told() -> None:
