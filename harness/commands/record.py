@@ -66,7 +66,7 @@ def record(
         except KeyboardInterrupt:
             fail("interrupted; nothing was written", 130)
         try:
-            known = scrubber_for(target.url, headers)
+            known = scrubber_for(target.url, headers, chosen)
             write_recording(out, chosen, heard, target=name, known=known)
         except OSError as error:
             fail(f"{out} cannot be written: {error.strerror or error}")

@@ -33,7 +33,7 @@ async def live_side(
     server = Server.at(url, headers)
     sent = [probe for probe in probes if server.takes(probe)]
     heard = await ask(url, sent, shown=name, headers=headers, timeout=timeout, told=told)
-    scrubber = scrubber_for(url, headers)
+    scrubber = scrubber_for(url, headers, probes)
     answers = {probe.id: scrubber.heard(one) for probe, one in zip(sent, heard, strict=True)}
     return Side(name, answers, {probe.id: RAW for probe in probes if not server.takes(probe)})
 

@@ -57,8 +57,7 @@ def recording_lines(
             {
                 "id": probe.id.partition("/")[2],
                 "group": probe.group,
-                # Of the request only what is known to be secret goes: its paths are the probe's own words.
-                "request": _known_only(scrubber, request_record(probe)),
+                "request": scrubber.request(request_record(probe)),
                 "response": response_record(scrubber.heard(one)),
                 "elapsed_s": round(one.seconds, 3),
             }
@@ -164,16 +163,3 @@ def write_whole(path: Path, text: str) -> None:
         with suppress(OSError):
             os.unlink(name)
         raise
-
-
-def _known_only(scrubber: Scrubber, value: Any) -> Any:
-    if isinstance(value, str):
-        for known, mark in scrubber.known:
-            if mark == "<SECRET>":
-                value = value.replace(known, mark)
-        return value
-    if isinstance(value, list):
-        return [_known_only(scrubber, one) for one in value]
-    if isinstance(value, dict):
-        return {_known_only(scrubber, name): _known_only(scrubber, one) for name, one in value.items()}
-    return value

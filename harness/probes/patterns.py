@@ -61,10 +61,11 @@ def _address(found: re.Match[str]) -> str:
     return found[0] if vague else "<HOST>"
 
 
-FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
+Forms = tuple[tuple[re.Pattern[str], Replace], ...]
+
+SECRETS: Forms = tuple(
     (re.compile(pattern), stands)
     for pattern, stands in (
-        # Secrets that say by their form or their name that they are.
         (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "<SECRET>"),
         (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", "<SECRET>"),
         (r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|glpat|hf|xox[abprs])[-_][A-Za-z0-9_-]{16,}", "<SECRET>"),
@@ -72,6 +73,13 @@ FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
         (r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", "<SECRET>"),
         (r"(?i)\b(bearer|basic)[ ]+(?!auth\b)[\w.~+/=-]{8,}", r"\1 <SECRET>"),
         (rf"(?i)\b({_SECRET_NAME})(['\"]?[ \t]*[=:][ \t]*['\"]?)[^\s'\"&;,<>]+", r"\1\2<SECRET>"),
+    )
+)
+"""Secrets that say by their form or their name that they are."""
+
+FORMS: Forms = SECRETS + tuple(
+    (re.compile(pattern), stands)
+    for pattern, stands in (
         # Addresses: with a scheme, with a user, as numbers.
         (
             r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,20}://)(?:[^\s/@'\"<>]{0,400}@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?",
@@ -105,13 +113,14 @@ FORMS: tuple[tuple[re.Pattern[str], Replace], ...] = tuple(
         (rf"(?<![\w/])~(?:[\w.-]+)?/{_STEP}(?:/{_STEP})*/?", "<PATH>"),
     )
 )
+"""Everything that is recognised."""
 
 
-def without_forms(text: str) -> str:
+def without_forms(text: str, forms: Forms = FORMS) -> str:
     """The text with a mark in the place of everything that is recognised."""
     for _ in range(_PASSES):
         before = text
-        for pattern, stands in FORMS:
+        for pattern, stands in forms:
             text = pattern.sub(stands, text)
         if text == before:
             break

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from harness.probes.cassette import recording_lines, write_whole
 from harness.probes.model import Probe
-from harness.probes.scrubbing import Scrubber
+from harness.probes.scrubbing import Scrubber, secrets_of
 from harness.probes.sending import AT_ONCE, PATIENCE, Sender, Told
 from harness.probes.wire import Heard, Server
 
 
-def scrubber_for(url: str, headers: Mapping[str, str] | None = None) -> Scrubber:
+def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()) -> Scrubber:
     """What is sent to the server, and what this machine and its user are called: the server may stand on it."""
     try:
         user = getpass.getuser()
@@ -30,6 +30,7 @@ def scrubber_for(url: str, headers: Mapping[str, str] | None = None) -> Scrubber
         users=[user],
         paths=[str(Path.home()), os.getcwd()],
         environ=os.environ,
+        also_secret=secrets_of(probes),
     )
 
 

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from harness.probes.patterns import without_forms
+from harness.probes.model import Probe
+from harness.probes.patterns import SECRETS, without_forms
 from harness.probes.wire import Heard
 
 SHORTEST = 4
 """A secret with fewer characters is not looked for in texts: it would be found everywhere."""
 
 _SECRET_VARIABLE = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie")
+_SECRET_HEADER = re.compile(r"(?i)auth|token|secret|passw|credential|key|cookie")
 _LONG_ENOUGH = 8
 """Characters from which on the value of a variable of the environment is taken for a secret."""
 _HARMLESS = frozenset(
@@ -46,12 +48,14 @@ class Scrubber:
         users: Iterable[str] = (),
         paths: Iterable[str] = (),
         environ: Mapping[str, str] | None = None,
+        also_secret: Iterable[str] = (),
     ) -> Scrubber:
         """A scrubber for what is sent to a server, and what this machine is called."""
         known: dict[str, str] = {}
         parts = urlsplit(url)
         secrets = [part for part in (parts.username, parts.password) if part]
         secrets += [unquote(part) for part in secrets]
+        secrets += [one for value in also_secret for one in _of_header(value)]
         if parts.username:
             secrets.append(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
         secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
@@ -90,6 +94,19 @@ class Scrubber:
                 edges = ("(?<![\\w-])", "(?![\\w-])") if known.isalnum() else ("", "")
                 text = re.sub(f"(?i){edges[0]}{re.escape(known)}{edges[1]}", mark, text)
         return without_forms(text)
+
+    def request(self, value: Any) -> Any:
+        """A request without its secrets; its paths and hosts are the own words of whoever wrote it."""
+        if isinstance(value, str):
+            for known, mark in self.known:
+                if mark == "<SECRET>":
+                    value = value.replace(known, mark)
+            return without_forms(value, SECRETS)
+        if isinstance(value, list):
+            return [self.request(one) for one in value]
+        if isinstance(value, dict):
+            return {self.request(name): self.request(one) for name, one in value.items()}
+        return value
 
     def value(self, value: Any) -> Any:
         """The same for everything inside a JSON value, keys and base64 files too."""
@@ -137,6 +154,12 @@ class Scrubber:
             return self.text(content)
         clean = self.text(text)
         return content if clean == text else base64.b64encode(clean.encode()).decode()
+
+
+def secrets_of(probes: Iterable[Probe]) -> list[str]:
+    """Values of headers that probes carry and that are named like secrets."""
+    sent = [probe.request.sent_headers for probe in probes if probe.request is not None]
+    return [value for headers in sent for name, value in headers.items() if _SECRET_HEADER.search(name)]
 
 
 def _of_header(value: str) -> list[str]:

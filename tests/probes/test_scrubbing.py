@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from harness.drift.normalising import stable, steady
 from harness.probes import Heard, Probe, ProbeRequest, Scrubber, bundled_probes, recording_lines
 from harness.probes.patterns import without_forms
+from harness.probes.recording import scrubber_for
 
 QUIET = settings(max_examples=60, deadline=None, derandomize=True)
 
@@ -263,6 +264,20 @@ def test_requests_keep_their_words_but_not_a_secret() -> None:
     scrubber = Scrubber.of(headers={"x-key": "zq-secret-zq"})
     lines = recording_lines([probe], [Heard(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
     assert json.loads(lines[1])["request"]["json"]["code"] == "open('/srv/data')  # <SECRET>"
+
+
+def test_a_probe_may_carry_a_secret_of_its_own() -> None:
+    request = ProbeRequest(
+        headers={"Authorization": "Bearer zqtoken1", "Cookie": "zqcookie", "accept": "text/html"},
+        json={"code": "key = 'sk-zqabcdefghijklmnopqrs'", "language": "python"},
+    )
+    probe = Probe(id="a/b", about="Any question will do.", request=request)
+    scrubber = scrubber_for("http://sandbox.test", {}, [probe])
+    lines = recording_lines(
+        [probe], [heard("stdout", "zqtoken1 zqcookie")], target="t", recorded_at="now", scrubber=scrubber
+    )
+    assert b"zq" not in "".join(lines).encode()
+    assert json.loads(lines[1])["request"]["headers"]["accept"] == "text/html"
 
 
 def test_no_bundled_request_holds_anything_that_would_be_scrubbed_as_a_secret() -> None:
