@@ -33,6 +33,8 @@ class Take:
 
     body: dict[str, Any]
     seconds: float = 0.0
+    crashed: str | None = None
+    """What the server said when it crashed over the request instead of answering it."""
 
 
 @dataclass(slots=True)
@@ -93,8 +95,9 @@ class Cassette:
             self.skips["not for an endpoint that runs code"] += 1
             return
         body = response.get("json")
-        if response.get("status") != 200 or not isinstance(body, dict):
-            self.skips["refused or failed"] += 1
+        crashed = body.get("detail") if response.get("status") == 500 and isinstance(body, dict) else None
+        if not isinstance(body, dict) or (response.get("status") != 200 and not isinstance(crashed, str)):
+            self.skips["refused"] += 1
             return
         if "$elided" in json.dumps(body):
             self.skips["with parts left out"] += 1
@@ -105,7 +108,7 @@ class Cassette:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)
-        self.takes.setdefault(key, []).append(Take(body, float(record.get("elapsed_s", 0.0))))
+        self.takes.setdefault(key, []).append(Take(body, float(record.get("elapsed_s", 0.0)), crashed))
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
@@ -192,7 +195,13 @@ class RecordedExecutor:
         take = takes[min(number, len(takes) - 1)]
         if self._pace:
             await asyncio.sleep(take.seconds * self._pace)
+        if take.crashed is not None:
+            raise Crashed(take.crashed)
         return take.body
+
+
+class Crashed(Exception):
+    """Raised to answer with the 500 of a server that crashed over the same request."""
 
 
 def _result(body: dict[str, Any] | None) -> CommandResult | None:
