@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections.abc import Callable
+from typing import Protocol
 
+from fakes.wire.acceptor import Acceptor, Factory
 from fakes.wire.errors import PortTaken, WireError
 
-_BACKLOG = 2048
-_PAUSE = 1.0
-"""Seconds without accepting when the process has no descriptors left."""
+
+class _Server(Protocol):
+    """Whoever takes connections."""
+
+    def close(self) -> None:
+        """Refuse from now on."""
 
 
 class Listener:
@@ -23,8 +27,7 @@ class Listener:
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._take_port(port)
         self._holder: socket.socket | None = None
-        self._listening: socket.socket | None = None
-        self._arriving: set[asyncio.Task[None]] = set()
+        self._server: _Server | None = None
 
     @property
     def port(self) -> int:
@@ -44,68 +47,32 @@ class Listener:
     @property
     def listening(self) -> bool:
         """Can clients connect?"""
-        return self._listening is not None
+        return self._server is not None
 
-    async def open(self, factory: Callable[[], asyncio.Protocol]) -> None:
+    async def open(self, factory: Factory) -> None:
         """Bind and listen."""
         sock = self._bind(self._port)
         self._take_port(sock.getsockname()[1])
         if self._holder is None:
             self._holder = self._second(self._port)
+        # A loop with a network of its own (virtual time) takes connections there.
+        in_memory = getattr(asyncio.get_running_loop(), "listen_in_memory", None)
         try:
-            sock.listen(_BACKLOG)
+            self._server = Acceptor(factory, sock) if in_memory is None else in_memory(factory, sock)
         except OSError as error:
             sock.close()
             raise self._explain(error) from error
-        self._listening = sock
-        self._watch(sock, factory)
 
     def close(self, *, forget_port: bool = False) -> None:
         """Stop listening now; new connections are refused."""
-        if self._listening is not None:
-            asyncio.get_running_loop().remove_reader(self._listening)
-            self._listening.close()
-            self._listening = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
         if forget_port:
             if self._holder is not None:
                 self._holder.close()
                 self._holder = None
             self._take_port(self._wanted or self._port)
-
-    # Not loop.create_server: when its server is closed in the turn of the loop in which a connection was accepted,
-    # that connection is never closed (a fault of CPython's). A server that crashes on command is closed in any turn.
-
-    def _watch(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
-        if self._listening is sock:
-            asyncio.get_running_loop().add_reader(sock, self._accept, sock, factory)
-
-    def _accept(self, sock: socket.socket, factory: Callable[[], asyncio.Protocol]) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(_BACKLOG):
-            try:
-                connected, _address = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError:
-                # No descriptors left, as a rule: let some be given back before the next try.
-                loop.remove_reader(sock)
-                loop.call_later(_PAUSE, self._watch, sock, factory)
-                return
-            connected.setblocking(False)
-            task = loop.create_task(self._welcome(connected, sock, factory))
-            self._arriving.add(task)
-            task.add_done_callback(self._arriving.discard)
-
-    async def _welcome(
-        self, connected: socket.socket, sock: socket.socket, factory: Callable[[], asyncio.Protocol]
-    ) -> None:
-        if self._listening is not sock:
-            connected.close()
-            return
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(factory, connected)
-        except OSError:
-            connected.close()  # it is gone already
 
     def _bind(self, port: int) -> socket.socket:
         sock = socket.socket(self._family, socket.SOCK_STREAM)

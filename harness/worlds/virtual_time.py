@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from harness.worlds.errors import NoProgress, NothingLeft
-from harness.worlds.memory_network import MemoryNetwork
+from harness.worlds.memory_network import MemoryNetwork, MemoryServer
 
 T = TypeVar("T")
 
@@ -153,6 +153,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         sock = options.get("sock")
         if sock is None:
             return await super().create_server(protocol_factory, *args, **options)
+        return self.listen_in_memory(protocol_factory, sock)
+
+    def listen_in_memory(self, protocol_factory: Any, sock: Any) -> MemoryServer:
+        """Take connections to the address of a bound socket, which itself never listens; the fakes ask for this."""
         return self.network.listen(protocol_factory, sock)
 
 
