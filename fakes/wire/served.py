@@ -138,10 +138,12 @@ async def _later(action: Callable[[], object]) -> None:
     action()
 
 
-async def _settle() -> None:
-    """A connection that was accepted in the last moment takes a few turns of the loop to be closed again."""
-    for _ in range(5):
-        await asyncio.sleep(0)
+async def _cancel_others() -> None:
+    """End what still runs, as asyncio.run does: somebody who was being let in when the server was stopped, say."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 class _LoopThread:
@@ -164,7 +166,7 @@ class _LoopThread:
         """End the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(_settle())
+        self._loop.run_until_complete(_cancel_others())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()

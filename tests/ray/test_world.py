@@ -348,14 +348,7 @@ def test_an_address_where_nobody_answers_is_exit_code_3() -> None:
 
 def test_ctrl_c_leaves_no_process_behind() -> None:
     command = [sys.executable, "-m", "harness", "run", "--world", "ray", "single-node"]
-    run = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Tests started in the background have Ctrl-C ignored by the shell, and so would this.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: any("ray::" in name for name in _family(run.pid).values()) or run.poll() is not None)
     family = _family(run.pid)
     run.send_signal(signal.SIGINT)
