@@ -141,9 +141,9 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from fakes.proxy import FaultProxy
+        from harness.targets.proxying import proxy_before
 
-        opened = FaultProxy(real_sandbox.url, faults=faults)
+        opened = proxy_before(real_sandbox.url, faults=faults)
     with opened:
         yield opened
 

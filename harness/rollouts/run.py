@@ -7,13 +7,13 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fakes.proxy import FaultProxy
 from fakes.sandbox import FakeSandbox
 from fakes.sglang import FakeSGLang, Problem, problems
 from harness.rollouts.dump import request_record, sample_record, sample_text, write_step
 from harness.rollouts.plan import RolloutPlan
 from harness.rollouts.progress import Reporter, Silent
 from harness.rollouts.tally import Tally
+from harness.targets.proxying import proxy_before
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -97,7 +97,7 @@ async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncI
     """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:
-            before = [FaultProxy(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
+            before = [proxy_before(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
             yield [(await proxies.enter_async_context(proxy)).url for proxy in before] or list(plan.sandboxes)
         return
     scripts = []

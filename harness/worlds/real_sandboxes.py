@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fakes.proxy import FaultProxy
 from fakes.wire import is_loopback
 from harness.scenarios.model import Scenario
 from harness.targets import RealSandbox
+from harness.targets.proxying import proxy_before
 from harness.worlds.recorder import Recorder
 
 
@@ -33,7 +33,7 @@ class RealSandboxes:
         # Behind the proxy code is run: on an address that others reach, only for those who know the run's token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
         self._proxies = [
-            FaultProxy(
+            proxy_before(
                 sandbox.url,
                 faults=part.faults,
                 model=part.model,
