@@ -24,7 +24,7 @@ sandbox:
   model: {kind: quota, in_flight: 4, retry_after: 0.1}
   faults:
     - {name: early, first: 2, what: {status: 503}}
-    - {name: lost-answer, call: c0005, first_attempts: 1, phase: after, what: reset}
+    - {name: lost-answer, call: c0005, times: 1, phase: after, what: reset}
 load:
   calls: 16
   concurrency: 8

@@ -67,8 +67,8 @@ sandbox:
   model: {kind: quota, in_flight: 4, retry_after: 0.1}
   faults:
     - {name: early, first: 2, what: {status: 503}}
-    - {name: lost-answer, call: c0009, first_attempts: 1, phase: after, what: reset}
-    - {name: cut, call: c0012, first_attempts: 1, what: {truncate: 0.5}}
+    - {name: lost-answer, call: c0009, times: 1, phase: after, what: reset}
+    - {name: cut, call: c0012, times: 1, what: {truncate: 0.5}}
 load:
   calls: 24
   concurrency: 8
