@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.ray.actors import Gate
+
+if TYPE_CHECKING:
+    from harness.worlds.ray_cluster import OwnCluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +45,17 @@ def cluster() -> Iterator[str]:
     yield nodes.address
     ray.shutdown()
     nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[OwnCluster]:
+    """A cluster for scenarios; it grows to what they need."""
+    from harness.worlds.ray_cluster import OwnCluster, open_cluster
+
+    cluster = open_cluster()
+    assert isinstance(cluster, OwnCluster)
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture

@@ -14,16 +14,7 @@ from harness.promises import Verdict, judge
 from harness.scenarios import parse_scenarios
 from harness.targets import RealSandbox, open_targets, read_target
 from harness.worlds import ray as ray_world
-from harness.worlds.ray_cluster import OwnCluster, open_cluster
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[OwnCluster]:
-    """One cluster for all."""
-    cluster = open_cluster()
-    assert isinstance(cluster, OwnCluster)
-    yield cluster
-    cluster.close()
+from harness.worlds.ray_cluster import OwnCluster
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from harness.scenarios import parse_scenarios
 from harness.scenarios.model import Scenario
 from harness.worlds import ray as ray_world
 from harness.worlds.errors import MissingWorld
-from harness.worlds.ray_cluster import GivenCluster, OwnCluster, open_cluster
+from harness.worlds.ray_cluster import GivenCluster, OwnCluster
 from tests.ray.actors import until
 
 EVERYTHING = """
@@ -32,15 +31,6 @@ EVERYTHING = """
   - no_permit_leaked
   - text_is_truthful
 """
-
-
-@pytest.fixture(scope="module")
-def place() -> Iterator[OwnCluster]:
-    """One cluster for all; it grows to what a scenario needs."""
-    cluster = open_cluster()
-    assert isinstance(cluster, OwnCluster)
-    yield cluster
-    cluster.close()
 
 
 def scenario(body: str, promises: str = EVERYTHING) -> Scenario:
