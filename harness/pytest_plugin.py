@@ -123,8 +123,10 @@ def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]
             return
         with open_targets([target], say=terminal.write_line if terminal else silent) as (sandbox,):
             yield sandbox
+        return
     except TargetError as error:
-        pytest.fail(f"--sfusion-sandbox: {error}", pytrace=False)
+        problem = str(error)
+    pytest.fail(f"--sfusion-sandbox: {problem}", pytrace=False)  # outside, or pytest tells of every cause too
 
 
 @pytest.fixture

@@ -22,14 +22,14 @@ def is_real(texts: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
     return bool(texts) and list(texts or ()) != ["fake"]
 
 
-def read_targets(texts: Sequence[str]) -> list[Target]:
-    """Understand every ``--sandbox``; ends the command with 2 when one means nothing."""
+def read_targets(texts: Sequence[str], *, option: str = "--sandbox") -> list[Target]:
+    """Understand every ``--sandbox``, or what else an option names; ends the command with 2 when one means nothing."""
     from harness.targets import BadTarget, read_target
 
     try:
         return [read_target(text) for text in texts]
     except BadTarget as error:
-        fail(f"--sandbox: {error}", 2)
+        fail(f"{option}: {error}", 2)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ def doctor(
 
     from harness.doctor import CHECKS, Plan
     from harness.doctor.report import as_json, exit_code, reporter, write_json
+    from harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it, and where it belongs
     plan = Plan(
@@ -69,6 +70,8 @@ def doctor(
         languages=_languages(languages),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
+    if not to_stdout and (problem := Reports(json=json_file).check()):
+        fail(f"doctor: {problem}")
     with _subjects(url, tools, sandbox) as subjects:
         if long:
             plan = _with_room(plan, subjects)

@@ -46,9 +46,12 @@ def drift(
     """
     from fakes.sandbox import EXECUTORS, PROFILES, SandboxSetupError
     from harness.commands._probing import list_probes, read_headers, read_suite
+    from harness.commands._targets import read_targets
     from harness.commands._tell import fail
     from harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
     from harness.probes import BadProbes, Unreachable
+    from harness.reports import Reports
+    from harness.targets import FakeTarget
     from sfusion_tools.errors import near
 
     chosen = read_suite(probes or [], only or [], quick)
@@ -63,9 +66,10 @@ def drift(
     if executor not in runners:
         fail(f"--executor {executor!r} cannot be compared; {near(executor, runners)}")
     headers = read_headers(header or [])
-    for file in (json, summary):
-        if file is not None and not file.parent.is_dir():
-            fail(f"there is no folder {file.parent}; make it first")
+    if problem := Reports(json=json, summary=summary).check():
+        fail(problem)
+    if against is not None and isinstance(read_targets([against], option="--against")[0], FakeTarget):
+        fail("--against: fake is no real sandbox, and what is compared with when --against is left out")
     try:
         accepted = read_acceptances(accept) if accept is not None else []
         right = _real(sandbox, cassette, chosen, headers, timeout)
@@ -83,13 +87,15 @@ def drift(
     except KeyboardInterrupt:
         fail("interrupted", 130)
     report = judge(chosen, left, right, accepted, notes)
+    print_report(report, sys.stdout)
     for file, text in ((json, as_json), (summary, as_markdown)):
         if file is not None:
             try:
                 file.write_text(text(report), encoding="utf-8")
             except OSError as error:
                 fail(f"{file} cannot be written: {error.strerror or error}")
-    print_report(report, sys.stdout)
+    if not report.compared:
+        fail("nothing could be compared, so nothing is known: see above why")
     raise typer.Exit(1 if report.breaking else 0)
 
 

@@ -47,6 +47,8 @@ def record(
         fail("give the file for the recording with -o FILE")
     if out.is_dir():
         fail(f"{out} is a folder; give the name of a file in it")
+    if out.exists() and not out.is_file():
+        fail(f"{out} is no regular file; give the name of one")
     if out.exists() and not force:
         fail(f"{out} is there already; give another name, or --force to replace it")
     if not out.parent.is_dir():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 from harness.doctor.address import loopback
 from harness.doctor.finding import Finding, breaks, hurts
 from harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
-from harness.doctor.patient import Patient, marked
+from harness.doctor.patient import TRIES, Patient, marked
 from harness.doctor.responder import judge
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.program import Program
@@ -122,10 +123,8 @@ def _http_to_tls(patient: Patient) -> Finding:
 
 async def say_hello(patient: Patient) -> list[Finding]:
     """Does it run a program?"""
-    subject, plan = patient.subject, patient.plan
-    program = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1)
-    answer = await patient.wire.post(subject.at("run_code"), program.body(), within=plan.patience, proxy=patient.proxy)
-    ping = patient.ping
+    subject, ping = patient.subject, patient.ping
+    answer = await _hello_answered(patient)
     if isinstance(answer, Answer):
         patient.measured["hello_seconds"] = round(answer.seconds, 4)
         found = judge(answer, where=redact(subject.at("run_code")), expected=GREETING)
@@ -162,6 +161,39 @@ async def say_hello(patient: Patient) -> list[Finding]:
             change="look at the server's log: it, or the gateway before it, drops the request",
         )
     ]
+
+
+async def _hello_answered(patient: Patient) -> Answer | Silence:
+    """The answer to the simplest program; one that was refused or lost is sent again, as training would."""
+    subject, plan = patient.subject, patient.plan
+    body = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1).body()
+    stumbles: list[str] = []
+    for turn in range(1, TRIES + 1):
+        answer = await patient.wire.post(subject.at("run_code"), body, within=plan.patience, proxy=patient.proxy)
+        stumble = _stumble(answer)
+        if not stumble or turn == TRIES:
+            break
+        stumbles.append(stumble)
+        await asyncio.sleep(min(plan.patience, max(plan.pause * turn, _asked_to_wait(answer))))
+    if not stumble:
+        # It was not the sandbox's way, only a stumble: the last check tells of those.
+        patient.programs += len(stumbles)
+        patient.stumbles.update(stumbles)
+    return answer
+
+
+def _stumble(answer: Answer | Silence) -> str:
+    """What came instead of a sandbox's answer and may be gone the next time; silence costs too long to try again."""
+    if isinstance(answer, Silence):
+        return "" if answer.why == "timeout" else "no answer"
+    return f"status {answer.status}" if answer.status == 429 or answer.status >= 500 else ""
+
+
+def _asked_to_wait(answer: Answer | Silence) -> float:
+    try:
+        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, Answer) else 0.0
+    except ValueError:
+        return 0.0  # a date
 
 
 def _ping_beside_work(patient: Patient) -> list[Finding]:

@@ -66,10 +66,11 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     shape = _shape(levels, working, knee, best)
     if shape == "rising" or place == 0:
         return Knee(knee.concurrency, best, shape)
-    # Little's law: what is in flight is throughput times the time of one call when alone. Levels double, so the true
-    # figure lies somewhere above the level before.
-    needed = math.ceil(round(best * working[0].latency, 3))
-    return Knee(min(knee.concurrency, max(working[place - 1].concurrency + 1, needed)), best, shape)
+    # Levels double, so the true figure lies somewhere above the level before. Little's law tells where: what is in
+    # flight is throughput times the time of one call, which is that of the level before as long as nothing queues.
+    before = working[place - 1]
+    needed = math.ceil(round(best * before.latency, 3))
+    return Knee(min(knee.concurrency, max(before.concurrency + 1, needed)), best, shape)
 
 
 def _shape(levels: list[Point], working: list[Point], knee: Point, best: float) -> Shape:

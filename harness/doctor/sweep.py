@@ -180,8 +180,8 @@ def _limit(patient: Patient, points: Sequence[Point], knee: Knee | None) -> list
     return [
         note(
             "rate-limit",
-            seen=f"{math.floor(knee.throughput)} programs/s with {knee.rate_limit} at a time, {end} (programs/s by "
-            f"number at a time: {figures})",
+            seen=f"{knee.rate_limit} at a time get practically all of its {math.floor(knee.throughput)} programs/s, "
+            f"{end} (programs/s by number at a time: {figures})",
             training="the rate_limit that gets the most out of this sandbox without making calls wait inside it",
             change=change,
         )

@@ -6,6 +6,7 @@ The first line says where they come from; each further line is one probe with it
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import tempfile
@@ -148,7 +149,13 @@ def read_recording(path: Path) -> Recording:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file all at once or not at all: what was there stays until the new one is complete."""
+    """Write a file all at once or not at all: what was there stays until the new one is complete.
+
+    Behind a link the file it leads to is replaced. What is no file (a device, a pipe) is refused with an OSError.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a regular file")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:

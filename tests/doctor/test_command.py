@@ -131,9 +131,12 @@ def test_wrong_input_is_one_sentence_and_exit_2(
 
 
 def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    done = RUN.invoke(app, ["doctor", "http://your-box/run_code", "--json", str(tmp_path / "no" / "such.json")])
-    assert done.exit_code == 2
-    assert "cannot be written" in done.stderr
+    (tmp_path / "file").touch()
+    for place, why in ((tmp_path, "is a folder; give a file"), (tmp_path / "file" / "x.json", "cannot be written")):
+        done = RUN.invoke(app, ["doctor", "http://your-box/run_code", "--json", str(place)])
+        assert done.exit_code == 2
+        assert why in done.stderr
+        assert "examining" not in done.stdout  # told before anything is done
 
 
 def test_secrets_of_the_url_appear_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -88,3 +88,11 @@ def test_a_known_capacity_is_found_through_noise(capacity: int, seconds: float, 
     assert knee is not None
     assert knee.shape == "plateau"
     assert 0.8 * capacity - 1 <= knee.rate_limit <= 1.25 * capacity + 1
+
+
+def test_latency_that_grows_before_the_knee_does_not_make_it_smaller() -> None:
+    """Starting programs costs more the more there are: 8 at a time do half of what 16 do."""
+    measured = {1: 5.0, 2: 10.0, 4: 19.0, 8: 35.0, 16: 60.0, 32: 66.0}
+    knee = find_knee([Point(level, rate, level / rate, requests=32) for level, rate in measured.items()])
+    assert knee is not None
+    assert (knee.rate_limit, knee.throughput, knee.shape) == (16, 66.0, "plateau")

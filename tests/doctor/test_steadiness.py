@@ -25,6 +25,16 @@ async def test_answers_that_fail_now_and_then_are_counted_and_blamed_on_nothing_
         assert " programs, sent a few at a time, had no answer of the sandbox: " in seen(result, "unsteady")
 
 
+@pytest.mark.parametrize(
+    "what", [{"status": 503}, {"status": 429, "retry_after": 0.01}, {"status": 500}, {"reset": True}]
+)
+async def test_one_stumble_at_the_first_program_is_no_verdict(what: dict[str, Any]) -> None:
+    async with FakeSandbox(executor="python", faults=[{"first": 1, "what": what}]) as sandbox:
+        result = await examined(sandbox.url, Plan(patience=30.0, pause=0.0, languages=("bash",)), checks=CHECKS)
+        assert breaking(result) == []
+        assert "1 of " in seen(result, "unsteady")
+
+
 async def test_a_steady_sandbox_is_not_called_unsteady() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         result = await examined(

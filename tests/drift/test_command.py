@@ -110,9 +110,10 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
     record = {"id": "ping", "group": "http", "request": request, "response": response}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     code, said = drift("--cassette", tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
-    assert code == 0, said
+    assert code == 2, said
     assert "not comparable: a.jsonl holds the answer to another request: http/ping\n" in said
     assert "not comparable: a.jsonl does not hold it: http/ping-query, " in said
+    assert "nothing could be compared, so nothing is known" in said  # a check that compares nothing must not pass
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,9 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
         (["--sandbox", "http://127.0.0.1:1", "--cassette", "x"], "give one real sandbox"),
         (["--sandbox", "http://127.0.0.1:1", "--profile", "2026-7"], "did you mean '2026-07'?"),
         (["--sandbox", "http://127.0.0.1:1", "--executor", "recorded"], "cannot be compared"),
-        (["--sandbox", "http://127.0.0.1:1", "--json", "none/x.json"], "there is no folder none"),
+        (["--sandbox", "http://127.0.0.1:1", "--json", "."], "--json .: is a folder; give a file"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "fake"], "--against: fake is no real sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "nonsense"], "--against: 'nonsense' is no sandbox"),
         (["--sandbox", "http://127.0.0.1:1", "--accept", "none.yaml"], "none.yaml:1: cannot be read"),
         (["--sandbox", "http://127.0.0.1:1", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
         (["--cassette", "none.jsonl"], "none.jsonl:1: the recording cannot be read"),

@@ -191,6 +191,22 @@ async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> N
     assert 1 < most["together"] <= 4
 
 
+def test_what_is_no_file_is_refused_and_behind_a_link_the_file_is_replaced(
+    tmp_path: Path, scripted: FakeSandbox
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, said = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
+    assert (code, "is no regular file" in said) == (2, True)
+    with pytest.raises(OSError, match="not a regular file"):
+        write_whole(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
+    assert sfusion("record", scripted.url, "-o", tmp_path / "link.jsonl", "-k", "http/ping", "--force")[0] == 0
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert "v1/ping" in (tmp_path / "real.jsonl").read_text()
+
+
 def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: FakeSandbox) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
