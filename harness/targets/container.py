@@ -179,6 +179,8 @@ _LIVING: set[Container] = set()
 @atexit.register
 def _remove_all() -> None:
     """The last resort, when a context was not closed; what even this misses is left to the next run."""
+    if not _LIVING:
+        return  # also where there is no SDK, and so never was a container
     from docker.errors import DockerException
 
     for container in list(_LIVING):

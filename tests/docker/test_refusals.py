@@ -105,6 +105,19 @@ def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'sfusion[docker]'" in refusal()
 
 
+def test_where_the_sdk_is_missing_a_command_says_so_and_nothing_else() -> None:
+    code = """
+import sys
+sys.modules["docker"] = None
+from harness.cli import app
+app(["doctor", "--sandbox", "docker"])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 3
+    assert ran.stderr.count("\n") == 1
+    assert "pip install 'sfusion[docker]'" in ran.stderr
+
+
 def test_nonsense_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_CPUS", "many")
     with pytest.raises(BadTarget, match="SFUSION_DOCKER_CPUS"), open_targets([DockerTarget()]):
