@@ -166,7 +166,7 @@ def test_paths_of_a_machine_never_reach_a_recording(
     [
         ("/tmp/sfusion-x1/run-2/tmpab12cd34/tmpzz99yy88.py", "<TMP>/<TMPFILE>.py"),
         ('File "/tmp/tmpab12cd34/tmpzz99yy88.py", line 2', 'File "<TMP>/<TMPFILE>.py", line 2'),
-        ("/root/miniconda3/envs/x/lib/python3.10/site-packages/starlette/a.py", "<PY>/starlette/a.py"),
+        ("/home/ann/miniconda3/envs/x/lib/python3.10/site-packages/starlette/a.py", "<PY>/starlette/a.py"),
         ("<built-in method at 0x7f12ab34cd56>", "<built-in method at 0x<ADDR>>"),
         ("x.sh: line 1:   4711 Segmentation fault", "x.sh: line 1: <PID> Segmentation fault"),
         ("worker pid=4711 died", "worker pid=<PID> died"),
