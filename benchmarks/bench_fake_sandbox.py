@@ -36,7 +36,7 @@ REQUEST = (
 
 FAKE = """
 import asyncio
-from fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox import FakeSandbox
 async def main():
     async with FakeSandbox() as sandbox:
         print(sandbox.port, flush=True)

@@ -27,7 +27,7 @@ GOAL = 2.0
 """The most that the proxy's latency may be, as a ratio to the bare one."""
 PROXY = """
 import asyncio, sys
-from fakes.proxy import FaultProxy
+from sfusion.fakes.proxy import FaultProxy
 async def main():
     async with FaultProxy(sys.argv[1]) as proxy:
         print(proxy.port, flush=True)

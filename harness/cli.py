@@ -6,21 +6,21 @@ from typing import Annotated
 
 import typer
 
-from harness.commands.check import check
-from harness.commands.doctor import doctor
-from harness.commands.drift import drift
-from harness.commands.explain import explain
-from harness.commands.limiter import app as limiter
-from harness.commands.list import list_scenarios
-from harness.commands.parse import parse
-from harness.commands.proxy import proxy
-from harness.commands.record import record
-from harness.commands.replay import replay
-from harness.commands.rollout import rollout
-from harness.commands.run import run
-from harness.commands.serve_sandbox import serve_sandbox
-from harness.commands.serve_sglang import serve_sglang
-from harness.commands.view import view
+from sfusion.harness.commands.check import check
+from sfusion.harness.commands.doctor import doctor
+from sfusion.harness.commands.drift import drift
+from sfusion.harness.commands.explain import explain
+from sfusion.harness.commands.limiter import app as limiter
+from sfusion.harness.commands.list import list_scenarios
+from sfusion.harness.commands.parse import parse
+from sfusion.harness.commands.proxy import proxy
+from sfusion.harness.commands.record import record
+from sfusion.harness.commands.replay import replay
+from sfusion.harness.commands.rollout import rollout
+from sfusion.harness.commands.run import run
+from sfusion.harness.commands.serve_sandbox import serve_sandbox
+from sfusion.harness.commands.serve_sglang import serve_sglang
+from sfusion.harness.commands.view import view
 from sfusion_tools._version import __version__
 
 app = typer.Typer(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from harness.reports import Reports, run_of
-from harness.runs import RunResult, Task, run_one, write_run
-from harness.scenarios import ScenarioError, parse_scenarios, read_scenarios
-from harness.scenarios.model import Scenario
+from sfusion.harness.reports import Reports, run_of
+from sfusion.harness.runs import RunResult, Task, run_one, write_run
+from sfusion.harness.scenarios import ScenarioError, parse_scenarios, read_scenarios
+from sfusion.harness.scenarios.model import Scenario
 
 
 class PromisesBroken(AssertionError):

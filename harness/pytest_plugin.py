@@ -16,11 +16,11 @@ import pytest
 if TYPE_CHECKING:
     import asyncio
 
-    from fakes.proxy import FaultProxy
-    from fakes.sandbox import FakeSandbox
-    from fakes.sglang import FakeSGLangServer
-    from harness.runs import RunResult
-    from harness.targets import RealSandbox
+    from sfusion.fakes.proxy import FaultProxy
+    from sfusion.fakes.sandbox import FakeSandbox
+    from sfusion.fakes.sglang import FakeSGLangServer
+    from sfusion.harness.runs import RunResult
+    from sfusion.harness.targets import RealSandbox
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
@@ -66,7 +66,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     content = file_path.read_bytes()
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None
-    from harness.pytest_items import ScenarioFile
+    from sfusion.harness.pytest_items import ScenarioFile
 
     taken: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
     return taken
@@ -85,7 +85,7 @@ def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
     """Start fake sandboxes with any options; all are stopped at the end of the session."""
     from contextlib import ExitStack
 
-    from fakes.sandbox import FakeSandbox
+    from sfusion.fakes.sandbox import FakeSandbox
 
     with ExitStack() as running:
         yield lambda **options: running.enter_context(FakeSandbox(**options))
@@ -99,7 +99,7 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
     indirect=True)``; faults by ``@pytest.mark.sandbox_faults([...])``, or in the test with
     ``fake_sandbox.set_faults([...])``.
     """
-    from fakes.sandbox import FakeSandbox
+    from sfusion.fakes.sandbox import FakeSandbox
 
     options: dict[str, Any] = dict(getattr(request, "param", {}))
     marker = request.node.get_closest_marker("sandbox_faults")
@@ -112,7 +112,7 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
 @pytest.fixture(scope="session")
 def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]:
     """The real sandbox that ``--sfusion-sandbox`` names, for the whole session; None when that is the fake."""
-    from harness.targets import FakeTarget, TargetError, open_targets, read_target, silent
+    from sfusion.harness.targets import FakeTarget, TargetError, open_targets, read_target, silent
 
     terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")  # a worker of xdist has none
     named = request.config.getoption("--sfusion-sandbox") or request.config.getini("sfusion_sandbox") or "fake"
@@ -139,11 +139,11 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
     marker = request.node.get_closest_marker("sandbox_faults")
     faults = marker.args[0] if marker is not None else ()
     if real_sandbox is None:
-        from fakes.sandbox import FakeSandbox
+        from sfusion.fakes.sandbox import FakeSandbox
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from harness.targets.proxying import proxy_before
+        from sfusion.harness.targets.proxying import proxy_before
 
         opened = proxy_before(real_sandbox.url, faults=faults)
     with opened:
@@ -155,7 +155,7 @@ def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
     """Start fake sglang servers with any policy and options; all are stopped at the end of the session."""
     from contextlib import ExitStack
 
-    from fakes.sglang import FakeSGLangServer
+    from sfusion.fakes.sglang import FakeSGLangServer
 
     with ExitStack() as running:
         yield lambda *policy, **options: running.enter_context(FakeSGLangServer(*policy, **options))
@@ -168,7 +168,7 @@ def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
     Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Hi"])}],
     indirect=True)``.
     """
-    from fakes.sglang import FakeSGLangServer
+    from sfusion.fakes.sglang import FakeSGLangServer
 
     options: dict[str, Any] = getattr(request, "param", {})
     with FakeSGLangServer(**options) as server:
@@ -180,7 +180,7 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop whose time is virtual: nothing sleeps, and ``virtual_loop.run_until_complete(...)`` is exact."""
     import asyncio
 
-    from harness.worlds.virtual_time import VirtualTimeLoop
+    from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         yield runner.get_loop()
@@ -189,6 +189,6 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
     """Runs a scenario from a file, YAML text or data on virtual time; a promise that does not hold fails the test."""
-    from harness.pytest_items import run_scenario
+    from sfusion.harness.pytest_items import run_scenario
 
     return run_scenario

@@ -10,11 +10,11 @@ import asyncio
 import os
 import signal
 
-from fakes.sandbox.app import SandboxApp
-from fakes.sandbox.executors.python import PythonExecutor
-from fakes.sandbox.gate import Gate
-from fakes.sandbox.models import read_model
-from fakes.wire import WireServer
+from sfusion.fakes.sandbox.app import SandboxApp
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.models import read_model
+from sfusion.fakes.wire import WireServer
 
 
 async def main() -> None:

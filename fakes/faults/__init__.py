@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fakes.faults.action import (
+from sfusion.fakes.faults.action import (
     KINDS,
     PHASES,
     Action,
@@ -23,12 +23,12 @@ from fakes.faults.action import (
     Truncate,
     Wedge,
 )
-from fakes.faults.chance import uniform
-from fakes.faults.duration import Distribution, Seconds, seconds
-from fakes.faults.errors import FaultError
-from fakes.faults.plan import Attempt, Fate, FaultPlan, Strike
-from fakes.faults.rule import Rule
-from fakes.faults.source import load_rules, parse_rules, read_rule, read_rules
+from sfusion.fakes.faults.chance import uniform
+from sfusion.fakes.faults.duration import Distribution, Seconds, seconds
+from sfusion.fakes.faults.errors import FaultError
+from sfusion.fakes.faults.plan import Attempt, Fate, FaultPlan, Strike
+from sfusion.fakes.faults.rule import Rule
+from sfusion.fakes.faults.source import load_rules, parse_rules, read_rule, read_rules
 
 __all__ = [
     "KINDS",

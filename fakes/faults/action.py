@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from fakes.faults.duration import Distribution, Seconds
+from sfusion.fakes.faults.duration import Distribution, Seconds
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")

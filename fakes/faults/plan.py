@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fakes.faults.action import Action, Phase
-from fakes.faults.chance import Draw, drawer, uniform
-from fakes.faults.rule import Rule
+from sfusion.fakes.faults.action import Action, Phase
+from sfusion.fakes.faults.chance import Draw, drawer, uniform
+from sfusion.fakes.faults.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
-from fakes.faults.action import KINDS, PHASES, Action, Phase, Status
-from fakes.faults.duration import Seconds
+from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase, Status
+from sfusion.fakes.faults.duration import Seconds
 
 _STATUS_KEYS = frozenset(Status.model_fields)
 _REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from fakes.faults.errors import FaultError
-from fakes.faults.rule import Rule, near
+from sfusion.fakes.faults.errors import FaultError
+from sfusion.fakes.faults.rule import Rule, near
 
 
 def read_rules(data: object, *, where: str = "faults", lines: Sequence[int] = ()) -> list[Rule]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fakes.proxy.errors import BadUpstream, ProxySetupError
-from fakes.proxy.ledger import ForwardRecord, ProxyLedger
-from fakes.proxy.proxy import FaultProxy
+from sfusion.fakes.proxy.errors import BadUpstream, ProxySetupError
+from sfusion.fakes.proxy.ledger import ForwardRecord, ProxyLedger
+from sfusion.fakes.proxy.proxy import FaultProxy
 
 __all__ = [
     "BadUpstream",

@@ -11,15 +11,15 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from fakes.faults import Action, Output
-from fakes.proxy.forwarding import Forwarder, Reply, UpstreamFailed
-from fakes.proxy.headers import forwarded, relayed
-from fakes.proxy.ledger import ProxyLedger
-from fakes.proxy.upstream import origin_form
-from fakes.sandbox.gate import Gate
-from fakes.sandbox.spoil import spoil
-from fakes.wire import MARK, PREFIX, Answer, BrokenStream, Execution, Request, Subject, digest_of
-from fakes.wire.admin import Admin, authorised, not_authorised
+from sfusion.fakes.faults import Action, Output
+from sfusion.fakes.proxy.forwarding import Forwarder, Reply, UpstreamFailed
+from sfusion.fakes.proxy.headers import forwarded, relayed
+from sfusion.fakes.proxy.ledger import ProxyLedger
+from sfusion.fakes.proxy.upstream import origin_form
+from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.wire import MARK, PREFIX, Answer, BrokenStream, Execution, Request, Subject, digest_of
+from sfusion.fakes.wire.admin import Admin, authorised, not_authorised
 
 WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are sent on while they come."""

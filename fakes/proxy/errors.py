@@ -1,6 +1,6 @@
 """What can be wrong when a fault proxy is set up.
 
-SandboxSetupError (of fakes.sandbox)   also raised for a server model that cannot be read
+SandboxSetupError (of sfusion.fakes.sandbox)   also raised for a server model that cannot be read
 ├── UnsafeBindError                    forwarding code for strangers was not allowed explicitly
 └── ProxySetupError                    the proxy cannot be set up as asked
     └── BadUpstream                    there is nothing that could be forwarded to
@@ -8,7 +8,7 @@ SandboxSetupError (of fakes.sandbox)   also raised for a server model that canno
 
 from __future__ import annotations
 
-from fakes.sandbox.errors import SandboxSetupError
+from sfusion.fakes.sandbox.errors import SandboxSetupError
 
 
 class ProxySetupError(SandboxSetupError):

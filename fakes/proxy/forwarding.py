@@ -12,8 +12,8 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from fakes.proxy.upstream import Upstream
-from fakes.wire import BrokenStream
+from sfusion.fakes.proxy.upstream import Upstream
+from sfusion.fakes.wire import BrokenStream
 
 # uvicorn closes idle connections after 5 seconds: ours must be given up before, or a request meets the closing.
 _KEEP_ALIVE = 4.0

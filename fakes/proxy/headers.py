@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from multidict import CIMultiDict
 
-from fakes.proxy.upstream import Upstream
+from sfusion.fakes.proxy.upstream import Upstream
 
 HOP_BY_HOP = frozenset(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.wire import CallRecord, Ledger
+from sfusion.fakes.wire import CallRecord, Ledger
 
 
 @dataclass(slots=True)

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from fakes.faults import Rule, read_rules
-from fakes.proxy.app import WHOLE_BODY, ProxyApp
-from fakes.proxy.errors import BadUpstream, ProxySetupError
-from fakes.proxy.forwarding import Forwarder, UpstreamFailed
-from fakes.proxy.ledger import ProxyLedger
-from fakes.proxy.upstream import read_upstream
-from fakes.sandbox.bind import token_for
-from fakes.sandbox.gate import Gate
-from fakes.sandbox.models import read_model
-from fakes.wire import Faulted, Journal, WireServer, Words, is_loopback
-from fakes.wire.admin import Admin
+from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.proxy.app import WHOLE_BODY, ProxyApp
+from sfusion.fakes.proxy.errors import BadUpstream, ProxySetupError
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
+from sfusion.fakes.proxy.ledger import ProxyLedger
+from sfusion.fakes.proxy.upstream import read_upstream
+from sfusion.fakes.sandbox.bind import token_for
+from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.models import read_model
+from sfusion.fakes.wire import Faulted, Journal, WireServer, Words, is_loopback
+from sfusion.fakes.wire.admin import Admin
 
 _WORDS = Words("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
 

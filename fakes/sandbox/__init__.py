@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fakes.sandbox.errors import CassetteError, SandboxSetupError, UnsafeBindError
-from fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
-from fakes.sandbox.fake import FakeSandbox
-from fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from fakes.sandbox.profile import PROFILES, Profile
-from fakes.sandbox.program import Program, Script
+from sfusion.fakes.sandbox.errors import CassetteError, SandboxSetupError, UnsafeBindError
+from sfusion.fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
+from sfusion.fakes.sandbox.fake import FakeSandbox
+from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
+from sfusion.fakes.sandbox.profile import PROFILES, Profile
+from sfusion.fakes.sandbox.program import Program, Script
 
 __all__ = [
     "EXECUTORS",

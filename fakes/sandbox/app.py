@@ -6,18 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.faults import Action
-from fakes.sandbox import openapi
-from fakes.sandbox import requests as known
-from fakes.sandbox.body import Unusable, check_body, server_error
-from fakes.sandbox.gate import Gate
-from fakes.sandbox.program import mark_of
-from fakes.sandbox.protocol import Executor, RunCode, RunJupyter
-from fakes.sandbox.rendering import render_run_code, render_run_jupyter
-from fakes.sandbox.schema import Model
-from fakes.sandbox.spoil import spoil
-from fakes.wire import PREFIX, Answer, Execution, Request, Routes, Subject, digest_of
-from fakes.wire.admin import Admin, authorised, not_authorised
+from sfusion.fakes.faults import Action
+from sfusion.fakes.sandbox import openapi
+from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
+from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.program import mark_of
+from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunJupyter
+from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
+from sfusion.fakes.sandbox.schema import Model
+from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.wire import PREFIX, Answer, Execution, Request, Routes, Subject, digest_of
+from sfusion.fakes.wire.admin import Admin, authorised, not_authorised
 
 _PONG = Answer(body=b'"pong"')
 _PAGE = """<!doctype html>

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from fakes.sandbox.errors import UnsafeBindError
-from fakes.wire import is_loopback
+from sfusion.fakes.sandbox.errors import UnsafeBindError
+from sfusion.fakes.wire import is_loopback
 
 
 def token_for(host: str, token: str | None, *, runs_code: bool, allow_remote: bool) -> str | None:

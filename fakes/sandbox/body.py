@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from typing import Any, TypeVar
 
-from fakes.sandbox.schema import Model, Problem, Refused, problem
-from fakes.wire import Answer, dump_json
+from sfusion.fakes.sandbox.schema import Model, Problem, Refused, problem
+from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
 

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fakes.faults import Rule, read_rules
-from fakes.sandbox.app import SandboxApp
-from fakes.sandbox.bind import token_for
-from fakes.sandbox.errors import SandboxSetupError
-from fakes.sandbox.executors import Cassette, make_executor
-from fakes.sandbox.gate import Gate
-from fakes.sandbox.models import read_model
-from fakes.sandbox.profile import PROFILES, Profile
-from fakes.sandbox.program import Script
-from fakes.sandbox.protocol import Executor
-from fakes.wire import Faulted, Journal, WireServer, is_loopback
-from fakes.wire.admin import Admin
+from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.sandbox.app import SandboxApp
+from sfusion.fakes.sandbox.bind import token_for
+from sfusion.fakes.sandbox.errors import SandboxSetupError
+from sfusion.fakes.sandbox.executors import Cassette, make_executor
+from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.models import read_model
+from sfusion.fakes.sandbox.profile import PROFILES, Profile
+from sfusion.fakes.sandbox.program import Script
+from sfusion.fakes.sandbox.protocol import Executor
+from sfusion.fakes.wire import Faulted, Journal, WireServer, is_loopback
+from sfusion.fakes.wire.admin import Admin
 
 
 class FakeSandbox(Faulted):

@@ -6,8 +6,8 @@ import asyncio
 import itertools
 import math
 
-from fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
-from fakes.wire import Answer
+from sfusion.fakes.sandbox.models import BusyLoop, Queue, QueueLine, Quota, QuotaCounter, SharedCores, Unbounded
+from sfusion.fakes.wire import Answer
 
 
 class Gate:

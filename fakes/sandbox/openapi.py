@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.sandbox.schema import Model
+from sfusion.fakes.sandbox.schema import Model
 from sfusion_tools._version import __version__
 
 _COMMAND = {

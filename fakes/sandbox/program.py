@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from fakes.faults import Seconds, seconds
-from fakes.wire import MARK
+from sfusion.fakes.faults import Seconds, seconds
+from sfusion.fakes.wire import MARK
 
 _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 

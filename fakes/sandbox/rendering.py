@@ -7,9 +7,9 @@ from json.encoder import encode_basestring as quoted
 from math import isfinite
 from typing import Any
 
-from fakes.sandbox.body import server_error
-from fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from fakes.wire import Answer
+from sfusion.fakes.sandbox.body import server_error
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
+from sfusion.fakes.wire import Answer
 
 
 def render_run_code(answer: RunCodeAnswer) -> Answer:

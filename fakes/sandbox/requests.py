@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from fakes.sandbox.schema import Anything, Boolean, Choice, DictOf, Integer, ListOf, Maybe, Model, Number, OneOf, Text
+from sfusion.fakes.sandbox.schema import (
+    Anything,
+    Boolean,
+    Choice,
+    DictOf,
+    Integer,
+    ListOf,
+    Maybe,
+    Model,
+    Number,
+    OneOf,
+    Text,
+)
 
 # fmt: off
 LANGUAGES = (

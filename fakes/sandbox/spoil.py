@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fakes.faults import Action, Output, SandboxError, Timeout
-from fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
-from fakes.sandbox.rendering import render_run_code, render_run_jupyter
-from fakes.wire import Answer, dump_json
+from sfusion.fakes.faults import Action, Output, SandboxError, Timeout
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
+from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
+from sfusion.fakes.wire import Answer, dump_json
 
 DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
 _HOLE = "\ufdd0sfusion-not-utf8\ufdd0"

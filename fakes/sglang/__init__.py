@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fakes.sglang.engine import FakeSGLang
-from fakes.sglang.errors import BadScript, BadValue, EngineDown, FakeSGLangError, NothingToSay, Refused
-from fakes.sglang.gsm8k import Gsm8kSolver
-from fakes.sglang.latency import Latency
-from fakes.sglang.misbehaving import Misbehaving
-from fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
-from fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from fakes.sglang.script import Script, Turn
-from fakes.sglang.state import Snapshot
+from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.errors import BadScript, BadValue, EngineDown, FakeSGLangError, NothingToSay, Refused
+from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
+from sfusion.fakes.sglang.latency import Latency
+from sfusion.fakes.sglang.misbehaving import Misbehaving
+from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
+from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
+from sfusion.fakes.sglang.script import Script, Turn
+from sfusion.fakes.sglang.state import Snapshot
 
 if TYPE_CHECKING:
-    from fakes.sglang.server import FakeSGLangServer
+    from sfusion.fakes.sglang.server import FakeSGLangServer
 
 __all__ = [
     "INSTRUCTION",
@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The HTTP server is loaded when it is asked for: it takes as long as all the rest."""
     if name == "FakeSGLangServer":
-        from fakes.sglang.server import FakeSGLangServer
+        from sfusion.fakes.sglang.server import FakeSGLangServer
 
         return FakeSGLangServer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

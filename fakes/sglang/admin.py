@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from fakes.faults import FaultError
-from fakes.sglang.faults import engine_rules
-from fakes.wire import Answer, Doors, Request
+from sfusion.fakes.faults import FaultError
+from sfusion.fakes.sglang.faults import engine_rules
+from sfusion.fakes.wire import Answer, Doors, Request
 
 if TYPE_CHECKING:
-    from fakes.sglang.server import FakeSGLangServer
+    from sfusion.fakes.sglang.server import FakeSGLangServer
 
 
 class Admin(Doors):

@@ -7,10 +7,10 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
-from fakes.sglang.admin import Admin
-from fakes.sglang.engine import FakeSGLang
-from fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
-from fakes.wire import MARK, PREFIX, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
+from sfusion.fakes.sglang.admin import Admin
+from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
+from sfusion.fakes.wire import MARK, PREFIX, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 from pydantic.dataclasses import dataclass
 
-from fakes.sglang.requests import GenerateCall
-from fakes.sglang.schema import Tool
+from sfusion.fakes.sglang.requests import GenerateCall
+from sfusion.fakes.sglang.schema import Tool
 
 
 @dataclass(config=ConfigDict(extra="ignore"))

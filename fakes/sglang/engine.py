@@ -8,18 +8,18 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from fakes.faults import Rule
-from fakes.sglang.chance import hex_id
-from fakes.sglang.conversation import read_ids, read_tools
-from fakes.sglang.errors import BadValue, EngineDown, Refused
-from fakes.sglang.generation import Generation, Request, output, steps_of
-from fakes.sglang.latency import Latency
-from fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
-from fakes.sglang.requests import GenerateCall, requests_of
-from fakes.sglang.sampling import end
-from fakes.sglang.spelling import spell
-from fakes.sglang.state import Run, Snapshot, State
-from fakes.sglang.striking import EngineFaults
+from sfusion.fakes.faults import Rule
+from sfusion.fakes.sglang.chance import hex_id
+from sfusion.fakes.sglang.conversation import read_ids, read_tools
+from sfusion.fakes.sglang.errors import BadValue, EngineDown, Refused
+from sfusion.fakes.sglang.generation import Generation, Request, output, steps_of
+from sfusion.fakes.sglang.latency import Latency
+from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
+from sfusion.fakes.sglang.requests import GenerateCall, requests_of
+from sfusion.fakes.sglang.sampling import end
+from sfusion.fakes.sglang.spelling import spell
+from sfusion.fakes.sglang.state import Run, Snapshot, State
+from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 

@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 from pydantic import Field, ValidationError
 
-from fakes.faults import Action, FaultError, Output, Rule, SandboxError, Timeout, read_rules
-from fakes.faults.action import part
-from fakes.sglang.protocol import Finish
+from sfusion.fakes.faults import Action, FaultError, Output, Rule, SandboxError, Timeout, read_rules
+from sfusion.fakes.faults.action import part
+from sfusion.fakes.sglang.protocol import Finish
 
 _OF_A_SANDBOX = (Output, SandboxError, Timeout)
 
@@ -43,7 +43,7 @@ class Abort(Action):
 
 
 def engine_rules(data: object, *, where: str = "faults", lines: Sequence[int] = ()) -> list[Rule]:
-    """Read rules from data as :func:`fakes.faults.read_rules` does, ``abort`` included."""
+    """Read rules from data as :func:`sfusion.fakes.faults.read_rules` does, ``abort`` included."""
     if isinstance(data, dict) and set(data) == {"faults"}:
         data = data["faults"]
     if isinstance(data, list):

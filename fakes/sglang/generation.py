@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fakes.sglang.chance import Key, digest, draw, whole
-from fakes.sglang.protocol import Finish, JsonObject, Step
-from fakes.sglang.sampling import Ending, SamplingParams
-from fakes.sglang.spelling import Constraint
+from sfusion.fakes.sglang.chance import Key, digest, draw, whole
+from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
+from sfusion.fakes.sglang.sampling import Ending, SamplingParams
+from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 

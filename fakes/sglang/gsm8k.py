@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fakes.sglang.chance import hex_id
-from fakes.sglang.protocol import Ask, Reply, ToolCall
-from fakes.sglang.templates import TEMPLATES, Template
+from sfusion.fakes.sglang.chance import hex_id
+from sfusion.fakes.sglang.protocol import Ask, Reply, ToolCall
+from sfusion.fakes.sglang.templates import TEMPLATES, Template
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 

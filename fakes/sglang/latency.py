@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fakes.sglang.chance import Key, draw
+from sfusion.fakes.sglang.chance import Key, draw
 
 
 @dataclass(frozen=True, slots=True)

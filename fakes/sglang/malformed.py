@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fakes.sglang.chance import pick, whole
-from fakes.sglang.malformed_parts import Spelling, object_spelling, spelling
+from sfusion.fakes.sglang.chance import pick, whole
+from sfusion.fakes.sglang.malformed_parts import Spelling, object_spelling, spelling
 from sfusion_tools.formats import format_names, get_format
 
 __all__ = ["TOOLS", "Malformed", "catalogue", "kinds", "malformed"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fakes.sglang.chance import Key, digest, draw, pick, whole
-from fakes.sglang.gsm8k import Gsm8kSolver
-from fakes.sglang.malformed import Malformed, kinds, malformed
-from fakes.sglang.protocol import Ask, Finish, Policy, Reply
+from sfusion.fakes.sglang.chance import Key, digest, draw, pick, whole
+from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
+from sfusion.fakes.sglang.malformed import Malformed, kinds, malformed
+from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply
 
 
 class Misbehaving:

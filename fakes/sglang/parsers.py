@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fakes.sglang.calls import ArrayParser, CallParser, OwnParser
-from fakes.sglang.quirks_parser import QuirkParser
-from fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
+from sfusion.fakes.sglang.calls import ArrayParser, CallParser, OwnParser
+from sfusion.fakes.sglang.quirks_parser import QuirkParser
+from sfusion.fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
 from sfusion_tools.formats import get_format
 
 Quirks = Literal["sglang"] | None

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from faker import Faker
 
-from fakes.sglang.chance import hex_id, pick, whole
-from fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
+from sfusion.fakes.sglang.chance import hex_id, pick, whole
+from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
 
 __all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "Problem", "problems", "prompts"]
 

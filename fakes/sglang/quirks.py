@@ -3,7 +3,7 @@
     sglang_parse("hermes", text, tools)      # QuirkParse(content, calls): the non-streaming parse
     quirk_stream("hermes", tools)            # an object with feed(delta) and finish(): the streaming parse
 
-How far both agree with the recordings is measured in tests/sglang and told in docs/tool-call-formats.md.
+How far both agree with the recordings is measured in tests/fakes/sglang and told in docs/tool-call-formats.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fakes.sglang import quirks_stream
-from fakes.sglang.quirks_raw import CoderQuirkStream, GlmQuirkStream, HarmonyQuirkStream, PythonicQuirkStream
-from fakes.sglang.quirks_stream import (
+from sfusion.fakes.sglang import quirks_stream
+from sfusion.fakes.sglang.quirks_raw import CoderQuirkStream, GlmQuirkStream, HarmonyQuirkStream, PythonicQuirkStream
+from sfusion.fakes.sglang.quirks_stream import (
     JsonQuirkStream,
     LlamaQuirkStream,
     MistralQuirkStream,
@@ -21,8 +21,8 @@ from fakes.sglang.quirks_stream import (
     QuirkPiece,
     QuirkStream,
 )
-from fakes.sglang.quirks_tokens import DeepSeekQuirkStream, KimiQuirkStream
-from fakes.sglang.quirks_whole import QuirkCall, QuirkError, QuirkParse, parse_whole
+from sfusion.fakes.sglang.quirks_tokens import DeepSeekQuirkStream, KimiQuirkStream
+from sfusion.fakes.sglang.quirks_whole import QuirkCall, QuirkError, QuirkParse, parse_whole
 from sfusion_tools.formats import get_format
 
 __all__ = [

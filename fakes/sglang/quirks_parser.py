@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fakes.sglang.calls import CallPiece, CallStream, Cut, Tools
-from fakes.sglang.quirks import QuirkDelta, QuirkError, QuirkStream, quirk_stream, sglang_parse
+from sfusion.fakes.sglang.calls import CallPiece, CallStream, Cut, Tools
+from sfusion.fakes.sglang.quirks import QuirkDelta, QuirkError, QuirkStream, quirk_stream, sglang_parse
 
 __all__ = ["QuirkParser"]
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fakes.sglang.quirks_stream import QuirkDelta, QuirkPiece
-from fakes.sglang.quirks_whole import ToolTable, coder_value, dumped, harmony_call, python_calls
+from sfusion.fakes.sglang.quirks_stream import QuirkDelta, QuirkPiece
+from sfusion.fakes.sglang.quirks_whole import ToolTable, coder_value, dumped, harmony_call, python_calls
 
 __all__ = ["CoderQuirkStream", "GlmQuirkStream", "HarmonyQuirkStream", "PythonicQuirkStream"]
 

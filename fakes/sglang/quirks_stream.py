@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from fakes.sglang.quirks_partial import BrokenJson, partial_json
-from fakes.sglang.quirks_whole import ToolTable, dumped
+from sfusion.fakes.sglang.quirks_partial import BrokenJson, partial_json
+from sfusion.fakes.sglang.quirks_whole import ToolTable, dumped
 
 __all__ = [
     "JsonQuirkStream",

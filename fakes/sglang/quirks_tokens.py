@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from fakes.sglang.quirks_stream import QuirkDelta, QuirkPiece, overlap
-from fakes.sglang.quirks_whole import ToolTable, kimi_name
+from sfusion.fakes.sglang.quirks_stream import QuirkDelta, QuirkPiece, overlap
+from sfusion.fakes.sglang.quirks_whole import ToolTable, kimi_name
 
 __all__ = ["DeepSeekQuirkStream", "KimiQuirkStream"]
 

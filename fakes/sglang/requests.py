@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fakes.sglang.errors import BadValue
-from fakes.sglang.generation import Logprobs, Request
-from fakes.sglang.sampling import SamplingParams
-from fakes.sglang.spelling import Constraint
+from sfusion.fakes.sglang.errors import BadValue
+from sfusion.fakes.sglang.generation import Logprobs, Request
+from sfusion.fakes.sglang.sampling import SamplingParams
+from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 

@@ -12,21 +12,21 @@ from urllib.parse import parse_qs
 
 from pydantic import Field, TypeAdapter
 
-from fakes.sglang.bodies import (
+from sfusion.fakes.sglang.bodies import (
     AbortReq,
     ContinueGenerationReqInput,
     GenerateReqInput,
     ParseFunctionCallReq,
     PauseGenerationReqInput,
 )
-from fakes.sglang.calls import CallPiece
-from fakes.sglang.chance import hex_id
-from fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
-from fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
-from fakes.sglang.completions import CompletionStream, CompletionView, completion_body
-from fakes.sglang.engine import FakeSGLang
-from fakes.sglang.errors import Refused
-from fakes.sglang.parsers import (
+from sfusion.fakes.sglang.calls import CallPiece
+from sfusion.fakes.sglang.chance import hex_id
+from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
+from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
+from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
+from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.errors import Refused
+from sfusion.fakes.sglang.parsers import (
     Quirks,
     array_parser,
     call_parser,
@@ -34,10 +34,10 @@ from fakes.sglang.parsers import (
     reasoning_parser,
     shown_name,
 )
-from fakes.sglang.protocol import JsonObject
-from fakes.sglang.requests import GenerateCall
-from fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
-from fakes.sglang.validation import (
+from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.sglang.requests import GenerateCall
+from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
+from sfusion.fakes.sglang.validation import (
     Invalid,
     Unanswerable,
     Unreadable,
@@ -46,7 +46,7 @@ from fakes.sglang.validation import (
     read_body,
     read_query,
 )
-from fakes.sglang.wire import (
+from sfusion.fakes.sglang.wire import (
     DONE,
     EVENT_STREAM,
     error_answer,
@@ -55,7 +55,7 @@ from fakes.sglang.wire import (
     native_error,
     native_error_event,
 )
-from fakes.wire import Answer, Request
+from sfusion.fakes.wire import Answer, Request
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fakes.sglang.errors import BadValue
-from fakes.sglang.protocol import Finish
+from sfusion.fakes.sglang.errors import BadValue
+from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
 
 _NAMES = frozenset(

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from fakes.sglang.errors import BadScript, NothingToSay
-from fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
+from sfusion.fakes.sglang.errors import BadScript, NothingToSay
+from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from fakes.faults import Rule
-from fakes.sglang.admin import Admin
-from fakes.sglang.app import SGLangApp
-from fakes.sglang.engine import FakeSGLang
-from fakes.sglang.faults import engine_rules, split
-from fakes.sglang.gsm8k import Gsm8kSolver
-from fakes.sglang.parsers import Quirks
-from fakes.sglang.protocol import Policy
-from fakes.sglang.routes import ModelInfo
-from fakes.wire import Journal, Served, WireServer, is_loopback
+from sfusion.fakes.faults import Rule
+from sfusion.fakes.sglang.admin import Admin
+from sfusion.fakes.sglang.app import SGLangApp
+from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.faults import engine_rules, split
+from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
+from sfusion.fakes.sglang.parsers import Quirks
+from sfusion.fakes.sglang.protocol import Policy
+from sfusion.fakes.sglang.routes import ModelInfo
+from sfusion.fakes.wire import Journal, Served, WireServer, is_loopback
 
 
 class _Wire(WireServer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from fakes.sglang.cache import PrefixCache
-from fakes.sglang.protocol import Finish
+from sfusion.fakes.sglang.cache import PrefixCache
+from sfusion.fakes.sglang.protocol import Finish
 
 
 @dataclass(frozen=True, slots=True)

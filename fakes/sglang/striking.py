@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultError, FaultPlan, Hang, Rule, Status
-from fakes.sglang.chance import hex_id
-from fakes.sglang.errors import EngineDown, Refused
-from fakes.sglang.faults import Abort, checked
-from fakes.sglang.generation import Generation, Request
+from sfusion.fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultError, FaultPlan, Hang, Rule, Status
+from sfusion.fakes.sglang.chance import hex_id
+from sfusion.fakes.sglang.errors import EngineDown, Refused
+from sfusion.fakes.sglang.faults import Abort, checked
+from sfusion.fakes.sglang.generation import Generation, Request
 
 Wait = Callable[[float], Awaitable[float]]
 """Lets working time pass, unless the request is ended meanwhile."""

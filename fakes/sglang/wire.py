@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fakes.sglang.protocol import JsonObject
-from fakes.wire import Answer
-from fakes.wire.message import dump_json
+from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.wire import Answer
+from sfusion.fakes.wire.message import dump_json
 
 DONE = b"data: [DONE]\n\n"
 EVENT_STREAM = "text/event-stream; charset=utf-8"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
-from fakes.wire.doors import PREFIX, Doors
-from fakes.wire.errors import BrokenStream, PortTaken, WireError
-from fakes.wire.exchange import Words
-from fakes.wire.ledger import CallRecord, Ledger
-from fakes.wire.message import Answer, dump_json
-from fakes.wire.routes import Routes
-from fakes.wire.served import Faulted, Served, is_loopback
-from fakes.wire.server import Journal, WireServer
+from sfusion.fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
+from sfusion.fakes.wire.doors import PREFIX, Doors
+from sfusion.fakes.wire.errors import BrokenStream, PortTaken, WireError
+from sfusion.fakes.wire.exchange import Words
+from sfusion.fakes.wire.ledger import CallRecord, Ledger
+from sfusion.fakes.wire.message import Answer, dump_json
+from sfusion.fakes.wire.routes import Routes
+from sfusion.fakes.wire.served import Faulted, Served, is_loopback
+from sfusion.fakes.wire.server import Journal, WireServer
 
 __all__ = [
     "MARK",

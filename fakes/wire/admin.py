@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
-from fakes.wire.app import Request
-from fakes.wire.doors import Doors
-from fakes.wire.ledger import Ledger
-from fakes.wire.message import Answer
-from fakes.wire.server import WireServer
+from sfusion.fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
+from sfusion.fakes.wire.app import Request
+from sfusion.fakes.wire.doors import Doors
+from sfusion.fakes.wire.ledger import Ledger
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.server import WireServer
 
 
 class Governed(Protocol):

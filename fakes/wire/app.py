@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote
 
-from fakes.wire.message import Answer
+from sfusion.fakes.wire.message import Answer
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Mapping
 
-    from fakes.faults import Action
+    from sfusion.fakes.faults import Action
 
 MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 """The mark that a workload puts in a comment of its code, so that any client's calls can be followed."""

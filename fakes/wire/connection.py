@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from fakes.wire.message import invalid_request, render_whole
+from sfusion.fakes.wire.message import invalid_request, render_whole
 
 if TYPE_CHECKING:
-    from fakes.wire.delivery import Delivery
-    from fakes.wire.server import WireServer
+    from sfusion.fakes.wire.delivery import Delivery
+    from sfusion.fakes.wire.server import WireServer
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fakes.wire.app import Request
-from fakes.wire.message import Answer
+from sfusion.fakes.wire.app import Request
+from sfusion.fakes.wire.message import Answer
 
 PREFIX = "/__sfusion/"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
-from fakes.faults import (
+from sfusion.fakes.faults import (
     Action,
     Attempt,
     Close,
@@ -28,14 +28,14 @@ from fakes.faults import (
     Truncate,
     Wedge,
 )
-from fakes.wire.app import Request, Subject
-from fakes.wire.connection import Connection
-from fakes.wire.delivery import Delivery, Ending, Spoilage
-from fakes.wire.errors import BrokenStream
-from fakes.wire.message import Answer, dump_json
+from sfusion.fakes.wire.app import Request, Subject
+from sfusion.fakes.wire.connection import Connection
+from sfusion.fakes.wire.delivery import Delivery, Ending, Spoilage
+from sfusion.fakes.wire.errors import BrokenStream
+from sfusion.fakes.wire.message import Answer, dump_json
 
 if TYPE_CHECKING:
-    from fakes.wire.server import WireServer
+    from sfusion.fakes.wire.server import WireServer
 
 Turn = Literal["go on", "answer", "over"]
 Ran = Literal["no", "began", "ended"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fakes.wire.connection import Connection
+from sfusion.fakes.wire.connection import Connection
 
 
 class Parking:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
-from fakes.wire.message import Answer
+from sfusion.fakes.wire.message import Answer
 
 H = TypeVar("H")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from fakes.faults import Rule, read_rules
-from fakes.wire.ledger import Ledger
-from fakes.wire.server import WireServer
+from sfusion.fakes.faults import Rule, read_rules
+from sfusion.fakes.wire.ledger import Ledger
+from sfusion.fakes.wire.server import WireServer
 
 T = TypeVar("T")
 

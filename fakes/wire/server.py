@@ -19,16 +19,16 @@ from typing import Any, Literal
 
 from aiohttp import HttpVersion10, StreamReader, web
 
-from fakes.faults import Attempt, Close, Crash, Delay, FaultPlan, Hang, Reset, Rule, Strike, Wedge
-from fakes.wire.app import App, Request, Subject, parse_target
-from fakes.wire.connection import Connection, written
-from fakes.wire.delivery import Delivery
-from fakes.wire.errors import WireError
-from fakes.wire.exchange import Exchange, Words, asked_to_wait
-from fakes.wire.ledger import Ledger
-from fakes.wire.listener import Listener
-from fakes.wire.message import invalid_request
-from fakes.wire.parking import Parking
+from sfusion.fakes.faults import Attempt, Close, Crash, Delay, FaultPlan, Hang, Reset, Rule, Strike, Wedge
+from sfusion.fakes.wire.app import App, Request, Subject, parse_target
+from sfusion.fakes.wire.connection import Connection, written
+from sfusion.fakes.wire.delivery import Delivery
+from sfusion.fakes.wire.errors import WireError
+from sfusion.fakes.wire.exchange import Exchange, Words, asked_to_wait
+from sfusion.fakes.wire.ledger import Ledger
+from sfusion.fakes.wire.listener import Listener
+from sfusion.fakes.wire.message import invalid_request
+from sfusion.fakes.wire.parking import Parking
 
 Journal = Callable[[dict[str, Any]], None]
 

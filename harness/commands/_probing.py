@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from harness.commands._tell import fail
+from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
-    from harness.probes import Probe
+    from sfusion.harness.probes import Probe
 
 _LINES = 5
 """Lines of progress where nobody watches."""
@@ -21,7 +21,7 @@ _LINES = 5
 
 def read_suite(paths: Sequence[Path], only: Sequence[str], quick: bool) -> list[Probe]:
     """The bundled probes with those of the user, as chosen; ends the command with 2 when that cannot be."""
-    from harness.probes import BadProbes, chosen, read_probes, suite_with
+    from sfusion.harness.probes import BadProbes, chosen, read_probes, suite_with
 
     try:
         return chosen(suite_with(read_probes(paths)), only=only, quick=quick)

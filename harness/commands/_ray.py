@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from harness.journal import Journal
-from harness.runs import Task
-from harness.scenarios.model import Scenario
-from harness.targets import RealSandbox, Target
+from sfusion.harness.journal import Journal
+from sfusion.harness.runs import Task
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.targets import RealSandbox, Target
 from sfusion_tools.errors import near
 
 _PLACES = ("driver", "node")
@@ -48,12 +48,12 @@ class RayOptions:
         if not any(task.world == "ray" for task in tasks):
             yield None
             return
-        from harness.worlds.ray_cluster import open_cluster
+        from sfusion.harness.worlds.ray_cluster import open_cluster
 
         cluster = open_cluster(self.address)
         try:
             cluster.check(task.scenario for task in tasks)
-            from harness.worlds import ray
+            from sfusion.harness.worlds import ray
 
             place: ray.SandboxOn = "node" if self.fake_on == "node" else "driver"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from harness.commands._ray import RayOptions
-from harness.commands._targets import read_targets, real_sandboxes
-from harness.reports import Reports, Run, reporter, run_of
-from harness.runs import plan, run_all, write_run
-from harness.scenarios import ScenarioError, scenario_files
-from harness.targets import FakeTarget, RealSandbox
-from harness.worlds.errors import MissingWorld
+from sfusion.harness.commands._ray import RayOptions
+from sfusion.harness.commands._targets import read_targets, real_sandboxes
+from sfusion.harness.reports import Reports, Run, reporter, run_of
+from sfusion.harness.runs import plan, run_all, write_run
+from sfusion.harness.scenarios import ScenarioError, scenario_files
+from sfusion.harness.targets import FakeTarget, RealSandbox
+from sfusion.harness.worlds.errors import MissingWorld
 from sfusion_tools.errors import ConfigError, near
 
 WORLDS = ("sim", "ray")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from fakes.wire import Journal, Served
+    from sfusion.fakes.wire import Journal, Served
 
 
 class BadOption(ValueError):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
-from harness.commands._tell import fail
+from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
-    from harness.targets import RealSandbox, Target
+    from sfusion.harness.targets import RealSandbox, Target
 
 SANDBOX = "fake|URL|docker[:IMAGE]"
 """What ``--sandbox`` takes, as the help shows it."""
@@ -24,7 +24,7 @@ def is_real(texts: Sequence[str] | None) -> TypeGuard[Sequence[str]]:
 
 def read_targets(texts: Sequence[str], *, option: str = "--sandbox") -> list[Target]:
     """Understand every ``--sandbox``, or what else an option names; ends the command with 2 when one means nothing."""
-    from harness.targets import BadTarget, read_target
+    from sfusion.harness.targets import BadTarget, read_target
 
     try:
         return [read_target(text) for text in texts]
@@ -38,7 +38,7 @@ def real_sandboxes(texts: Sequence[str], *, at_least: int = 1, check: bool = Tru
 
     ``check=False`` hands out an address without asking whether anything answers there.
     """
-    from harness.targets import BadTarget, MissingTarget, open_targets
+    from sfusion.harness.targets import BadTarget, MissingTarget, open_targets
 
     targets = read_targets(texts)
     try:

@@ -15,9 +15,9 @@ def check(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of scenario files instead.")] = False,
 ) -> None:
     """Say whether scenario files are valid: exit code 0, or 2 with a line FILE:LINE for each problem."""
-    from harness.commands._tell import fail
-    from harness.scenarios import ScenarioError, read_scenarios, scenario_files
-    from harness.scenarios.schema import json_schema
+    from sfusion.harness.commands._tell import fail
+    from sfusion.harness.scenarios import ScenarioError, read_scenarios, scenario_files
+    from sfusion.harness.scenarios.schema import json_schema
 
     if schema:
         typer.echo(json.dumps(json_schema(), indent=2))

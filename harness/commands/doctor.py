@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.commands._targets import SANDBOX, real_sandboxes
-from harness.commands._tell import fail
+from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
+from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
-    from harness.doctor import Examination, Plan, Subject
-    from harness.doctor.report import LiveReporter, PlainReporter
+    from sfusion.harness.doctor import Examination, Plan, Subject
+    from sfusion.harness.doctor.report import LiveReporter, PlainReporter
 
 
 def doctor(
@@ -53,9 +53,9 @@ def doctor(
     import logging
     import sys
 
-    from harness.doctor import CHECKS, Plan
-    from harness.doctor.report import as_json, exit_code, reporter, write_json
-    from harness.reports import Reports
+    from sfusion.harness.doctor import CHECKS, Plan
+    from sfusion.harness.doctor.report import as_json, exit_code, reporter, write_json
+    from sfusion.harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it, and where it belongs
     plan = Plan(
@@ -94,7 +94,7 @@ def doctor(
 async def _examine_all(subjects: list[Subject], plan: Plan, shown: PlainReporter | LiveReporter) -> list[Examination]:
     import os
 
-    from harness.doctor import examine
+    from sfusion.harness.doctor import examine
 
     done = []
     for subject in subjects:
@@ -111,7 +111,7 @@ def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Itera
     if url is None and tools is None and sandbox is None:
         fail("doctor: say what to examine: a URL, --tools FILE or --sandbox docker")
     if sandbox == "fake":
-        from fakes.sandbox import FakeSandbox
+        from sfusion.fakes.sandbox import FakeSandbox
 
         with FakeSandbox(executor="python") as fake:
             yield _started(fake.url, tools)
@@ -129,7 +129,7 @@ def _started(url: str, tools: Path | None) -> list[Subject]:
 
 
 def _read(url: str | None, tools: Path | None) -> list[Subject]:
-    from harness.doctor import of_tools, of_url
+    from sfusion.harness.doctor import of_tools, of_url
     from sfusion_tools.errors import ConfigError
 
     try:

@@ -11,8 +11,8 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from harness.drift import Side
-    from harness.probes import Probe
+    from sfusion.harness.drift import Side
+    from sfusion.harness.probes import Probe
 
 
 def drift(
@@ -44,14 +44,14 @@ def drift(
     Exit code 0: nothing that would break a client; 1: something would; 2: the input is wrong; 3: a server cannot be
     reached, or is no sandbox.
     """
-    from fakes.sandbox import EXECUTORS, PROFILES, SandboxSetupError
-    from harness.commands._probing import list_probes, read_headers, read_suite
-    from harness.commands._targets import read_targets
-    from harness.commands._tell import fail
-    from harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
-    from harness.probes import BadProbes, Unreachable
-    from harness.reports import Reports
-    from harness.targets import FakeTarget
+    from sfusion.fakes.sandbox import EXECUTORS, PROFILES, SandboxSetupError
+    from sfusion.harness.commands._probing import list_probes, read_headers, read_suite
+    from sfusion.harness.commands._targets import read_targets
+    from sfusion.harness.commands._tell import fail
+    from sfusion.harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
+    from sfusion.harness.probes import BadProbes, Unreachable
+    from sfusion.harness.reports import Reports
+    from sfusion.harness.targets import FakeTarget
     from sfusion_tools.errors import near
 
     chosen = read_suite(probes or [], only or [], quick)
@@ -104,10 +104,10 @@ def _real(
 ) -> Side:
     import asyncio
 
-    from harness.commands._probing import progress
-    from harness.commands._targets import read_targets, real_sandboxes
-    from harness.drift import live_side, recorded_side
-    from harness.probes import read_recording
+    from sfusion.harness.commands._probing import progress
+    from sfusion.harness.commands._targets import read_targets, real_sandboxes
+    from sfusion.harness.drift import live_side, recorded_side
+    from sfusion.harness.probes import read_recording
 
     if cassette is not None:
         return recorded_side(read_recording(cassette), probes, name=cassette.name)
@@ -120,8 +120,8 @@ def _real(
 def _fake(probes: Sequence[Probe], executor: str, profile: str, real: Side, timeout: float, notes: list[str]) -> Side:
     import asyncio
 
-    from harness.commands._probing import progress
-    from harness.drift import fake_side, profile_of
+    from sfusion.harness.commands._probing import progress
+    from sfusion.harness.drift import fake_side, profile_of
 
     if profile == "auto":
         told_by_answers = profile_of(real.answers)

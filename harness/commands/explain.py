@@ -13,8 +13,8 @@ def explain(
     ] = None,
 ) -> None:
     """Say what something means, in the words of the code that does it."""
-    from harness.commands._tell import fail
-    from harness.scenarios.explaining import explained, topics
+    from sfusion.harness.commands._tell import fail
+    from sfusion.harness.scenarios.explaining import explained, topics
     from sfusion_tools.errors import near
 
     if name is None:
@@ -22,7 +22,7 @@ def explain(
         return
     text = explained(name)
     if text is None:
-        from harness.scenarios.explaining import names
+        from sfusion.harness.scenarios.explaining import names
 
         fail(f"nothing is called {name!r}; {near(name, names())}")
     typer.echo(text)

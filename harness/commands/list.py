@@ -14,8 +14,8 @@ def list_scenarios(
     names_only: Annotated[bool, typer.Option("--names", help="Only names, one per line.")] = False,
 ) -> None:
     """List scenarios with their worlds, cells and what they are about."""
-    from harness.commands._tell import fail
-    from harness.scenarios import ScenarioError, read_scenarios, scenario_files
+    from sfusion.harness.commands._tell import fail
+    from sfusion.harness.scenarios import ScenarioError, read_scenarios, scenario_files
 
     problems: list[str] = []
     try:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.commands._serving import BadOption, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import BadOption, live, log_to_stderr, open_journal, read_yaml
 
 if TYPE_CHECKING:
-    from fakes.proxy import FaultProxy
+    from sfusion.fakes.proxy import FaultProxy
 
 
 def proxy(
@@ -52,10 +52,10 @@ def proxy(
     import asyncio
     from contextlib import ExitStack
 
-    from fakes.faults import FaultError, load_rules
-    from fakes.proxy import FaultProxy
-    from fakes.sandbox import SandboxSetupError
-    from fakes.wire import WireError
+    from sfusion.fakes.faults import FaultError, load_rules
+    from sfusion.fakes.proxy import FaultProxy
+    from sfusion.fakes.sandbox import SandboxSetupError
+    from sfusion.fakes.wire import WireError
 
     with ExitStack() as stack:
         try:

@@ -31,11 +31,11 @@ def record(
     """
     import asyncio
 
-    from harness.commands._probing import list_probes, progress, read_headers, read_suite
-    from harness.commands._targets import read_targets, real_sandboxes
-    from harness.commands._tell import fail
-    from harness.probes import Server, Unreachable
-    from harness.probes.recording import ask, scrubber_for, write_recording
+    from sfusion.harness.commands._probing import list_probes, progress, read_headers, read_suite
+    from sfusion.harness.commands._targets import read_targets, real_sandboxes
+    from sfusion.harness.commands._tell import fail
+    from sfusion.harness.probes import Server, Unreachable
+    from sfusion.harness.probes.recording import ask, scrubber_for, write_recording
 
     chosen = read_suite(probes or [], only or [], quick)
     if show:

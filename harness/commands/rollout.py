@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from harness.commands._targets import SANDBOX, is_real, real_sandboxes
+from sfusion.harness.commands._targets import SANDBOX, is_real, real_sandboxes
 
 
 class SandboxExecutor(StrEnum):
@@ -73,11 +73,11 @@ def rollout(
 
     from rich.console import Console
 
-    from fakes.faults import FaultError, load_rules
-    from fakes.sandbox import SandboxSetupError
-    from fakes.sglang import FakeSGLangError
-    from harness.commands.serve_sglang import read_policy
-    from harness.rollouts import RolloutPlan, reporter, run_rollouts
+    from sfusion.fakes.faults import FaultError, load_rules
+    from sfusion.fakes.sandbox import SandboxSetupError
+    from sfusion.fakes.sglang import FakeSGLangError
+    from sfusion.harness.commands.serve_sglang import read_policy
+    from sfusion.harness.rollouts import RolloutPlan, reporter, run_rollouts
     from sfusion_tools.errors import ConfigError
     from sfusion_tools.formats import get_format
     from sfusion_tools.rollout import RolloutLimits, TruncateSide

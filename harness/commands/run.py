@@ -53,9 +53,9 @@ def run(
 
     Exit code 0: all, 1: broken or unknown, 2: bad input, 3: no Ray, no Docker, no sandbox.
     """
-    from harness.commands._ray import RayOptions
-    from harness.commands._running import run_command
-    from harness.reports import Reports
+    from sfusion.harness.commands._ray import RayOptions
+    from sfusion.harness.commands._running import run_command
+    from sfusion.harness.reports import Reports
 
     code = run_command(
         paths or [],

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from harness.commands._serving import BadOption, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import BadOption, live, log_to_stderr, open_journal, read_yaml
 
 if TYPE_CHECKING:
-    from fakes.sandbox import FakeSandbox
+    from sfusion.fakes.sandbox import FakeSandbox
 
 
 def serve_sandbox(
@@ -47,9 +47,9 @@ def serve_sandbox(
     import asyncio
     from contextlib import ExitStack
 
-    from fakes.faults import FaultError, load_rules
-    from fakes.sandbox import FakeSandbox, SandboxSetupError
-    from fakes.wire import WireError
+    from sfusion.fakes.faults import FaultError, load_rules
+    from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError
+    from sfusion.fakes.wire import WireError
 
     with ExitStack() as stack:
         try:
@@ -90,7 +90,7 @@ def _scripts(path: Path | None) -> list[Any]:
 
 def _introduce(sandbox: FakeSandbox, faults: str) -> None:
     """Say where it is and what it will do."""
-    from fakes.sandbox import RecordedExecutor
+    from sfusion.fakes.sandbox import RecordedExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
     typer.echo(f"fake Sandbox Fusion on {sandbox.url}")

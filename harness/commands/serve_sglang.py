@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.commands._serving import live, log_to_stderr, open_journal
+from sfusion.harness.commands._serving import live, log_to_stderr, open_journal
 
 if TYPE_CHECKING:
-    from fakes.sglang import FakeSGLangServer, Policy
+    from sfusion.fakes.sglang import FakeSGLangServer, Policy
 
 
 def serve_sglang(
@@ -52,10 +52,10 @@ def serve_sglang(
     import asyncio
     from contextlib import ExitStack
 
-    from fakes.faults import FaultError
-    from fakes.sglang import FakeSGLang, FakeSGLangError, FakeSGLangServer, Latency
-    from fakes.sglang.faults import load_engine_rules
-    from fakes.wire import WireError
+    from sfusion.fakes.faults import FaultError
+    from sfusion.fakes.sglang import FakeSGLang, FakeSGLangError, FakeSGLangServer, Latency
+    from sfusion.fakes.sglang.faults import load_engine_rules
+    from sfusion.fakes.wire import WireError
     from sfusion_tools.formats import FormatError
 
     if quirks not in (None, "none", "sglang"):
@@ -100,7 +100,7 @@ def serve_sglang(
 
 def read_policy(text: str) -> Policy:
     """The policy that a word of the command line stands for."""
-    from fakes.sglang import Gsm8kSolver, Misbehaving, Script
+    from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, Script
 
     kind, _, rest = text.partition(":")
     match kind:

@@ -15,13 +15,13 @@ def view(
 ) -> None:
     """Look at dumped rollouts: steps, samples, search, filter, tool calls folded."""
     try:
-        from harness.viewer.app import ViewerApp
+        from sfusion.harness.viewer.app import ViewerApp
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "textual":
             raise
         typer.echo("sfusion view needs textual, which is not installed: pip install 'sfusion[view]'", err=True)
         raise typer.Exit(3) from None
-    from harness.viewer import ViewerError, open_dump
+    from sfusion.harness.viewer import ViewerError, open_dump
 
     try:
         steps = open_dump(path)

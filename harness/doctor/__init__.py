@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from harness.doctor.errors import DoctorError, NotExamined
-from harness.doctor.examination import CHECKS, Check, Examination, Listener, examine
-from harness.doctor.finding import Finding, Severity
-from harness.doctor.knee import Knee, Point, find_knee
-from harness.doctor.plan import Plan
-from harness.doctor.subject import Client, Subject, of_tools, of_url
+from sfusion.harness.doctor.errors import DoctorError, NotExamined
+from sfusion.harness.doctor.examination import CHECKS, Check, Examination, Listener, examine
+from sfusion.harness.doctor.finding import Finding, Severity
+from sfusion.harness.doctor.knee import Knee, Point, find_knee
+from sfusion.harness.doctor.plan import Plan
+from sfusion.harness.doctor.subject import Client, Subject, of_tools, of_url
 
 __all__ = [
     "CHECKS",

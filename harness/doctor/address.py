@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from harness.doctor.container import in_container
-from harness.doctor.finding import Finding, breaks, hurts, note
-from harness.doctor.http import Answer
-from harness.doctor.patient import Patient
-from harness.doctor.subject import Client
+from sfusion.harness.doctor.container import in_container
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.http import Answer
+from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.subject import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.endpoints import is_placeholder

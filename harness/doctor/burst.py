@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from harness.doctor.errors import NotExamined
-from harness.doctor.finding import Finding, breaks
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.errors import NotExamined
+from sfusion.harness.doctor.finding import Finding, breaks
+from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 

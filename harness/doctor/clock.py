@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.doctor.errors import NotExamined
-from harness.doctor.finding import Finding, breaks
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.errors import NotExamined
+from sfusion.harness.doctor.finding import Finding, breaks
+from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 
 _OVER = 3

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from harness.doctor.finding import Finding, breaks, hurts, note
-from harness.doctor.http import Answer, Silence
-from harness.doctor.patient import Patient
-from harness.doctor.proxies import proxy_of_requests
-from harness.doctor.subject import Client
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.http import Answer, Silence
+from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.proxies import proxy_of_requests
+from sfusion.harness.doctor.subject import Client
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.proxy import is_usable
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import urlsplit
 
-from harness.doctor.address import loopback
-from harness.doctor.finding import Finding, breaks, hurts
-from harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
-from harness.doctor.patient import TRIES, Patient, marked
-from harness.doctor.responder import judge
+from sfusion.harness.doctor.address import loopback
+from sfusion.harness.doctor.finding import Finding, breaks, hurts
+from sfusion.harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
+from sfusion.harness.doctor.patient import TRIES, Patient, marked
+from sfusion.harness.doctor.responder import judge
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.program import Program
 

@@ -8,24 +8,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.doctor.address import read_address, read_route
-from harness.doctor.burst import race_stdin
-from harness.doctor.clock import keep_time, run_long
-from harness.doctor.detour import take_detour
-from harness.doctor.endpoint import greet, reach, say_hello
-from harness.doctor.errors import NotExamined, Vanished
-from harness.doctor.finding import Finding
-from harness.doctor.http import Wire
-from harness.doctor.identity import recognise, unmask
-from harness.doctor.languages import find_packages, try_languages
-from harness.doctor.memory import limit_memory
-from harness.doctor.output import measure_output, print_bytes
-from harness.doctor.patient import Patient
-from harness.doctor.plan import Plan
-from harness.doctor.proxies import secrets_of_proxies
-from harness.doctor.steadiness import check_steadiness, stopped_answering
-from harness.doctor.subject import Subject
-from harness.doctor.sweep import sweep
+from sfusion.harness.doctor.address import read_address, read_route
+from sfusion.harness.doctor.burst import race_stdin
+from sfusion.harness.doctor.clock import keep_time, run_long
+from sfusion.harness.doctor.detour import take_detour
+from sfusion.harness.doctor.endpoint import greet, reach, say_hello
+from sfusion.harness.doctor.errors import NotExamined, Vanished
+from sfusion.harness.doctor.finding import Finding
+from sfusion.harness.doctor.http import Wire
+from sfusion.harness.doctor.identity import recognise, unmask
+from sfusion.harness.doctor.languages import find_packages, try_languages
+from sfusion.harness.doctor.memory import limit_memory
+from sfusion.harness.doctor.output import measure_output, print_bytes
+from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.plan import Plan
+from sfusion.harness.doctor.proxies import secrets_of_proxies
+from sfusion.harness.doctor.steadiness import check_steadiness, stopped_answering
+from sfusion.harness.doctor.subject import Subject
+from sfusion.harness.doctor.sweep import sweep
 
 
 @dataclass(frozen=True, slots=True)

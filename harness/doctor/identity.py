@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from harness.doctor.finding import Finding, note
-from harness.doctor.http import Answer
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.finding import Finding, note
+from sfusion.harness.doctor.http import Answer
+from sfusion.harness.doctor.patient import Patient
 
 
 async def recognise(patient: Patient) -> list[Finding]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.doctor.endpoint import GREETING, HELLO
-from harness.doctor.finding import Finding, breaks, hurts
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.endpoint import GREETING, HELLO
+from sfusion.harness.doctor.finding import Finding, breaks, hurts
+from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.doctor.finding import Finding, breaks, hurts, note
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 
 ORDINARY = 20_000

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from harness.doctor.subject import SHORTEST_PASSWORD, Client, Subject
+from sfusion.harness.doctor.subject import SHORTEST_PASSWORD, Client, Subject
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 
 

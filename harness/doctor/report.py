@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.doctor.examination import Check, Examination
-from harness.doctor.finding import Finding, Severity
+from sfusion.harness.doctor.examination import Check, Examination
+from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion_tools._version import __version__
 
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}

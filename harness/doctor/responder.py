@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.doctor.finding import Finding, breaks
-from harness.doctor.http import Answer
+from sfusion.harness.doctor.finding import Finding, breaks
+from sfusion.harness.doctor.http import Answer
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import excerpt, read_answer
 from sfusion_tools.sandbox.endpoints import redact

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.doctor.finding import Finding, breaks, hurts
-from harness.doctor.patient import Patient
+from sfusion.harness.doctor.finding import Finding, breaks, hurts
+from sfusion.harness.doctor.patient import Patient
 
 
 async def check_steadiness(patient: Patient) -> list[Finding]:

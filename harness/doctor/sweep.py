@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
-from harness.doctor.finding import Finding, breaks, hurts, note
-from harness.doctor.http import Answer
-from harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
-from harness.doctor.patient import Patient, marked
-from harness.doctor.subject import Client
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.http import Answer
+from sfusion.harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
+from sfusion.harness.doctor.patient import Patient, marked
+from sfusion.harness.doctor.subject import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.program import Program

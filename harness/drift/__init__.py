@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harness.drift.accepting import Acceptance, read_acceptances
-from harness.drift.comparing import compare
-from harness.drift.difference import Difference
-from harness.drift.grading import GRADES, RULES, Grade, Rule, rule_for
-from harness.drift.judging import Finding, Report, Side, judge
-from harness.drift.reporting import as_json, as_markdown, headline, print_report
-from harness.drift.sides import fake_side, live_side, profile_of, recorded_side
+from sfusion.harness.drift.accepting import Acceptance, read_acceptances
+from sfusion.harness.drift.comparing import compare
+from sfusion.harness.drift.difference import Difference
+from sfusion.harness.drift.grading import GRADES, RULES, Grade, Rule, rule_for
+from sfusion.harness.drift.judging import Finding, Report, Side, judge
+from sfusion.harness.drift.reporting import as_json, as_markdown, headline, print_report
+from sfusion.harness.drift.sides import fake_side, live_side, profile_of, recorded_side
 
 __all__ = [
     "GRADES",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from harness.drift.difference import Difference
-from harness.probes import BadProbes
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.marked import read_marked
+from sfusion.harness.drift.difference import Difference
+from sfusion.harness.probes import BadProbes
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.marked import read_marked
 from sfusion_tools.errors import near
 
 

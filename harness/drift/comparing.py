@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from harness.drift.difference import Difference, Kind, matches
-from harness.drift.normalising import is_drawn, is_measured, steady
-from harness.probes import Heard, Probe
+from sfusion.harness.drift.difference import Difference, Kind, matches
+from sfusion.harness.drift.normalising import is_drawn, is_measured, steady
+from sfusion.harness.probes import Heard, Probe
 
 Found = tuple[str, Kind, Any, Any]
 _NOT_JSON = object()

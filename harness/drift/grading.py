@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from harness.drift.difference import Difference, Kind
+from sfusion.harness.drift.difference import Difference, Kind
 
 Grade = Literal["breaking", "visible", "cosmetic"]
 GRADES: tuple[Grade, ...] = get_args(Grade)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.drift.accepting import Acceptance
-from harness.drift.comparing import compare
-from harness.drift.difference import Difference
-from harness.drift.grading import GRADES, Grade, Rule, rule_for
-from harness.probes import Heard, Probe
+from sfusion.harness.drift.accepting import Acceptance
+from sfusion.harness.drift.comparing import compare
+from sfusion.harness.drift.difference import Difference
+from sfusion.harness.drift.grading import GRADES, Grade, Rule, rule_for
+from sfusion.harness.probes import Heard, Probe
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from harness.probes.patterns import without_forms
+from sfusion.harness.probes.patterns import without_forms
 
 _UNSTABLE = tuple(
     (re.compile(pattern), stands)

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from harness.drift.grading import GRADES
-from harness.drift.judging import Finding, Report
+from sfusion.harness.drift.grading import GRADES
+from sfusion.harness.drift.judging import Finding, Report
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
 _MAX_ROWS = 200

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fakes.sandbox import FakeSandbox, Profile
-from harness.drift.judging import Side
-from harness.probes import Heard, Probe, Recording, Server
-from harness.probes.cassette import request_record
-from harness.probes.recording import ask, scrubber_for
-from harness.probes.sending import PATIENCE, Told
+from sfusion.fakes.sandbox import FakeSandbox, Profile
+from sfusion.harness.drift.judging import Side
+from sfusion.harness.probes import Heard, Probe, Recording, Server
+from sfusion.harness.probes.cassette import request_record
+from sfusion.harness.probes.recording import ask, scrubber_for
+from sfusion.harness.probes.sending import PATIENCE, Told
 
 TELLS_PROFILE = "memory/over-limit"
 """The probe by which the published image of June 2025 is told: it ignores the limit."""

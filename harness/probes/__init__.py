@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harness.probes.cassette import Recording, read_recording, recording_lines, write_whole
-from harness.probes.errors import BadProbes, ProbeError, Unreachable
-from harness.probes.model import Probe, ProbeRequest
-from harness.probes.scrubbing import Scrubber
-from harness.probes.sending import Sender
-from harness.probes.suite import SUITE_VERSION, bundled_probes, chosen, read_probes, suite_with
-from harness.probes.wire import Heard, Server
+from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines, write_whole
+from sfusion.harness.probes.errors import BadProbes, ProbeError, Unreachable
+from sfusion.harness.probes.model import Probe, ProbeRequest
+from sfusion.harness.probes.scrubbing import Scrubber
+from sfusion.harness.probes.sending import Sender
+from sfusion.harness.probes.suite import SUITE_VERSION, bundled_probes, chosen, read_probes, suite_with
+from sfusion.harness.probes.wire import Heard, Server
 
 __all__ = [
     "SUITE_VERSION",

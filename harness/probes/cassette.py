@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fakes.wire import dump_json
-from harness.probes.errors import BadProbes
-from harness.probes.model import Probe
-from harness.probes.scrubbing import Scrubber
-from harness.probes.suite import SUITE_VERSION
-from harness.probes.wire import Heard
+from sfusion.fakes.wire import dump_json
+from sfusion.harness.probes.errors import BadProbes
+from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.scrubbing import Scrubber
+from sfusion.harness.probes.suite import SUITE_VERSION
+from sfusion.harness.probes.wire import Heard
 from sfusion_tools._version import __version__
 
 FORMAT = 1

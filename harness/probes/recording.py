@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.probes.cassette import recording_lines, write_whole
-from harness.probes.model import Probe
-from harness.probes.scrubbing import Scrubber, secrets_of
-from harness.probes.sending import AT_ONCE, PATIENCE, Sender, Told
-from harness.probes.wire import Heard, Server
+from sfusion.harness.probes.cassette import recording_lines, write_whole
+from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.scrubbing import Scrubber, secrets_of
+from sfusion.harness.probes.sending import AT_ONCE, PATIENCE, Sender, Told
+from sfusion.harness.probes.wire import Heard, Server
 
 
 def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()) -> Scrubber:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
-from harness.probes.model import Probe
-from harness.probes.patterns import SECRETS, without_forms
-from harness.probes.wire import Heard
+from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.patterns import SECRETS, without_forms
+from sfusion.harness.probes.wire import Heard
 
 SHORTEST = 4
 """A secret with fewer characters is not looked for in texts: it would be found everywhere."""

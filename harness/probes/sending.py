@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.probes.errors import Unreachable
-from harness.probes.model import Probe, ProbeRequest
-from harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
+from sfusion.harness.probes.errors import Unreachable
+from sfusion.harness.probes.model import Probe, ProbeRequest
+from sfusion.harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
 
 AT_ONCE = 4
 PATIENCE = 60.0

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from harness.probes.errors import BadProbes
-from harness.probes.model import Probe, ProbeRequest
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.marked import Marked, Path_, read_marked
+from sfusion.harness.probes.errors import BadProbes
+from sfusion.harness.probes.model import Probe, ProbeRequest
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.marked import Marked, Path_, read_marked
 from sfusion_tools.errors import near
 
 SUITE_VERSION = 1

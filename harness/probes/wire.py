@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from harness.probes.model import Probe
+from sfusion.harness.probes.model import Probe
 
 MAX_ANSWER = 64 * 2**20
 """Bytes of an answer that are read; no probe asks for so much."""

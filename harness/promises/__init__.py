@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.promises.base import Promise
-from harness.promises.registry import PROMISES, judge, read_promise
-from harness.promises.story import CallStory, Story
-from harness.promises.verdict import State, Verdict
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.registry import PROMISES, judge, read_promise
+from sfusion.harness.promises.story import CallStory, Story
+from sfusion.harness.promises.verdict import State, Verdict
 
 __all__ = ["PROMISES", "CallStory", "Promise", "State", "Story", "Verdict", "judge", "read_promise"]

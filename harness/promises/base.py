@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from harness.journal import Event
-from harness.promises.story import CallStory, Story
-from harness.promises.verdict import Verdict
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.story import CallStory, Story
+from sfusion.harness.promises.verdict import Verdict
 
 SHOWN = 6
 """Events that are given as evidence."""

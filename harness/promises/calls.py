@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fakes.faults import Seconds
-from harness.journal import Event
-from harness.promises.base import Promise, whole
-from harness.promises.story import Story
-from harness.promises.verdict import Verdict
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise, whole
+from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fakes.faults import Seconds
-from harness.journal import Event
-from harness.promises.base import Promise
-from harness.promises.story import Story
-from harness.promises.verdict import Verdict
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.verdict import Verdict
 
 
 class InFlightWithinLimit(Promise):

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from harness.journal import Journal
-from harness.promises.base import Promise
-from harness.promises.calls import (
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.calls import (
     AttemptsPerCall,
     DeadlineHonoured,
     EveryCallEndsOnce,
@@ -17,12 +17,12 @@ from harness.promises.calls import (
     Outcomes,
     RetryAfterHonoured,
 )
-from harness.promises.pace import RecoversWithin, ThroughputAtLeast
-from harness.promises.permits import GrantsInOrder, InFlightWithinLimit, NoPermitLeaked, NoStarvation
-from harness.promises.story import Story
-from harness.promises.texts import InfraNeverScored, NoSecretLeaked, PartialOutputKept, TextIsTruthful
-from harness.promises.trajectories import LengthsConsistent, RolloutEnds
-from harness.promises.verdict import Verdict
+from sfusion.harness.promises.pace import RecoversWithin, ThroughputAtLeast
+from sfusion.harness.promises.permits import GrantsInOrder, InFlightWithinLimit, NoPermitLeaked, NoStarvation
+from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.texts import InfraNeverScored, NoSecretLeaked, PartialOutputKept, TextIsTruthful
+from sfusion.harness.promises.trajectories import LengthsConsistent, RolloutEnds
+from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 
 PROMISES: dict[str, type[Promise]] = {

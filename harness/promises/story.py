@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from harness.journal import Event, Journal
+from sfusion.harness.journal import Event, Journal
 
 
 @dataclass(slots=True)

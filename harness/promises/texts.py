@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from harness.journal import Event
-from harness.promises.base import Promise, whole
-from harness.promises.story import CallStory, Story
-from harness.promises.verdict import Verdict
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise, whole
+from sfusion.harness.promises.story import CallStory, Story
+from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.outcome import Outcome
 
 _PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_programs)

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from harness.journal import Event
-from harness.promises.base import Promise
-from harness.promises.story import Story
-from harness.promises.verdict import Verdict
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
 

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from harness.reports.html import render_index, render_run
-from harness.reports.junit import junit
-from harness.reports.markdown import markdown
-from harness.reports.model import Run, headline
-from harness.reports.stories import Span, Story, stories
-from harness.reports.summary import summary, summary_json
-from harness.reports.terminal import LiveReporter, PlainReporter, reporter
-from harness.reports.timeline import Mark, Steps, Timeline, build_timeline
-from harness.reports.writing import Reports, run_of
+from sfusion.harness.reports.html import render_index, render_run
+from sfusion.harness.reports.junit import junit
+from sfusion.harness.reports.markdown import markdown
+from sfusion.harness.reports.model import Run, headline
+from sfusion.harness.reports.stories import Span, Story, stories
+from sfusion.harness.reports.summary import summary, summary_json
+from sfusion.harness.reports.terminal import LiveReporter, PlainReporter, reporter
+from sfusion.harness.reports.timeline import Mark, Steps, Timeline, build_timeline
+from sfusion.harness.reports.writing import Reports, run_of
 
 __all__ = [
     "LiveReporter",

@@ -12,8 +12,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.reports.model import STATES, Run, headline, span_text, writable
-from harness.reports.payload import embed, payload
+from sfusion.harness.reports.model import STATES, Run, headline, span_text, writable
+from sfusion.harness.reports.payload import embed, payload
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "story.js", "run.js")

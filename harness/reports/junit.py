@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from harness.reports.model import BROKEN, UNKNOWN, Run
+from sfusion.harness.reports.model import BROKEN, UNKNOWN, Run
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

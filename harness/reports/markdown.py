@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from harness.promises.verdict import Verdict
-from harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
+from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
 
 _SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")

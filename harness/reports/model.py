@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.promises.verdict import Verdict
-from harness.reports.stories import Event
+from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.reports.stories import Event
 
 HELD, BROKEN, UNKNOWN = "held", "broken", "unknown"
 STATES = (BROKEN, UNKNOWN, HELD)

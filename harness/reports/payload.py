@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from harness.reports.model import Run
-from harness.reports.stories import OUTCOMES, Story, stories
-from harness.reports.timeline import Steps, build_timeline
+from sfusion.harness.reports.model import Run
+from sfusion.harness.reports.stories import OUTCOMES, Story, stories
+from sfusion.harness.reports.timeline import Steps, build_timeline
 
 SPANS = ("waiting", "attempt", "running", "pause")
 _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})

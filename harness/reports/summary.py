@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from harness.reports.model import Run, headline
-from harness.reports.stories import stories
+from sfusion.harness.reports.model import Run, headline
+from sfusion.harness.reports.stories import stories
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:

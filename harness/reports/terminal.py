@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
+from sfusion.harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
 
 _STYLES = {HELD: "green", BROKEN: "bold red", UNKNOWN: "yellow"}
 _HEAD = ("", "scenario", "promises", "calls", "time", "took")

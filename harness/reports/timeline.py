@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from harness.reports.stories import Event, Story, names_of, stories
+from sfusion.harness.reports.stories import Event, Story, names_of, stories
 
 Change: TypeAlias = tuple[float, int]
 

@@ -8,13 +8,13 @@ from os.path import relpath
 from pathlib import Path
 from urllib.parse import quote
 
-from harness.reports.html import render_index, render_run
-from harness.reports.junit import junit
-from harness.reports.markdown import markdown
-from harness.reports.model import Run
-from harness.reports.summary import summary_json
-from harness.runs import RunResult
-from harness.runs.directory import scenario_text
+from sfusion.harness.reports.html import render_index, render_run
+from sfusion.harness.reports.junit import junit
+from sfusion.harness.reports.markdown import markdown
+from sfusion.harness.reports.model import Run
+from sfusion.harness.reports.summary import summary_json
+from sfusion.harness.runs import RunResult
+from sfusion.harness.runs.directory import scenario_text
 
 PAGE = "report.html"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from harness.rollouts.dump import request_record, sample_record, sample_text, write_step
-from harness.rollouts.plan import RolloutPlan
-from harness.rollouts.progress import BarReporter, PlainReporter, Reporter, reporter
-from harness.rollouts.run import run_rollouts
-from harness.rollouts.tally import Tally
+from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
+from sfusion.harness.rollouts.plan import RolloutPlan
+from sfusion.harness.rollouts.progress import BarReporter, PlainReporter, Reporter, reporter
+from sfusion.harness.rollouts.run import run_rollouts
+from sfusion.harness.rollouts.tally import Tally
 
 __all__ = [
     "BarReporter",

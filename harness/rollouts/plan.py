@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fakes.faults import Rule
-from fakes.sglang import Gsm8kSolver, Latency, Policy
+from sfusion.fakes.faults import Rule
+from sfusion.fakes.sglang import Gsm8kSolver, Latency, Policy
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 

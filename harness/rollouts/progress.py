@@ -8,7 +8,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from harness.rollouts.tally import Tally
+from sfusion.harness.rollouts.tally import Tally
 
 
 class Reporter(Protocol):

@@ -7,13 +7,13 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from fakes.sandbox import FakeSandbox
-from fakes.sglang import FakeSGLang, Problem, problems
-from harness.rollouts.dump import request_record, sample_record, sample_text, write_step
-from harness.rollouts.plan import RolloutPlan
-from harness.rollouts.progress import Reporter, Silent
-from harness.rollouts.tally import Tally
-from harness.targets.proxying import proxy_before
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sglang import FakeSGLang, Problem, problems
+from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
+from sfusion.harness.rollouts.plan import RolloutPlan
+from sfusion.harness.rollouts.progress import Reporter, Silent
+from sfusion.harness.rollouts.tally import Tally
+from sfusion.harness.targets.proxying import proxy_before
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from harness.journal import Journal
-from harness.promises import Verdict
-from harness.runs.plan import Task
-from harness.runs.result import RunResult
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.model import Scenario
-from harness.scenarios.reading import parse_scenarios
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises import Verdict
+from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.result import RunResult
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.reading import parse_scenarios
 
 SCENARIO, JOURNAL, VERDICT = "scenario.yaml", "journal.ndjson", "verdict.json"
 

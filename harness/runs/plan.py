@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.model import Scenario, World
-from harness.scenarios.reading import read_scenarios
-from harness.scenarios.realising import only_faked
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.model import Scenario, World
+from sfusion.harness.scenarios.reading import read_scenarios
+from sfusion.harness.scenarios.realising import only_faked
 
 
 @dataclass(frozen=True, slots=True)

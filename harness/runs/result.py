@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.journal import Journal
-from harness.promises import Verdict
-from harness.runs.plan import Task
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises import Verdict
+from sfusion.harness.runs.plan import Task
 
 
 @dataclass(frozen=True, slots=True)

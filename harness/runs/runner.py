@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from harness.journal import Journal, first_difference
-from harness.promises import judge
-from harness.runs.plan import Task
-from harness.runs.result import RunResult
-from harness.scenarios.model import Scenario
-from harness.worlds.errors import MissingWorld
+from sfusion.harness.journal import Journal, first_difference
+from sfusion.harness.promises import judge
+from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.result import RunResult
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.errors import MissingWorld
 
 World = Callable[[Scenario], Journal]
 """Where a scenario runs."""
@@ -39,11 +39,11 @@ def run_one(task: Task, *, twice: bool = False, world: World | None = None) -> R
 
 def _world(task: Task) -> World:
     if task.world == "sim":
-        from harness.worlds import sim
+        from sfusion.harness.worlds import sim
 
         return sim.run
     try:
-        from harness.worlds import ray
+        from sfusion.harness.worlds import ray
     except ImportError as error:
         raise MissingWorld(f"world ray needs Ray, which cannot be imported here ({error}); pip install ray") from error
     return ray.run

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.library import bundled_folder, scenario_files
-from harness.scenarios.model import Scenario
-from harness.scenarios.reading import parse_scenarios, read_scenarios
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.library import bundled_folder, scenario_files
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios
 
 __all__ = ["Scenario", "ScenarioError", "bundled_folder", "parse_scenarios", "read_scenarios", "scenario_files"]

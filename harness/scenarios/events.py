@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fakes.faults import Seconds
-from harness.scenarios.base import Part
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.scenarios.base import Part
 from sfusion_tools.errors import near
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")

@@ -12,16 +12,16 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from fakes.faults import KINDS, Rule
-from fakes.sandbox.models import Queue, Quota, Unbounded
-from harness.promises import PROMISES
-from harness.scenarios.errors import ScenarioError
-from harness.scenarios.events import EventPart
-from harness.scenarios.library import scenario_files
-from harness.scenarios.model import CancelPart, ClusterPart, LinkPart, LoadPart, SandboxPart, Scenario
-from harness.scenarios.program import ProgramPart
-from harness.scenarios.reading import read_scenarios
-from harness.scenarios.rollouts import LimitsPart, RolloutPart, TurnPart
+from sfusion.fakes.faults import KINDS, Rule
+from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.library import scenario_files
+from sfusion.harness.scenarios.model import CancelPart, ClusterPart, LinkPart, LoadPart, SandboxPart, Scenario
+from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.reading import read_scenarios
+from sfusion.harness.scenarios.rollouts import LimitsPart, RolloutPart, TurnPart
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.scenarios.errors import ScenarioError
+import sfusion
+from sfusion.harness.scenarios.errors import ScenarioError
 from sfusion_tools.errors import near
 
 
 def bundled_folder() -> Path:
-    """The folder of the bundled scenarios: inside the wheel, or beside the packages in a checkout."""
-    package = Path(__file__).resolve().parent.parent
-    inside = package / "bundled"
-    return inside if inside.is_dir() else package.parent / "scenarios"
+    """Return the folder of the bundled scenarios, which are data of the package ``sfusion``."""
+    return Path(sfusion.__file__).with_name("scenarios")
 
 
 def scenario_files(given: list[str]) -> list[Path]:

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
 
-from fakes.faults import Distribution, Rule, Seconds
-from fakes.sandbox.errors import SandboxSetupError
-from fakes.sandbox.models import Queue, Quota, Unbounded, read_model
-from fakes.sandbox.profile import Profile
-from harness.promises import Promise, read_promise
-from harness.scenarios.base import Misplaced, Part
-from harness.scenarios.events import EventPart
-from harness.scenarios.program import ProgramPart
-from harness.scenarios.rollouts import RolloutPart
-from harness.scenarios.secrets import masked, secrets_in
+from sfusion.fakes.faults import Distribution, Rule, Seconds
+from sfusion.fakes.sandbox.errors import SandboxSetupError
+from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
+from sfusion.fakes.sandbox.profile import Profile
+from sfusion.harness.promises import Promise, read_promise
+from sfusion.harness.scenarios.base import Misplaced, Part
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.scenarios.secrets import masked, secrets_in
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")

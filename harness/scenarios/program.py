@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from fakes.faults import Distribution
-from fakes.faults.chance import drawer
-from harness.scenarios.base import Part
-from harness.scenarios.enacting import python_source
+from sfusion.fakes.faults import Distribution
+from sfusion.fakes.faults.chance import drawer
+from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.enacting import python_source
 
 
 class ProgramPart(Part):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.scenarios.model import Scenario
-from harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.program import ProgramPart
 
 
 def only_faked(scenario: Scenario) -> str | None:

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from fakes.faults import Rule, Seconds
-from harness.scenarios.base import Part
-from harness.scenarios.program import ProgramPart
+from sfusion.fakes.faults import Rule, Seconds
+from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.program import ProgramPart
 
 _FITS = ("fits-1", "fits", "fits+1")
 

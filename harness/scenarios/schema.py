@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.faults import KINDS
-from harness.promises import PROMISES
-from harness.scenarios.model import Scenario
+from sfusion.fakes.faults import KINDS
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.scenarios.model import Scenario
 
 
 def json_schema() -> dict[str, Any]:

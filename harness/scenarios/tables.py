@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from harness.promises import PROMISES
-from harness.scenarios.explaining import PARTS, default_text, described
-from harness.scenarios.model import CancelPart, ClusterPart, LinkPart, LoadPart, SandboxPart, Scenario
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.scenarios.explaining import PARTS, default_text, described
+from sfusion.harness.scenarios.model import CancelPart, ClusterPart, LinkPart, LoadPart, SandboxPart, Scenario
 
 
 def field_table(cls: type[BaseModel]) -> str:

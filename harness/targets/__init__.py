@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from harness.targets.errors import BadTarget, MissingTarget, TargetError
-from harness.targets.opening import open_targets, silent
-from harness.targets.sandbox import RealSandbox
-from harness.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target
+from sfusion.harness.targets.errors import BadTarget, MissingTarget, TargetError
+from sfusion.harness.targets.opening import open_targets, silent
+from sfusion.harness.targets.sandbox import RealSandbox
+from sfusion.harness.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target
 
 __all__ = [
     "DEFAULT_IMAGE",

@@ -10,11 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.targets.engine import Engine, architecture, told
-from harness.targets.errors import MissingTarget
-from harness.targets.options import PREFIX, DockerOptions, size
-from harness.targets.owner import LABEL, Owner
-from harness.targets.ping import is_ready
+from sfusion.harness.targets.engine import Engine, architecture, told
+from sfusion.harness.targets.errors import MissingTarget
+from sfusion.harness.targets.options import PREFIX, DockerOptions, size
+from sfusion.harness.targets.owner import LABEL, Owner
+from sfusion.harness.targets.ping import is_ready
 
 IMAGE_LABEL = "sfusion.image"
 """What the image was called: the container is made of its digest, whatever the name means by then."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.targets.errors import MissingTarget, TargetError
-from harness.targets.options import size
-from harness.targets.pulling import PullProgress
+from sfusion.harness.targets.errors import MissingTarget, TargetError
+from sfusion.harness.targets.options import size
+from sfusion.harness.targets.pulling import PullProgress
 from sfusion_tools.sandbox.proxy import is_loopback
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.targets.engine import Engine, told
-from harness.targets.owner import LABEL, Owner
+from sfusion.harness.targets.engine import Engine, told
+from sfusion.harness.targets.owner import LABEL, Owner
 
 
 def remove_leftovers(engine: Engine, say: Callable[[str], None]) -> list[str]:

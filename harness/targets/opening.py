@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle, islice
 
-from harness.targets.errors import BadTarget, MissingTarget
-from harness.targets.sandbox import RealSandbox, UrlSandbox
-from harness.targets.target import DockerTarget, Target, UrlTarget
+from sfusion.harness.targets.errors import BadTarget, MissingTarget
+from sfusion.harness.targets.sandbox import RealSandbox, UrlSandbox
+from sfusion.harness.targets.target import DockerTarget, Target, UrlTarget
 
 ANSWERS_WITHIN = 5.0
 """Seconds that an address has for its first answer."""
@@ -61,6 +61,6 @@ def _look(sandbox: UrlSandbox) -> None:
 def _start(targets: Sequence[DockerTarget], say: Callable[[str], None], opened: ExitStack) -> list[RealSandbox]:
     if not targets:
         return []
-    from harness.targets.starting import started
+    from sfusion.harness.targets.starting import started
 
     return [*opened.enter_context(started(targets, say))]

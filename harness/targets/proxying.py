@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fakes.proxy import FaultProxy
+from sfusion.fakes.proxy import FaultProxy
 from sfusion_tools.sandbox.proxy import proxy_for
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.targets.options import size
+from sfusion.harness.targets.options import size
 
 EVERY = 5.0
 """Seconds between two lines."""

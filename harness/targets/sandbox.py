@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from harness.targets.errors import BadTarget
-from harness.targets.ping import why_silent
-from harness.targets.target import UrlTarget
+from sfusion.harness.targets.errors import BadTarget
+from sfusion.harness.targets.ping import why_silent
+from sfusion.harness.targets.target import UrlTarget
 
 
 class RealSandbox(Protocol):

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from harness.targets.container import Container
-from harness.targets.engine import connected, told
-from harness.targets.leftovers import remove_leftovers
-from harness.targets.options import DockerOptions, size
-from harness.targets.signals import tidy_endings
-from harness.targets.target import DockerTarget
+from sfusion.harness.targets.container import Container
+from sfusion.harness.targets.engine import connected, told
+from sfusion.harness.targets.leftovers import remove_leftovers
+from sfusion.harness.targets.options import DockerOptions, size
+from sfusion.harness.targets.signals import tidy_endings
+from sfusion.harness.targets.target import DockerTarget
 
 
 @contextmanager

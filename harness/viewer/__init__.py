@@ -1,13 +1,13 @@
-"""The viewer of rollout dumps: the parts that read them; the terminal application is in ``harness.viewer.app``."""
+"""Reading rollout dumps for the viewer; the terminal application is in ``sfusion.harness.viewer.app``."""
 
 from __future__ import annotations
 
-from harness.viewer.dump import StepFile, open_dump
-from harness.viewer.errors import NoDump, ViewerError
-from harness.viewer.filters import BadFilter, Filter, read_filter
-from harness.viewer.lines import LineIndex
-from harness.viewer.sample import Sample, read_sample
-from harness.viewer.turns import CallView, Part, Turn, read_call, split_turns
+from sfusion.harness.viewer.dump import StepFile, open_dump
+from sfusion.harness.viewer.errors import NoDump, ViewerError
+from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
+from sfusion.harness.viewer.lines import LineIndex
+from sfusion.harness.viewer.sample import Sample, read_sample
+from sfusion.harness.viewer.turns import CallView, Part, Turn, read_call, split_turns
 
 __all__ = [
     "BadFilter",

@@ -15,11 +15,11 @@ from textual.widgets import Collapsible, Footer, Header, Input, Label, OptionLis
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
-from harness.viewer.detail import field_text, sample_widgets
-from harness.viewer.dump import StepFile
-from harness.viewer.filters import BadFilter, Filter, read_filter
-from harness.viewer.sample import Sample
-from harness.viewer.sample_list import SampleList
+from sfusion.harness.viewer.detail import field_text, sample_widgets
+from sfusion.harness.viewer.dump import StepFile
+from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
+from sfusion.harness.viewer.sample import Sample
+from sfusion.harness.viewer.sample_list import SampleList
 
 _ASKS = {
     "find": "find text",

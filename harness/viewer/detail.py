@@ -14,8 +14,8 @@ from textual.markup import escape
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
-from harness.viewer.sample import Sample
-from harness.viewer.turns import Part, Turn, read_call, split_turns
+from sfusion.harness.viewer.sample import Sample
+from sfusion.harness.viewer.turns import Part, Turn, read_call, split_turns
 
 HIT = "black on yellow"
 _TITLE = 72

@@ -6,9 +6,9 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from harness.viewer.errors import NoDump
-from harness.viewer.lines import LineIndex
-from harness.viewer.sample import Sample, read_sample
+from sfusion.harness.viewer.errors import NoDump
+from sfusion.harness.viewer.lines import LineIndex
+from sfusion.harness.viewer.sample import Sample, read_sample
 
 REQUESTS = "requests"
 

@@ -14,8 +14,8 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.viewer.errors import ViewerError
-from harness.viewer.sample import Sample
+from sfusion.harness.viewer.errors import ViewerError
+from sfusion.harness.viewer.sample import Sample
 
 _SCORE = re.compile(r"score\s*(<=|>=|!=|==|=|<|>)\s*(\S+)")
 _FIELD = re.compile(r"(\w+):(.*)", re.DOTALL)

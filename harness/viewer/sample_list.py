@@ -15,8 +15,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from harness.viewer.dump import StepFile
-from harness.viewer.sample import Sample
+from sfusion.harness.viewer.dump import StepFile
+from sfusion.harness.viewer.sample import Sample
 from sfusion_tools.outcome import Outcome
 
 _INFRASTRUCTURE = {outcome.value for outcome in Outcome if outcome.is_infrastructure}

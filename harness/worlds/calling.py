@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.scenarios.program import Written
+from sfusion.harness.scenarios.program import Written
 
 
 async def call_tool(tool: Any, written: Written) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from fakes.faults.chance import uniform
-from fakes.sandbox import FakeSandbox
-from harness.scenarios.events import EventPart
-from harness.scenarios.model import Scenario
-from harness.worlds.limiter_place import LimiterPlace
-from harness.worlds.recorder import Recorder
-from harness.worlds.worker import Worker
+from sfusion.fakes.faults.chance import uniform
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.limiter_place import LimiterPlace
+from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.worker import Worker
 
 
 class Happenings:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from fakes.faults.chance import drawer, uniform
-from harness.scenarios.model import LinkPart
-from harness.worlds.recorder import Recorder
+from sfusion.fakes.faults.chance import drawer, uniform
+from sfusion.harness.scenarios.model import LinkPart
+from sfusion.harness.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
 from sfusion_tools.limiter.messages import Batch, Reply

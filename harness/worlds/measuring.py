@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fakes.sandbox import FakeSandbox
-from harness.scenarios.model import Scenario
-from harness.worlds.rollouts import Rollouts, asks_what_fits, limits_of, measured
-from harness.worlds.toolbox import make_tools
-from harness.worlds.virtual_time import run_virtually
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.rollouts import Rollouts, asks_what_fits, limits_of, measured
+from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.rollout import RolloutLimits
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from harness.worlds.virtual_time import VirtualTimeLoop
+    from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
 
 Address = tuple[str, int]
 _HIGH_WATER = 64 * 1024

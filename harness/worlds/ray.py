@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from harness.journal import Journal
-from harness.scenarios.model import Scenario
-from harness.scenarios.realising import realised
-from harness.targets import RealSandbox
-from harness.worlds.errors import MissingWorld, WorldError
-from harness.worlds.measuring import bounds_of
-from harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
-from harness.worlds.ray_run import Run, SandboxOn
+from sfusion.harness.journal import Journal
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.realising import realised
+from sfusion.harness.targets import RealSandbox
+from sfusion.harness.worlds.errors import MissingWorld, WorldError
+from sfusion.harness.worlds.measuring import bounds_of
+from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
+from sfusion.harness.worlds.ray_run import Run, SandboxOn
 
 __all__ = ["SandboxOn", "run"]
 

@@ -11,10 +11,10 @@ import ray
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.journal import Event
-from harness.worlds.ray_driver import SecondDriver
-from harness.worlds.ray_worker import Orders, Worker, signal_process
-from harness.worlds.recorder import Recorder
+from sfusion.harness.journal import Event
+from sfusion.harness.worlds.ray_driver import SecondDriver
+from sfusion.harness.worlds.ray_worker import Orders, Worker, signal_process
+from sfusion.harness.worlds.recorder import Recorder
 
 LEAVE_SECONDS = 15.0
 """How long workers have to go by themselves before they are killed."""

@@ -1,4 +1,4 @@
-"""A driver of its own for the workers of a run, so that it can be killed: ``python -m harness.worlds.ray_driver``.
+"""A separate driver process for the workers of a run, so that it can be killed (``python -m`` this module).
 
 Whatever a driver created goes when it goes. A run that kills its driver lets this process create the workers; the run
 itself lives on to see what becomes of their permits.
@@ -51,7 +51,7 @@ class SecondDriver:
 
 def main() -> None:
     """Create the workers that the run asks for, and live until it has gone."""
-    from harness.worlds.ray_crew import create
+    from sfusion.harness.worlds.ray_crew import create
 
     address, namespace = sys.argv[1:]
     places, orders = pickle.load(sys.stdin.buffer)  # from the process that started this one, over a pipe of theirs

@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.worlds.wire import Wire, WireRecorder
+from sfusion.harness.worlds.wire import Wire, WireRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.core import Observer
 from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, NAMESPACE, _TokenBucketWorker, remove

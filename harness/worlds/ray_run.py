@@ -13,24 +13,24 @@ from uuid import uuid4
 
 from ray.exceptions import RayError
 
-from harness.journal import Event, Journal
-from harness.scenarios.events import EventPart
-from harness.scenarios.model import Scenario
-from harness.targets import RealSandbox
-from harness.worlds.errors import WorldError
-from harness.worlds.measuring import default_timeout
-from harness.worlds.ray_cluster import RayCluster, doomed_nodes
-from harness.worlds.ray_crew import Crew, Member, at_once
-from harness.worlds.ray_driver import SecondDriver
-from harness.worlds.ray_limiter import PROCESS as LIMITER
-from harness.worlds.ray_limiter import RunLimiter
-from harness.worlds.ray_sandbox import RemoteSandboxes, Sandboxes
-from harness.worlds.ray_worker import Orders
-from harness.worlds.real_sandboxes import RealSandboxes
-from harness.worlds.recorder import LogNotes, Recorder
-from harness.worlds.rollouts import names as rollout_names
-from harness.worlds.scaling import ScaledWorkload
-from harness.worlds.wire import ClockRecorder, Gathering
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.targets import RealSandbox
+from sfusion.harness.worlds.errors import WorldError
+from sfusion.harness.worlds.measuring import default_timeout
+from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes
+from sfusion.harness.worlds.ray_crew import Crew, Member, at_once
+from sfusion.harness.worlds.ray_driver import SecondDriver
+from sfusion.harness.worlds.ray_limiter import PROCESS as LIMITER
+from sfusion.harness.worlds.ray_limiter import RunLimiter
+from sfusion.harness.worlds.ray_sandbox import RemoteSandboxes, Sandboxes
+from sfusion.harness.worlds.ray_worker import Orders
+from sfusion.harness.worlds.real_sandboxes import RealSandboxes
+from sfusion.harness.worlds.recorder import LogNotes, Recorder
+from sfusion.harness.worlds.rollouts import names as rollout_names
+from sfusion.harness.worlds.scaling import ScaledWorkload
+from sfusion.harness.worlds.wire import ClockRecorder, Gathering
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import RolloutLimits

@@ -8,10 +8,10 @@ import ray
 from ray.exceptions import RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from fakes.sandbox import FakeSandbox
-from harness.scenarios.model import Scenario
-from harness.worlds.recorder import Recorder
-from harness.worlds.wire import Wire, WireRecorder
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.wire import Wire, WireRecorder
 
 PROCESS = "sandboxes"
 """What a process of their own is called on the wire."""

@@ -10,15 +10,15 @@ from typing import Any
 
 import ray
 
-from fakes.faults.chance import uniform
-from harness.scenarios.model import Scenario
-from harness.worlds.calling import call_tool
-from harness.worlds.measuring import default_timeout
-from harness.worlds.recorder import LogNotes
-from harness.worlds.rollouts import Rollouts
-from harness.worlds.scaling import ScaledWorkload
-from harness.worlds.toolbox import make_tools
-from harness.worlds.wire import Wire, WireRecorder
+from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.calling import call_tool
+from sfusion.harness.worlds.measuring import default_timeout
+from sfusion.harness.worlds.recorder import LogNotes
+from sfusion.harness.worlds.rollouts import Rollouts
+from sfusion.harness.worlds.scaling import ScaledWorkload
+from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.wire import Wire, WireRecorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings
 from sfusion_tools.limiter.messages import Batch, Reply

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.journal import Journal
-from harness.scenarios.program import SHOWN
+from sfusion.harness.journal import Journal
+from sfusion.harness.scenarios.program import SHOWN
 
 
 class Recorder:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fakes.sglang import Ask, FakeSGLang, Latency, Reply, ToolCall
-from harness.scenarios.program import Written
-from harness.scenarios.rollouts import RolloutPart
-from harness.worlds.calling import read_result
+from sfusion.fakes.sglang import Ask, FakeSGLang, Latency, Reply, ToolCall
+from sfusion.harness.scenarios.program import Written
+from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.worlds.calling import read_result
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
     Message,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fakes.faults import Distribution
-from harness.scenarios.model import LoadPart
-from harness.scenarios.program import Written
-from harness.worlds.workload import Workload
+from sfusion.fakes.faults import Distribution
+from sfusion.harness.scenarios.model import LoadPart
+from sfusion.harness.scenarios.program import Written
+from sfusion.harness.worlds.workload import Workload
 
 
 class ScaledWorkload(Workload):

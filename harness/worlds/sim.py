@@ -8,21 +8,21 @@ import logging
 from contextlib import AsyncExitStack
 from typing import Any
 
-from fakes.sandbox import FakeSandbox
-from harness.journal import Journal
-from harness.scenarios.model import Scenario
-from harness.scenarios.rollouts import RolloutPart
-from harness.worlds.calling import call_tool
-from harness.worlds.errors import WorldError
-from harness.worlds.happenings import Happenings
-from harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
-from harness.worlds.measuring import bounds_of, default_timeout
-from harness.worlds.recorder import LogNotes, Recorder
-from harness.worlds.rollouts import Rollouts, names
-from harness.worlds.toolbox import make_tools
-from harness.worlds.virtual_time import run_virtually
-from harness.worlds.worker import Worker
-from harness.worlds.workload import Workload
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.journal import Journal
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.worlds.calling import call_tool
+from sfusion.harness.worlds.errors import WorldError
+from sfusion.harness.worlds.happenings import Happenings
+from sfusion.harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
+from sfusion.harness.worlds.measuring import bounds_of, default_timeout
+from sfusion.harness.worlds.recorder import LogNotes, Recorder
+from sfusion.harness.worlds.rollouts import Rollouts, names
+from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.worlds.worker import Worker
+from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import LimiterCore, LimiterSettings
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import RolloutLimits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.tool import SandboxFusionTool

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from harness.worlds.errors import NoProgress, NothingLeft
-from harness.worlds.memory_network import MemoryNetwork, MemoryServer
+from sfusion.harness.worlds.errors import NoProgress, NothingLeft
+from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
 
 T = TypeVar("T")
 

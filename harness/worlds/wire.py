@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.journal import Event, Journal
-from harness.worlds.recorder import Recorder
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.worlds.recorder import Recorder
 
 _LONGEST_LINE = 2**20
 _ROUND_TRIPS = 9

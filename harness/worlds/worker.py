@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from harness.worlds.limiter_place import Link
-from harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.limiter_place import Link
+from sfusion.harness.worlds.recorder import Recorder
 from sfusion_tools.limiter import Limiter
 
 

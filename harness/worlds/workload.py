@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fakes.faults.chance import drawer, uniform
-from harness.scenarios.model import LoadPart
-from harness.scenarios.program import ProgramPart, Written
+from sfusion.fakes.faults.chance import drawer, uniform
+from sfusion.harness.scenarios.model import LoadPart
+from sfusion.harness.scenarios.program import ProgramPart, Written
 
 
 class Workload:

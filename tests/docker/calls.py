@@ -6,8 +6,8 @@ import json
 import urllib.request
 from typing import Any
 
-from harness.targets.engine import Engine
-from harness.targets.owner import LABEL
+from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.owner import LABEL
 
 
 def run_code(url: str, code: str, language: str = "python") -> str:

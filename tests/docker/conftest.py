@@ -5,17 +5,16 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.targets import MissingTarget
-from harness.targets.container import Container
-from harness.targets.engine import Engine, connected
-from harness.targets.options import DockerOptions
+from sfusion.harness.targets import MissingTarget
+from sfusion.harness.targets.container import Container
+from sfusion.harness.targets.engine import Engine, connected
+from sfusion.harness.targets.options import DockerOptions
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 300
 """Seconds to make the image where nobody made it before the tests; a slow machine does better to."""
 

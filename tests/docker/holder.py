@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 
-from harness.targets import DockerTarget, open_targets
+from sfusion.harness.targets import DockerTarget, open_targets
 
 # A shell that starts something in the background has Ctrl-C ignored there; this is a run in the foreground.
 signal.signal(signal.SIGINT, signal.default_int_handler)

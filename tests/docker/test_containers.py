@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fakes.sandbox import FakeSandbox
-from harness.targets import DockerTarget, Target, UrlTarget, open_targets
-from harness.targets.container import KEPT_CAPABILITIES, Container
-from harness.targets.engine import Engine
-from harness.targets.owner import LABEL, Owner
-from harness.targets.ping import is_ready, why_silent
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.targets import DockerTarget, Target, UrlTarget, open_targets
+from sfusion.harness.targets.container import KEPT_CAPABILITIES, Container
+from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.owner import LABEL, Owner
+from sfusion.harness.targets.ping import is_ready, why_silent
 from tests.docker.calls import run_code
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

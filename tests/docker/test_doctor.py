@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.targets.engine import Engine
+from sfusion.harness.cli import app
+from sfusion.harness.targets.engine import Engine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

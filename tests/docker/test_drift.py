@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.probes import read_recording
-from harness.targets.engine import Engine
+from sfusion.harness.cli import app
+from sfusion.harness.probes import read_recording
+from sfusion.harness.targets.engine import Engine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

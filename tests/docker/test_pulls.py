@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.targets import DockerTarget, MissingTarget, open_targets
-from harness.targets.engine import Engine
+from sfusion.harness.targets import DockerTarget, MissingTarget, open_targets
+from sfusion.harness.targets.engine import Engine
 from tests.docker.registry import Registry, registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
-from harness.targets.engine import Engine
+from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
+from sfusion.harness.targets.engine import Engine
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 from tests.docker.images import elf_for, image_archive
@@ -68,7 +68,7 @@ def test_something_else_answers_there(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_no_engine_at_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr("sfusion.harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
     assert "(the default, for DOCKER_HOST is not set) does not answer" in refusal()
 
 
@@ -80,8 +80,8 @@ def test_no_permission(tmp_path: Path) -> None:
         path.chmod(0)
         # Root may do anything, so it becomes somebody else first; with everything imported while it may still read it.
         script = (
-            "import os, docker, harness.targets.starting\n"
-            "from harness.targets import *\n"
+            "import os, docker, sfusion.harness.targets.starting\n"
+            "from sfusion.harness.targets import *\n"
             "if os.getuid() == 0: os.setegid(65534); os.seteuid(65534)\n"
             "try:\n    open_targets([DockerTarget()]).__enter__()\n"
             "except MissingTarget as error: print(error)\n"
@@ -109,7 +109,7 @@ def test_where_the_sdk_is_missing_a_command_says_so_and_nothing_else() -> None:
     code = """
 import sys
 sys.modules["docker"] = None
-from harness.cli import app
+from sfusion.harness.cli import app
 app(["doctor", "--sandbox", "docker"])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

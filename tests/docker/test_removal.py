@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.targets import DockerTarget, open_targets
-from harness.targets.engine import Engine
-from harness.targets.leftovers import remove_leftovers
-from harness.targets.owner import LABEL, Owner
+from sfusion.harness.targets import DockerTarget, open_targets
+from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.leftovers import remove_leftovers
+from sfusion.harness.targets.owner import LABEL, Owner
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 

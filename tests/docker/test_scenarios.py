@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal import Event, Journal
-from harness.targets.engine import Engine
-from harness.targets.owner import LABEL
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.owner import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
@@ -64,7 +64,7 @@ def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_
 ) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     (tmp_path / "killed.yaml").write_text(KILLED)
-    command = [sys.executable, "-m", "harness", "run", "killed.yaml", "faulty.yaml"]
+    command = [sys.executable, "-m", "sfusion", "run", "killed.yaml", "faulty.yaml"]
     command += ["--sandbox", f"docker:{sandbox_image}", "--out", "runs"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

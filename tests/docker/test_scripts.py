@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.targets.engine import Engine
+from sfusion.harness.targets.engine import Engine
 from tests.docker.conftest import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
-from harness.targets.engine import Engine
+from sfusion.harness.cli import app
+from sfusion.harness.targets.engine import Engine
 from tests.docker.calls import containers
-from tests.plugin.conftest import OTHERS
-from tests.plugin.test_sandbox import SUITE
+from tests.harness.plugin.conftest import OTHERS
+from tests.harness.plugin.test_sandbox import SUITE
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

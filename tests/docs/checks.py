@@ -165,11 +165,11 @@ def _reads(read: Any, block: Block) -> str:
 
 def _yaml(block: Block, folder: Path) -> str:
     """Each kind of YAML goes to whoever reads it."""
-    from fakes.faults import parse_rules
-    from harness.drift import read_acceptances
-    from harness.probes import read_probes
-    from harness.scenarios import parse_scenarios
-    from harness.scenarios.model import Scenario
+    from sfusion.fakes.faults import parse_rules
+    from sfusion.harness.drift import read_acceptances
+    from sfusion.harness.probes import read_probes
+    from sfusion.harness.scenarios import parse_scenarios
+    from sfusion.harness.scenarios.model import Scenario
     from sfusion_tools.tool_registry import initialize_tools_from_config
 
     try:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
 
 
 def test_the_ci_script_runs_the_test_command_of_the_readme() -> None:

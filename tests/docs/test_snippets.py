@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.docs.blocks import Block, Page, read_page
 from tests.docs.checks import commands_of, differs, try_block
 
-ROOT = Path(__file__).parents[2]
 PAGES = [read_page(path, ROOT) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
 
 

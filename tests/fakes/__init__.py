@@ -1,1 +1,0 @@
-"""Tests of the faults, the wire and the fake sandbox."""

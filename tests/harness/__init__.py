@@ -1,1 +1,0 @@
-"""Tests of scenarios, worlds, journals, verdicts and the commands around them."""

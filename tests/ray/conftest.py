@@ -10,7 +10,7 @@ import pytest
 from tests.ray.actors import Gate
 
 if TYPE_CHECKING:
-    from harness.worlds.ray_cluster import OwnCluster
+    from sfusion.harness.worlds.ray_cluster import OwnCluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,7 +50,7 @@ def cluster() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def place() -> Iterator[OwnCluster]:
     """A cluster for scenarios; it grows to what they need."""
-    from harness.worlds.ray_cluster import OwnCluster, open_cluster
+    from sfusion.harness.worlds.ray_cluster import OwnCluster, open_cluster
 
     cluster = open_cluster()
     assert isinstance(cluster, OwnCluster)

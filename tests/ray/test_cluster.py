@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import ray
 
-from fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_actor import connect, find, ray_limiter
 from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
@@ -265,7 +265,7 @@ def test_the_limiter_is_seen_resized_and_removed_by_command(cluster: str, limite
     until(lambda: snapshot(limiter_name).waiting == 1)
 
     def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "harness", "limiter", *arguments, "--name", limiter_name]
+        command = [sys.executable, "-m", "sfusion", "limiter", *arguments, "--name", limiter_name]
         return subprocess.run([*command, "--address", cluster], capture_output=True, text=True, timeout=120)
 
     shown = json.loads(sfusion("show", "--json").stdout)

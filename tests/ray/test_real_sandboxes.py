@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.journal import Event, Journal
-from harness.promises import Verdict, judge
-from harness.scenarios import parse_scenarios
-from harness.targets import RealSandbox, open_targets, read_target
-from harness.worlds import ray as ray_world
-from harness.worlds.ray_cluster import OwnCluster
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.promises import Verdict, judge
+from sfusion.harness.scenarios import parse_scenarios
+from sfusion.harness.targets import RealSandbox, open_targets, read_target
+from sfusion.harness.worlds import ray as ray_world
+from sfusion.harness.worlds.ray_cluster import OwnCluster
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[str]]:
     """Two servers in processes of their own; they run code, as the real one does."""
-    command = [sys.executable, "-m", "harness", "serve", "sandbox", "--port", "0", "--executor", "python"]
+    command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "python"]
     servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         yield [_address(server) for server in servers]
@@ -119,14 +119,14 @@ def test_the_command_runs_against_an_address_and_tells_it(addresses: list[str], 
         "scenario: small\nabout: a few calls\nworlds: [ray]\nload: {calls: 4, concurrency: 2}\n"
         "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
     )
-    command = [sys.executable, "-m", "harness", "run", "small.yaml", "--sandbox", addresses[0], "--out", "runs"]
+    command = [sys.executable, "-m", "sfusion", "run", "small.yaml", "--sandbox", addresses[0], "--out", "runs"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "1 run: every promise held." in ran.stdout
     folder = tmp_path / "runs" / "small@ray"
     assert Journal.read(folder / "journal.ndjson").header["sandboxes"] == [addresses[0]]
     assert f"--sandbox {addresses[0]}" in (folder / "report.html").read_text()
-    again = [sys.executable, "-m", "harness", "replay", str(folder)]
+    again = [sys.executable, "-m", "sfusion", "replay", str(folder)]
     refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "which no replay can repeat" in refused.stderr

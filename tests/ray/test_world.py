@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import ray
 
-from harness.journal import Event, Journal
-from harness.promises import Verdict, judge
-from harness.scenarios import parse_scenarios
-from harness.scenarios.model import Scenario
-from harness.worlds import ray as ray_world
-from harness.worlds.errors import MissingWorld
-from harness.worlds.ray_cluster import GivenCluster, OwnCluster
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.promises import Verdict, judge
+from sfusion.harness.scenarios import parse_scenarios
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds import ray as ray_world
+from sfusion.harness.worlds.errors import MissingWorld
+from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster
 from tests.ray.actors import until
 
 EVERYTHING = """
@@ -303,7 +303,7 @@ load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}
 
 
 def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "harness", "run", "--world", "ray", *arguments]
+    command = [sys.executable, "-m", "sfusion", "run", "--world", "ray", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=150)
 
 
@@ -337,7 +337,7 @@ def test_an_address_where_nobody_answers_is_exit_code_3() -> None:
 
 
 def test_ctrl_c_leaves_no_process_behind() -> None:
-    command = [sys.executable, "-m", "harness", "run", "--world", "ray", "single-node"]
+    command = [sys.executable, "-m", "sfusion", "run", "--world", "ray", "single-node"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: any("ray::" in name for name in _family(run.pid).values()) or run.poll() is not None)
     family = _family(run.pid)

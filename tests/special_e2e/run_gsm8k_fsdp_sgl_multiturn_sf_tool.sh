@@ -19,7 +19,7 @@ if [[ -z ${ROLLOUT_DATA_DIR:-} ]]; then
     trap 'rm -rf "$ROLLOUT_DATA_DIR"' EXIT
 fi
 
-"$PYTHON" -c 'from harness.cli import main; main()' rollout \
+"$PYTHON" -c 'from sfusion.harness.cli import main; main()' rollout \
     --problems "$PROBLEMS" --steps "$STEPS" --seed "$SEED" --out "$ROLLOUT_DATA_DIR" "$@"
 
 "$PYTHON" - "$ROLLOUT_DATA_DIR" "$PROBLEMS" "$STEPS" <<'CHECK'

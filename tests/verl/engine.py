@@ -7,7 +7,7 @@ from typing import Any
 
 from verl.workers.rollout.replica import TokenOutput
 
-from fakes.sglang import FakeSGLang, Policy
+from sfusion.fakes.sglang import FakeSGLang, Policy
 from sfusion_tools.tokenizers import HfTokenizer
 
 

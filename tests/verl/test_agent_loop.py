@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
-from fakes.sandbox import FakeSandbox
-from fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
-from tests.rollout.students import QUESTION, students
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
+from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.verl.engine import Engine
 from tests.verl.releases import LENGTH, make_loop, trainer_config
 from tests.verl.tools import quick, write_tools

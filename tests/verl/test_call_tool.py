@@ -13,9 +13,9 @@ from verl.experimental.agent_loop.tool_agent_loop import AgentData, ToolAgentLoo
 from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.schemas import ToolResponse
 
-from fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter.local import shared_host
-from tests.sandbox.helpers import free_port, until
+from tests.sfusion_tools.sandbox.helpers import free_port, until
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import quick, write_tools
 

@@ -13,8 +13,8 @@ import ray
 from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.protocol import DataProto
 
-from fakes.sandbox import FakeSandbox
-from fakes.sglang import Script, ToolCall, Turn
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sglang import Script, ToolCall, Turn
 from sfusion_tools.limiter.ray_actor import find, remove
 from tests.verl.engine import Engine
 from tests.verl.releases import make_manager, trainer_config

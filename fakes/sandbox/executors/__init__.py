@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fakes.sandbox.executors.choice import EXECUTORS, make_executor
-from fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
-from fakes.sandbox.executors.scripted import ScriptedExecutor
+from sfusion.fakes.sandbox.executors.choice import EXECUTORS, make_executor
+from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
+from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
 
 __all__ = ["EXECUTORS", "Cassette", "RecordedExecutor", "ScriptedExecutor", "make_executor"]

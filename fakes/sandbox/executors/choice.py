@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fakes.sandbox.errors import SandboxSetupError
-from fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
-from fakes.sandbox.executors.scripted import ScriptedExecutor, Work
-from fakes.sandbox.profile import Profile
-from fakes.sandbox.program import Script
-from fakes.sandbox.protocol import Executor
+from sfusion.fakes.sandbox.errors import SandboxSetupError
+from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
+from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
+from sfusion.fakes.sandbox.profile import Profile
+from sfusion.fakes.sandbox.program import Script
+from sfusion.fakes.sandbox.protocol import Executor
 
 EXECUTORS = ("scripted", "python", "recorded")
 
@@ -38,7 +38,7 @@ def make_executor(
                 place = ".".join(str(part) for part in first["loc"])
                 raise SandboxSetupError(f"a script cannot be used: {place}: {first['msg']}") from error
         case "python":
-            from fakes.sandbox.executors.python import PythonExecutor
+            from sfusion.fakes.sandbox.executors.python import PythonExecutor
 
             return PythonExecutor(profile=profile)
         case "recorded":

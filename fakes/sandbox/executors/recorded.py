@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from fakes.sandbox.body import Unusable, check_body
-from fakes.sandbox.errors import CassetteError
-from fakes.sandbox.protocol import (
+from sfusion.fakes.sandbox.body import Unusable, check_body
+from sfusion.fakes.sandbox.errors import CassetteError
+from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
     RunCode,
@@ -22,7 +22,7 @@ from fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
-from fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
+from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
 
 _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
 

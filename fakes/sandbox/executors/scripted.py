@@ -9,9 +9,9 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from fakes.sandbox.profile import Profile
-from fakes.sandbox.program import NOTHING, Program, Script, hinted, mark_of
-from fakes.sandbox.protocol import (
+from sfusion.fakes.sandbox.profile import Profile
+from sfusion.fakes.sandbox.program import NOTHING, Program, Script, hinted, mark_of
+from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
     RunCode,

@@ -11,14 +11,14 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from fakes.sandbox.protocol import CommandResult
+from sfusion.fakes.sandbox.protocol import CommandResult
 
 from .guard.spec import Bounds, CommandSpec, Report
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 from .spawner import Spawner
 
-logger = logging.getLogger("fakes.sandbox.executors.python")
+logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SPAWN_STALL = 0.02
 """Seconds for which one spawn holds up the event loop of the real server; measured on it."""

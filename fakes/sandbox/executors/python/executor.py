@@ -11,8 +11,15 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from fakes.sandbox.profile import Profile
-from fakes.sandbox.protocol import AnswerStatus, CommandResult, RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+from sfusion.fakes.sandbox.profile import Profile
+from sfusion.fakes.sandbox.protocol import (
+    AnswerStatus,
+    CommandResult,
+    RunCode,
+    RunCodeAnswer,
+    RunJupyter,
+    RunJupyterAnswer,
+)
 
 from .command import CommandRunner, Confinement, Place, logger
 from .files import WorkDirectory, refuse_escapes, remove_tree

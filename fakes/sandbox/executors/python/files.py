@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-logger = logging.getLogger("fakes.sandbox.executors.python")
+logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server leaves out files with this in their name."""

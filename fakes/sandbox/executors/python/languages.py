@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fakes.sandbox.protocol import CommandResult, RunCode
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCode
 
 _PACKAGE_JSON = '{"name": "coderunner", "version": "1.0.0", "scripts": {"test": "FORCE_COLOR=0 jest"}}\n'
 _GO_MOD = "module sandbox\n\ngo 1.22\n"

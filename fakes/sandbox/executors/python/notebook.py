@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-import fakes.sandbox.jupyter
-from fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
+from sfusion.fakes.sandbox import jupyter
+from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
 from .command import CommandRunner, Place
 from .files import WorkDirectory
@@ -20,7 +20,7 @@ NotebookKind = Literal["auto", "kernel", "builtin"]
 
 SLACK = 10.0
 """Seconds that the real server adds to the time a notebook asks for."""
-_DRIVER = Path(fakes.sandbox.jupyter.__file__).with_name("driver.py")
+_DRIVER = Path(jupyter.__file__).with_name("driver.py")
 _CONFIGS = "tmp/sandbox/configs"
 _FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
 exit(not (find("ipykernel") and find("jupyter_client")))'"""

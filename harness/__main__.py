@@ -1,5 +1,0 @@
-"""``python -m harness`` is ``sfusion``."""
-
-from harness.cli import main
-
-main()

@@ -1,0 +1,281 @@
+"""The fakes' faults at the proxy: the same rules strike the same calls in the same way, in front of any server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from sfusion.fakes.faults import Phase
+from sfusion.fakes.proxy import FaultProxy
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sglang import FakeSGLangServer
+from tests.fakes.proxy.behind import OK, Visitor, always, behind
+from tests.fakes.sandbox.effects import EFFECTS, PROGRAM, check_effect, rule_of
+from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
+
+# Whether the code has run, as far as a proxy can know.
+RAN = {"connect": "no", "before": "no", "during": "unknown", "after": "unknown", "body": "unknown"}
+
+
+@pytest.mark.parametrize(("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS])
+async def test_the_effect_is_seen_at_the_socket(kind: str, phase: Phase) -> None:
+    events = Watch()
+    async with FakeSandbox() as sandbox:
+        async with FaultProxy(sandbox.url, faults=[rule_of(kind, phase)], journal=events.note) as proxy:
+            await check_effect(proxy, events, kind, phase, RAN[phase])
+            if phase not in ("connect", "before"):
+                assert proxy.ledger.calls["c1"].forwarded == 1
+        assert proxy.ledger.in_flight == 0
+        assert proxy.ledger.strikes["r"] == sum(event["event"] == "strike" for event in events)
+        if phase in ("connect", "before") and kind not in ("delay", "degrade", "wedge"):
+            assert sandbox.ledger.arrived == 0, "what is struck before it is forwarded never reaches the server"
+
+
+RULES = [
+    {"name": "often", "probability": 0.4, "what": {"status": 503}},
+    {"name": "late", "probability": 0.3, "phase": "after", "what": {"status": 504}},
+    {"name": "bash", "language": "bash", "what": {"sandbox_error": "no bash here"}},
+    {"name": "numpy", "code": "import numpy", "probability": 0.5, "what": {"output": "lost"}},
+    {"name": "cell", "path": "/run_jupyter", "every": 3, "what": {"truncate": 0.5}},
+    {"name": "some", "call": "c1*", "first_attempts": 1, "what": {"status": 429, "retry_after": 2}},
+]
+
+
+def load() -> list[bytes]:
+    """Requests of all sorts."""
+    requests = []
+    for number in range(40):
+        code = f"# sfusion:call=c{number}\n" + ("import numpy" if number % 4 == 0 else "pass")
+        requests += [run_code(code)] * 2
+        requests.append(run_code(f"print({number})"))
+        requests.append(post("/run_code", json.dumps({"code": code, "language": "bash"}).encode()))
+        requests.append(post("/run_jupyter", json.dumps({"cells": [code, "print(1)"]}).encode()))
+        requests.append(post("/submit", b"{}"))
+    return requests
+
+
+async def test_the_same_rules_and_seed_strike_the_same_calls_as_at_the_fake() -> None:
+    at_fake, at_proxy = Watch(), Watch()
+    async with (
+        FakeSandbox(faults=RULES, seed=7, journal=at_fake.note) as fake,
+        FakeSandbox() as sandbox,
+        FaultProxy(sandbox.url, faults=RULES, seed=7, journal=at_proxy.note) as proxy,
+    ):
+        for request in load():
+            await whole(fake.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+            await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+
+    def strikes(events: Watch) -> list[tuple[object, ...]]:
+        keys = ("call", "attempt", "rule", "phase", "kind")
+        return [tuple(event[key] for key in keys) for event in events if event["event"] == "strike"]
+
+    assert len(strikes(at_fake)) > 50
+    assert strikes(at_proxy) == strikes(at_fake)
+    assert proxy.ledger.statuses == fake.ledger.statuses
+    assert proxy.ledger.strikes == fake.ledger.strikes
+
+
+async def test_other_seeds_strike_others() -> None:
+    said = []
+    async with FakeSandbox() as sandbox:
+        for seed in (1, 1, 2):
+            rules = [{"name": "r", "probability": 0.5, "what": {"status": 503}}]
+            async with FaultProxy(sandbox.url, faults=rules, seed=seed) as proxy:
+                said.append([(await one(proxy.port, run_code(f"# sfusion:call=c{n}"))).status for n in range(20)])
+    assert said[0] == said[1] != said[2]
+
+
+async def test_a_run_goes_on_at_the_server_when_the_client_is_cut_off_during_it() -> None:
+    events = Watch()
+    rules = [{"phase": "during", "what": "reset"}]
+    async with (
+        FakeSandbox(journal=events.note) as sandbox,
+        FaultProxy(sandbox.url, faults=rules, journal=events.note) as proxy,
+    ):
+        assert await whole(proxy.port, PROGRAM) == (b"", "reset")
+        await events.until(lambda: sandbox.ledger.finished == 1 and proxy.ledger.replied == 1)
+
+
+async def test_an_answer_that_nobody_may_hear_does_not_keep_its_connection() -> None:
+    left = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        await go_on.wait()
+        await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+        await visitor.gone()
+        left.set()
+
+    for phase, what, status in (
+        ("during", {"status": 504}, 504),
+        ("after", {"status": 504}, 504),
+        ("after", "sandbox_error", 200),
+    ):
+        left.clear()
+        go_on.clear()
+        rule = {"phase": phase, "what": what}
+        async with behind(serve) as server, FaultProxy(server.url, faults=[rule]) as proxy, Raw(proxy.port) as raw:
+            if phase == "after":
+                go_on.set()
+            assert (await raw.ask(post("/x", b"{}"))).status == status
+            go_on.set()
+            async with asyncio.timeout(PATIENCE):
+                await left.wait()
+            assert (await raw.ask(post("/x", b"{}"))).status == status, "the client was there all the time"
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+@pytest.mark.parametrize(
+    ("what", "said", "end"),
+    [
+        ({"truncate": 0.5}, b"0123", "closed"),
+        ({"truncate": {"at": 5, "then": "reset"}}, b"01234", "reset"),
+        ({"reset": {"at": 0.25}}, b"01", "reset"),
+        ({"truncate": 0}, b"", "closed"),
+    ],
+    ids=["half", "bytes", "reset", "nothing"],
+)
+async def test_a_cut_is_where_the_rule_says_however_the_answer_comes(
+    framing: str, what: object, said: bytes, end: str
+) -> None:
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        if framing == "length":
+            await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n")
+            for piece in (b"0", b"123", b"4567"):
+                await visitor.say(piece)
+        else:
+            await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n0\r\n")
+            await visitor.say(b"3\r\n123\r\n4\r\n4567\r\n0\r\n\r\n")
+        await visitor.gone()
+
+    phase = {"phase": "body"} if "reset" in str(what) and "truncate" not in str(what) else {}
+    async with behind(serve) as server, FaultProxy(server.url, faults=[{**phase, "what": what}]) as proxy:
+        got, ended = await whole(proxy.port, post("/x", b"{}"))
+    head, _, body = got.partition(b"\r\n\r\n")
+    if b"chunked" in head:
+        assert what == {"truncate": {"at": 5, "then": "reset"}}, "a share can only be cut from what is known whole"
+        body = b"".join(body.split(b"\r\n")[1::2])
+    assert (body, ended) == (said, end)
+
+
+async def test_packed_output_is_unpacked_to_be_spoilt() -> None:
+    answer = {"status": "Success", "run_result": {"stdout": "hello", "stderr": ""}}
+    packed = gzip.compress(json.dumps(answer).encode())
+    said = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
+    rules = [{"what": {"output": "lost"}}]
+    async with behind(always(said)) as server, FaultProxy(server.url, faults=rules) as proxy:
+        got, _ = await whole(proxy.port, run_code().replace(b"host: x", b"host: x\r\nconnection: close"))
+    head, _, body = got.partition(b"\r\n\r\n")
+    assert head == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: y\r\nconnection: close" % len(body)
+    assert json.loads(body) == {"status": "Success", "run_result": {"stdout": "", "stderr": ""}}
+
+
+async def test_a_wrong_content_type_takes_the_place_of_the_right_one() -> None:
+    said = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
+    rules = [{"what": {"content_type": "text/html"}}]
+    async with behind(always(said)) as server, FaultProxy(server.url, faults=rules) as proxy:
+        answer = await one(proxy.port, post("/x", b"{}"))
+    assert answer.head + answer.body == said.replace(b"text/plain", b"text/html")
+
+
+async def test_a_stream_drips_and_is_whole() -> None:
+    said = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n"
+    rule = {"what": {"drip": {"bytes": 2, "every": "1ms"}}}
+    async with behind(always(said)) as server, FaultProxy(server.url, faults=[rule]) as proxy, Raw(proxy.port) as raw:
+        await raw.send(post("/x", b"{}"))
+        got = await raw.reader.readuntil(b"0\r\n\r\n")
+    assert got.partition(b"\r\n\r\n")[2] == b"2\r\nab\r\n2\r\ncd\r\n2\r\nef\r\n0\r\n\r\n"
+
+
+async def test_what_the_server_refuses_to_give_has_no_after() -> None:
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+
+    events = Watch()
+    rule = {"name": "r", "phase": "after", "what": {"status": 504}}
+    async with behind(serve) as server, FaultProxy(server.url, faults=[rule], journal=events.note) as proxy:
+        assert (await one(proxy.port, post("/x", b"{}"))).status == 502
+    assert "strike" not in events.kinds()
+
+
+async def test_an_answer_that_breaks_while_it_is_gathered_is_told_as_502() -> None:
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+
+    for what in ({"output": "lost"}, {"truncate": 0.5}, {"malformed": "json"}):
+        async with behind(serve) as server, FaultProxy(server.url, faults=[{"what": what}]) as proxy:
+            answer = await one(proxy.port, run_code())
+        assert answer.status == 502
+        assert answer.json["detail"].endswith("broke off in the middle of its answer")
+
+
+async def test_posts_to_other_paths_are_work_and_known_by_mark_or_body() -> None:
+    rules = [{"code": "needle", "what": {"status": 503}}]
+    async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
+        assert (await one(proxy.port, post("/execute", b'{"x": "# sfusion:call=m1"}'))).status == 200
+        assert (await one(proxy.port, post("/execute", b"needle in hay"))).status == 503
+        assert (await one(proxy.port, get("/needle"))).status == 200
+    calls = list(proxy.ledger.calls)
+    assert calls[0] == "m1"
+    assert calls[1].startswith("body-")
+    assert len(calls) == 2, "a GET is no work"
+
+
+async def test_a_model_acts_at_the_proxy() -> None:
+    events = Watch()
+    async with FakeSandbox(journal=events.note) as sandbox, FaultProxy(sandbox.url, model={"quota": 1}) as proxy:
+        async with Raw(proxy.port) as raw:
+            await raw.send(run_code("# sfusion:call=a seconds=0.05"))
+            await events.until(lambda: sandbox.ledger.executing == 1)
+            away = await one(proxy.port, run_code("# sfusion:call=b"))
+            assert (away.status, away.header("retry-after")) == (429, "1")
+            assert (await one(proxy.port, PING)).status == 200
+            assert (await raw.answer()).status == 200
+        assert (await one(proxy.port, run_code("# sfusion:call=b"))).status == 200
+    assert proxy.ledger.calls["b"].statuses == [429, 200]
+    assert proxy.ledger.calls["b"].forwarded == 1
+
+
+async def test_a_stream_of_an_engine_is_struck_in_its_body() -> None:
+    question = {"model": "m", "messages": [{"role": "user", "content": "Say something."}], "stream": True}
+    request = post("/v1/chat/completions", json.dumps(question).encode())
+    async with FakeSGLangServer() as engine, FaultProxy(engine.url) as proxy:
+        said, _ = await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+        assert said.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        proxy.set_faults([{"what": {"truncate": 0.5}}])
+        cut, end = await whole(proxy.port, request)
+    assert end == "closed"
+    assert b"data: " in cut
+    assert b"[DONE]" not in cut
+
+
+async def test_half_of_an_answer_of_known_length_still_streams() -> None:
+    go_on = asyncio.Event()
+
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n01")
+        await go_on.wait()
+        await visitor.say(b"234567")
+        await visitor.gone()
+
+    rules = [{"what": {"truncate": 0.5}}]
+    async with behind(serve) as server, FaultProxy(server.url, faults=rules) as proxy, Raw(proxy.port) as raw:
+        await raw.send(post("/x", b"{}"))
+        async with asyncio.timeout(PATIENCE):
+            assert (await raw.reader.readuntil(b"01")).endswith(b"content-length: 8\r\n\r\n01")
+        go_on.set()
+        assert await raw.rest() == (b"23", "closed")
+
+
+async def test_a_malformed_chunk_goes_with_no_length_however_that_is_spelt() -> None:
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\nabcd"
+    async with behind(always(said)) as server, FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy:
+        got, _ = await whole(proxy.port, post("/x", b"{}"))
+    assert got.startswith(b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n")

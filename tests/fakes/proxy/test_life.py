@@ -1,0 +1,154 @@
+"""The life of a proxy: started here or in a thread, killed, wedged, pointed elsewhere, and gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import urllib.request
+
+import pytest
+
+from sfusion.fakes.proxy import FaultProxy
+from sfusion.fakes.sandbox import FakeSandbox
+from tests.fakes.proxy.behind import OK, Visitor, always, behind
+from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
+
+
+def named(name: str) -> bytes:
+    """An answer that says who gave it."""
+    return OK.replace(b"ok", name.encode()[:2])
+
+
+async def test_from_plain_code_it_runs_in_a_thread() -> None:
+    def use() -> None:
+        with FakeSandbox() as first, FakeSandbox() as second, FaultProxy(first.url) as proxy:
+            for sandbox in (first, second):
+                proxy.upstream = sandbox.url
+                body = json.dumps({"code": "# sfusion:call=c1", "language": "python"}).encode()
+                request = urllib.request.Request(proxy.url + "/run_code", body, {"content-type": "application/json"})
+                assert urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request).status == 200
+                assert sandbox.ledger.executions("c1") == 1
+            proxy.crash()
+            with pytest.raises(ConnectionError):
+                http.client.HTTPConnection("127.0.0.1", proxy.port).request("GET", "/v1/ping")
+
+    await asyncio.to_thread(use)
+
+
+async def test_requests_go_to_another_server_from_now_on_and_those_under_way_finish() -> None:
+    asked, go_on, dropped = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow(visitor: Visitor) -> None:
+        await visitor.request()
+        asked.set()
+        await go_on.wait()
+        await visitor.say(named("old"))
+        await visitor.gone()
+        dropped.set()
+
+    events = Watch()
+    async with (
+        behind(slow) as old,
+        behind(always(named("new"))) as new,
+        FaultProxy(old.url, journal=events.note) as proxy,
+        Raw(proxy.port) as raw,
+    ):
+        assert proxy.upstream == old.url
+        await raw.send(run_code("# sfusion:call=c1"))
+        await asked.wait()
+        proxy.upstream = f"http://me:pass@127.0.0.1:{new.port}/run_code?key=1"
+        assert proxy.upstream == new.url
+        assert (await one(proxy.port, run_code())).body == b"ne"
+        go_on.set()
+        assert (await raw.answer()).body == b"ol"
+        await dropped.wait()  # no connection to the old server is kept
+        assert (await raw.ask(run_code())).body == b"ne"
+    assert next(event for event in events if event["event"] == "upstream")["url"] == new.url
+    assert proxy.ledger.upstream_failed == 0
+
+
+async def test_a_crash_breaks_off_what_it_forwarded_and_a_restart_serves_again() -> None:
+    asked, dropped = asyncio.Event(), asyncio.Event()
+
+    async def serve(visitor: Visitor) -> None:
+        head, _ = await visitor.request()
+        if b"slow" in head:
+            asked.set()
+            await visitor.gone()
+            dropped.set()
+        await visitor.say(OK)
+
+    events = Watch()
+    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+        port = proxy.port
+        async with Raw(port) as raw:
+            await raw.send(run_code(path="/slow"))
+            await asked.wait()
+            proxy.crash()
+            assert await raw.rest() == (b"", "reset")
+        await dropped.wait()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        proxy.restart()
+        await events.until(lambda: proxy.server.running)
+        assert (await one(port, run_code())).body == b"ok"
+    assert events.kinds()[:5] == ["arrived", "forwarded", "crash", "broken off", "unanswered"]
+
+
+async def test_a_wedged_proxy_forwards_nothing_but_the_ping() -> None:
+    events = Watch()
+    async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, journal=events.note) as proxy:
+        proxy.wedge()
+        assert (await one(proxy.port, PING)).body == b'"pong"'
+        async with Raw(proxy.port) as raw:
+            await raw.send(run_code("# sfusion:call=c1"))
+            await events.until(lambda: proxy.ledger.strikes.get("wedge") == 1)
+            assert sandbox.ledger.arrived == 0
+            proxy.unwedge()
+            assert (await raw.answer()).status == 200
+    assert sandbox.ledger.arrived == 1
+
+
+async def test_nothing_is_left_when_it_stops() -> None:
+    before = asyncio.all_tasks()
+    async with FakeSandbox() as sandbox:
+        proxy = await FaultProxy(sandbox.url).start()
+        assert (await one(proxy.port, run_code())).status == 200
+        await proxy.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", proxy.port)
+        # It can be started again.
+        async with proxy:
+            assert (await one(proxy.port, run_code())).status == 200
+    assert asyncio.all_tasks() == before
+
+
+async def test_stopping_waits_for_what_is_in_flight() -> None:
+    events = Watch()
+    async with FakeSandbox(journal=events.note) as sandbox:
+        proxy = await FaultProxy(sandbox.url).start()
+        async with Raw(proxy.port) as raw:
+            await raw.send(run_code('# sfusion:call=a seconds=0.1 prints="late"'))
+            await events.until(lambda: sandbox.ledger.executing == 1)
+            stopping = asyncio.create_task(proxy.stop(grace=20))
+            assert (await raw.answer()).json["run_result"]["stdout"] == "late"
+            await stopping
+
+
+async def test_a_server_that_hangs_does_not_hold_up_a_change_and_a_stop() -> None:
+    asked = asyncio.Event()
+
+    async def serve(visitor: Visitor) -> None:
+        await visitor.request()
+        asked.set()
+        await visitor.gone()
+
+    async with behind(serve) as server, behind(always(OK)) as other:
+        proxy = await FaultProxy(server.url).start()
+        hanging = asyncio.create_task(whole(proxy.port, run_code()))
+        await asked.wait()
+        proxy.upstream = other.url
+        assert (await one(proxy.port, run_code())).body == b"ok"
+        await proxy.stop(grace=0.05)
+        assert (await hanging)[0] == b""

@@ -1,0 +1,173 @@
+"""Who may use the proxy, what it refuses to forward to, and what it never says."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.proxy import BadUpstream, FaultProxy, ProxySetupError
+from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, UnsafeBindError
+from tests.fakes.proxy.behind import OK, always, behind
+from tests.fakes.sandbox.raw import PING, Heard, Watch, get, one, post, run_code
+
+
+async def ask(proxy: FaultProxy, method: str, door: str, body: str = "", **headers: str) -> Heard:
+    """One admin request."""
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return await one(proxy.port, post(f"/__sfusion/{door}", body.encode(), lines).replace(b"POST", method.encode(), 1))
+
+
+async def test_the_admin_door_is_the_fakes_and_is_never_forwarded() -> None:
+    async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, model={"quota": 3}, seed=5) as proxy:
+        state = (await ask(proxy, "GET", "state")).json
+        assert state == {
+            "url": proxy.url,
+            "upstream": sandbox.url,
+            "model": {"kind": "quota", "in_flight": 3},
+            "seed": 5,
+            "faults": [],
+            "running": True,
+            "wedged": False,
+            "in_flight": 0,
+            "executing": None,
+        }
+        rules = [{"name": "flaky", "first": 1, "what": {"status": 503}}]
+        assert (await ask(proxy, "PUT", "faults", json.dumps(rules))).json["faults"][0]["name"] == "flaky"
+        assert [(await one(proxy.port, run_code())).status for _ in range(2)] == [503, 200]
+        assert (await ask(proxy, "GET", "faults")).json["strikes"] == {"flaky": 1}
+        assert (await ask(proxy, "PUT", "faults", "- {what: {stauts: 1}}")).status == 422
+        assert (await ask(proxy, "POST", "reset")).status == 200
+        assert (await one(proxy.port, run_code())).status == 503
+        assert (await ask(proxy, "DELETE", "faults")).json["faults"] == []
+        assert (await ask(proxy, "GET", "nowhere")).status == 404
+        assert (await one(proxy.port, get("/__sfusion"))).status == 404
+        assert (await one(proxy.port, get("/%5f_sfusion/state"))).json["upstream"] == sandbox.url
+        assert sandbox.ledger.requests == 1, "only the one request that was not struck"
+
+
+async def test_a_token_guards_the_door_and_not_the_work_on_this_machine() -> None:
+    async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, token="t0k") as proxy:
+        assert (await ask(proxy, "GET", "state")).status == 401
+        assert (await ask(proxy, "GET", "state", x_sfusion_token="t0k")).status == 200
+        assert (await one(proxy.port, run_code())).status == 200
+
+
+def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
+    for options in ({}, {"allow_remote": True}, {"token": "t"}):
+        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+            FaultProxy("http://127.0.0.1:8080", host="0.0.0.0", **options)
+
+
+async def test_other_machines_need_the_token_which_goes_no_further() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    remote: dict[str, Any] = {"host": "0.0.0.0", "allow_remote": True, "token": "t0k-secret"}
+    async with behind(always(OK, seen)) as server, FaultProxy(server.url, **remote) as proxy:
+        assert (await one(proxy.port, run_code())).status == 401
+        assert (await one(proxy.port, get("/v1/models"))).status == 401
+        assert (await ask(proxy, "GET", "state")).status == 401
+        assert seen == []
+        assert (await one(proxy.port, PING)).status == 200
+        basic = base64.b64encode(b"x:t0k-secret").decode()
+        for header in (
+            "x-sfusion-token: t0k-secret",
+            "authorization: Bearer t0k-secret",
+            f"authorization: Basic {basic}",
+        ):
+            assert (await one(proxy.port, post("/run_code", b"{}", header + "\r\n"))).status == 200
+    sent = b"".join(head for head, _ in seen)
+    assert b"authorization" not in sent.lower()
+    assert b"t0k-secret" not in sent
+    assert basic.encode() not in sent
+
+
+async def test_the_clients_own_authorization_passes_on_this_machine() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    async with behind(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
+        await one(proxy.port, post("/run_code", b"{}", "Authorization: Bearer mine\r\n"))
+    assert b"Authorization: Bearer mine\r\n" in seen[0][0]
+
+
+async def test_secrets_reach_the_server_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen: list[tuple[bytes, bytes]] = []
+    lines: list[str] = []
+    events = Watch()
+    said: list[bytes] = []
+    async with behind(always(OK, seen)) as server:
+        url = f"http://me:p%40ss-secret@127.0.0.1:{server.port}/base?key=key-secret"
+        headers = {"X-Api-Key": "api-secret"}
+        async with FaultProxy(url, headers=headers, journal=events.note, access_log=lines.append) as proxy:
+            request = post(
+                "/run_code?q=query-secret", b"{}", "authorization: Bearer client-secret\r\nx-api-key: other\r\n"
+            )
+            said.append((await one(proxy.port, request)).body)
+            said.append((await ask(proxy, "GET", "state")).body)
+            said.append((await ask(proxy, "GET", "ledger")).body)
+            shown = f"{proxy.upstream} {proxy!r} {proxy.state()} {vars(proxy.server.app)['forwarder'].upstream!r}"
+            proxy.upstream = url.replace(str(server.port), "1")
+            failed = await one(proxy.port, request)
+            assert failed.status == 502
+            said.append(failed.body)
+    head = seen[0][0].decode()
+    assert head.startswith("POST /base/run_code?key=key-secret&q=query-secret HTTP/1.1\r\n")
+    assert f"Authorization: Basic {base64.b64encode(b'me:p@ss-secret').decode()}\r\n" in head
+    assert "X-Api-Key: api-secret\r\n" in head
+    assert "client-secret" not in head, "the server is told who the proxy is, not who the client is"
+    assert "other" not in head
+    everything = b"".join(said).decode() + shown + str(events) + str(lines) + caplog.text
+    assert "secret" not in everything
+    assert base64.b64encode(b"me:p@ss-secret").decode() not in everything
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("", "found ''"),
+        (None, "found None"),
+        ("127.0.0.1:8080", "found"),
+        ("ftp://host/x", "found 'ftp://host/x'"),
+        ("http://", "found"),
+        ("http://host:port", "is no URL"),
+        ("http://host:99999", "is no URL"),
+        ("http://u:secret@[::1", "is no URL"),
+        ("file:///etc/passwd", "found"),
+    ],
+)
+def test_what_is_no_server_is_refused_in_a_sentence(url: Any, sentence: str) -> None:
+    with pytest.raises(BadUpstream) as caught:
+        FaultProxy(url)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("an upstream is the address of an HTTP server, such as http://127.0.0.1:8080")
+    assert "secret" not in str(caught.value)
+    assert isinstance(caught.value, SandboxSetupError)
+
+
+async def test_a_proxy_in_front_of_itself_is_refused() -> None:
+    async with FaultProxy("http://127.0.0.1:1") as proxy:
+        port = proxy.port
+        for url in (proxy.url, f"http://localhost:{port}/x"):
+            with pytest.raises(BadUpstream, match="is this proxy itself"):
+                proxy.upstream = url
+        assert proxy.upstream == "http://127.0.0.1:1", "what was refused changed nothing"
+        proxy.upstream = f"http://127.0.0.2:{port}"  # another address may be another server
+    with pytest.raises(BadUpstream, match="is this proxy itself"):
+        FaultProxy(f"http://127.0.0.1:{port}", port=port)
+    with pytest.raises(BadUpstream, match="is this proxy itself"):
+        FaultProxy(f"http://127.0.0.1:{port}", host="0.0.0.0", port=port, allow_remote=True, token="t")
+
+
+@pytest.mark.parametrize("model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}])
+def test_a_model_of_a_server_is_refused(model: Any) -> None:
+    with pytest.raises(ProxySetupError, match="cores and spawn_cost say how a server runs programs"):
+        FaultProxy("http://127.0.0.1:1", model={"kind": "unbounded", **model})
+
+
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value() -> None:
+    for headers in ({"X-A": "secret\r\nX-B: 1"}, {"": "secret"}, {"a:b": "secret"}):
+        with pytest.raises(ProxySetupError, match="cannot be sent") as caught:
+            FaultProxy("http://127.0.0.1:1", headers=headers)
+        assert "secret" not in str(caught.value)

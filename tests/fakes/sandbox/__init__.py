@@ -1,0 +1,1 @@
+"""Tests of the faults, the wire and the fake sandbox."""

@@ -1,0 +1,46 @@
+"""Executors to test: as this machine allows, and with less than it allows."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from tests.fakes.sandbox.executors.witness import Witness
+
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confinement is Linux's")
+
+
+@pytest.fixture
+async def executor() -> AsyncIterator[PythonExecutor]:
+    """The executor as users get it."""
+    made = PythonExecutor()
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture(params=["namespaces", "no namespaces"])
+async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
+    """An executor that holds programs by namespaces where there are any, and one that must do without."""
+    made = PythonExecutor(namespaces=None if request.param == "namespaces" else False)
+    if request.param == "namespaces" and not (await made.confinement()).namespaces:
+        await made.aclose()
+        pytest.skip("this machine offers no process namespaces")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    """Somebody to whom programs can report, and who notices when they die."""
+    # Not tmp_path: the path of a local socket may have 107 characters at most.
+    path = Path(tmp_path_factory.mktemp("w"), "s")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(64)
+        listening.settimeout(30)
+        yield Witness(listening, str(path))

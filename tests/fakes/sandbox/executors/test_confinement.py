@@ -1,0 +1,319 @@
+"""Programs change nothing outside their work directory, outlive nothing, and use no more than they may."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfusion.fakes.sandbox.executors.python import Bounds, PythonExecutor, spawner
+from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
+from tests.fakes.sandbox.executors.calls import cells, ran, run
+from tests.fakes.sandbox.executors.conftest import on_linux
+from tests.fakes.sandbox.executors.witness import Witness, dead
+
+pytestmark = on_linux
+
+
+landlocked = pytest.mark.skipif(not kernel.landlock_version(), reason="this kernel has no Landlock")
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+
+# -- what it may change --
+
+
+@landlocked
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "open({target!r}, 'w')",
+        "open({target!r}, 'a')",
+        "import os; os.truncate({target!r}, 0)",
+        "import os; os.unlink({target!r})",
+        "import os; os.rename({target!r}, 'mine')",
+        "import os; os.link('.bashrc', {target!r} + '2')",
+        "import os; os.mkdir({target!r} + '3')",
+        "import os; os.symlink('x', {target!r} + '4')",
+        "import subprocess; subprocess.run(['cp', '/bin/true', {target!r}], check=True)",
+    ],
+)
+async def test_writing_elsewhere_is_refused_and_logged(
+    held: PythonExecutor, attempt: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    answer = await run(held, "open('.bashrc', 'w')\n" + attempt.format(target=str(target)))
+    assert answer.status == "Failed"
+    assert (target.read_text(), os.listdir(tmp_path)) == ("precious", ["precious"])
+    if "cross-device" not in str(answer):  # what Landlock says to a link or rename between two places
+        assert any(text.startswith("refused a program to write outside") for text in warnings(caplog))
+
+
+async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> None:
+    code = (
+        "import tempfile, multiprocessing\n"
+        "with tempfile.NamedTemporaryFile() as file: file.write(b'x')\n"
+        "queue = multiprocessing.Queue()\nqueue.put(1)\nprint(queue.get())\n"
+        "with multiprocessing.Pool(2) as pool: print(pool.map(abs, [-1, -2]))\n"
+    )
+    assert (await ran(held, code)).stdout == "1\n[1, 2]\n"
+
+
+@landlocked
+async def test_a_notebook_is_held_like_a_program(tmp_path: Path) -> None:
+    executor = PythonExecutor(jupyter="builtin")
+    try:
+        answer = await cells(executor, f"open({str(tmp_path / 'x')!r}, 'w')")
+    finally:
+        await executor.aclose()
+    assert answer.cells[0].error[0]["ename"] == "PermissionError"
+    assert os.listdir(tmp_path) == []
+
+
+# -- what it knows --
+
+
+async def test_the_servers_environment_is_not_the_programs(
+    held: PythonExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("API_KEY", "hunter2")
+    result = await ran(held, "import os; print('\\n'.join(sorted(os.environ)))")
+    assert set((result.stdout or "").split()) == {"HOME", "LANG", "PATH", "PWD", "SHLVL", "TMPDIR", "_"}
+    peek = await ran(held, f"print(b'hunter2' in open('/proc/{os.getpid()}/environ', 'rb').read())")
+    assert peek.return_code == 1
+
+
+async def test_the_environment_can_be_added_to() -> None:
+    executor = PythonExecutor(env={"MODEL": "tiny"})
+    try:
+        assert (await ran(executor, "echo $MODEL", "bash")).stdout == "tiny\n"
+    finally:
+        await executor.aclose()
+
+
+# -- what outlives it: nothing --
+
+DAEMON = """import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+ready, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.setsid()
+{connect}
+        os.write(tell, b".")
+        os.close(1), os.close(2)
+        time.sleep(600)
+    os._exit(0)
+os.read(ready, 1)
+"""
+
+
+def indented(text: str) -> str:
+    return "".join(f"        {line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("end", ["pass", "time.sleep(600)", "os.kill(os.getpid(), 9)"])
+async def test_a_daemon_dies_with_its_request(
+    held: PythonExecutor, witness: Witness, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    code = DAEMON.format(connect=indented(witness.python)) + f"{end}\n"
+    running = asyncio.ensure_future(run(held, code, run_timeout=2.0))
+    daemon = await witness.meet()
+    await running
+    assert await dead(daemon)
+    if end != "time.sleep(600)":
+        assert any(text.startswith("killed 1 processes that a program left behind") for text in warnings(caplog))
+
+
+async def test_a_cancelled_request_leaves_nothing(held: PythonExecutor, witness: Witness) -> None:
+    running = asyncio.ensure_future(run(held, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
+    program = await witness.meet()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await dead(program)
+
+
+async def test_closing_ends_what_runs(witness: Witness) -> None:
+    executor = PythonExecutor()
+    running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
+    program = await witness.meet()
+    await executor.aclose()
+    assert await dead(program)
+    answer = await running
+    assert answer.status == "SandboxError"
+    assert answer.message.endswith("the executor was closed while the program ran | None")
+
+
+async def test_a_closed_executor_can_be_used_again(executor: PythonExecutor) -> None:
+    for _ in range(2):
+        assert (await ran(executor, "print(1)")).stdout == "1\n"
+        await executor.aclose()
+
+
+async def test_a_guard_that_died_is_replaced(executor: PythonExecutor) -> None:
+    assert (await ran(executor, "print(1)")).stdout == "1\n"
+    guard = executor._spawner._process if executor._spawner else None
+    assert guard is not None
+    guard.kill()
+    await asyncio.to_thread(guard.wait)
+    assert (await ran(executor, "print(2)")).stdout == "2\n"
+
+
+SERVER = """
+import asyncio, sys, tempfile
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.protocol import RunCode
+tempfile.tempdir = sys.argv[1]
+asyncio.run(PythonExecutor().run_code(RunCode(code=sys.argv[2], language="python", run_timeout=600.0)))
+"""
+
+
+async def test_a_killed_server_leaves_neither_programs_nor_files(witness: Witness, tmp_path: Path) -> None:
+    code = f"{witness.python}\nimport os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(600)"
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SERVER, str(tmp_path), code, stderr=asyncio.subprocess.PIPE
+    )
+    assert server.stderr is not None
+    try:
+        program = await witness.meet()
+        assert len(os.listdir(tmp_path)) == 1
+    finally:
+        server.kill()
+    assert await dead(program)
+    await server.stderr.read()  # until the guard, which has it too, is gone
+    assert os.listdir(tmp_path) == []
+    await server.wait()
+
+
+# -- whom it may disturb: nobody --
+
+
+async def test_others_cannot_be_signalled(held: PythonExecutor) -> None:
+    """With a signal that nobody minds: a broken guard must not take the machine that tests it along."""
+    if not (await held.confinement()).signals:
+        pytest.skip("this kernel's Landlock does not hold signals back")
+    heard: list[int] = []
+    before = signal.signal(signal.SIGWINCH, lambda number, frame: heard.append(number))
+    attempt = "  try: os.kill(pid, signal.SIGWINCH)\n  except OSError: print('no')"
+    code = f"import os, signal\nfor pid in (os.getppid(), {os.getpid()}):\n{attempt}\n"
+    everybody = "try: os.kill(-1, signal.SIGWINCH)\nexcept OSError: pass\n"
+    try:
+        assert (await ran(held, code + everybody)).stdout == "no\nno\n"
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+    assert heard == []
+
+
+def test_only_the_first_process_of_a_namespace_ends_everybody() -> None:
+    with pytest.raises(RuntimeError, match="nothing was killed"):
+        supervise.end_namespace()
+    for group in (1, 0, -1):
+        with pytest.raises(RuntimeError, match="nothing was killed"):
+            supervise.end_everything(None, group)
+
+
+# -- what it may use --
+
+
+# Both stop by themselves at a thousand processes, so that a broken guard does not take the machine along.
+BOMBS = {
+    "python": "import os\nread, write = os.pipe()\nos.write(write, bytes(1000))\nwhile os.read(read, 1): os.fork()",
+    "bash": "for number in $(seq 1000); do sleep 30 & done; wait",
+}
+
+
+@pytest.mark.parametrize("language", BOMBS)
+async def test_a_fork_bomb_is_killed(held: PythonExecutor, language: str, caplog: pytest.LogCaptureFixture) -> None:
+    result = await ran(held, BOMBS[language], language, run_timeout=30.0)
+    assert (result.status, result.return_code) == ("Finished", -9)
+    assert any("more than 256 processes" in text for text in warnings(caplog))
+    assert (await ran(held, "print('alive')")).stdout == "alive\n"
+
+
+async def test_threads_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    executor = PythonExecutor(bounds=Bounds(tasks=100))
+    code = "import threading, time\nfor _ in range(999): threading.Thread(target=time.sleep, args=(99,)).start()"
+    try:
+        assert (await ran(executor, code, run_timeout=30.0)).return_code == -9
+    finally:
+        await executor.aclose()
+    assert any("more than 100 threads" in text for text in warnings(caplog))
+
+
+@pytest.mark.parametrize("before", ["", "import os\nfor _ in range(3): os.fork()\n"])
+async def test_memory_is_bounded_for_all_processes_together(before: str, caplog: pytest.LogCaptureFixture) -> None:
+    executor = PythonExecutor(bounds=Bounds(memory=200 * 2**20))
+    hog = "kept = [bytearray(2_000_000) for _ in range(500)]\nimport time; time.sleep(30)"
+    try:
+        assert (await ran(executor, before + hog, run_timeout=30.0)).return_code == -9
+        shared = "import os, time\nkept = bytearray(120_000_000)\nos.fork(); os.fork()\ntime.sleep(0.3)"
+        assert (await ran(executor, shared)).return_code == 0
+    finally:
+        await executor.aclose()
+    assert any("more than 200 MiB of memory" in text for text in warnings(caplog))
+
+
+async def test_a_file_is_bounded() -> None:
+    executor = PythonExecutor(bounds=Bounds(file_size=2**20))
+    try:
+        assert (await ran(executor, "exec cat /dev/zero > a", "bash")).return_code == -signal.SIGXFSZ
+    finally:
+        await executor.aclose()
+
+
+async def test_the_server_stays_small(executor: PythonExecutor) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    floods = ("yes", "yes >&2", "head -c 100000000 /dev/zero", "cat /dev/zero > big")
+    await asyncio.gather(*(run(executor, flood, "bash", run_timeout=0.5) for flood in floods))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
+
+
+# -- where less is offered --
+
+
+async def test_it_runs_where_nothing_holds_programs_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    executor = PythonExecutor(namespaces=False, landlock=False)
+    try:
+        assert (await ran(executor, "print(1)")).stdout == "1\n"
+        confinement = await executor.confinement()
+        assert (confinement.namespaces, confinement.landlock, confinement.signals) == (False, False, False)
+    finally:
+        await executor.aclose()
+    assert any("write wherever this user can" in text for text in warnings(caplog))
+
+
+def test_it_can_be_imported_on_a_mac() -> None:
+    code = (
+        "import sfusion.fakes.sandbox, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
+        "import sfusion.fakes.sandbox.executors.python.executor, fakes.sandbox.executors.python.guard.zygote"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_it_runs_programs_on_a_mac(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + spawner._BOOT
+    monkeypatch.setattr(spawner, "_BOOT", boot)
+    executor = PythonExecutor()
+    try:
+        assert (await ran(executor, "print(input())", stdin="x")).stdout == "x\n"
+        assert (await ran(executor, "import time; time.sleep(60)", run_timeout=0.2)).status == "TimeLimitExceeded"
+        running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport os\nif os.fork() == 0: os.read(0, 1)"))
+        child = await witness.meet()
+        await running
+        assert await dead(child)  # still in the program's process group, as most are
+        confinement = await executor.confinement()
+        assert (confinement.namespaces, confinement.landlock, confinement.signals) == (False, False, False)
+    finally:
+        await executor.aclose()

@@ -1,0 +1,25 @@
+"""What docs/python-executor.md shows really works, and what it lists is complete."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from dataclasses import fields
+
+from sfusion.fakes.sandbox.executors.python import Bounds, PythonExecutor
+from tests import ROOT
+
+PAGE = (ROOT / "docs" / "python-executor.md").read_text(encoding="utf-8")
+
+
+def test_the_snippet_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_every_option_and_bound_is_explained() -> None:
+    options = list(inspect.signature(PythonExecutor).parameters)
+    for name in [*options, *(field.name for field in fields(Bounds))]:
+        assert f"`{name}`" in PAGE, name

@@ -1,0 +1,109 @@
+"""Files come and go through the work directory, and only through it."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from tests.fakes.sandbox.executors.calls import cells, ran, run
+
+
+def b64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+async def test_files_in_folders_and_without_content(executor: PythonExecutor) -> None:
+    files = {"a/b/c.txt": b64("deep"), "skipped": None, "x/../y.txt": b64("y"), "./z": b64("z")}
+    code = (
+        "import os; print(open('a/b/c.txt').read(), os.path.exists('skipped'), open('y.txt').read(), os.listdir('x'))"
+    )
+    assert (await ran(executor, code, files=files)).stdout == "deep False y []\n"
+
+
+async def test_base64_may_hold_foreign_characters(executor: PythonExecutor) -> None:
+    assert (await ran(executor, "print(open('a').read())", files={"a": "aG V\nsb*G8="})).stdout == "hello\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("d/", "eA==", "[Errno 21] Is a directory: "),
+        ("a\0b", "eA==", "embedded null byte"),
+        (
+            "ok",
+            "a",
+            "Invalid base64-encoded string: number of data characters (1) cannot be 1 more than a multiple of 4",
+        ),
+        ("ok", "aGVsbG8", "Incorrect padding"),
+    ],
+)
+async def test_files_that_cannot_be_written(executor: PythonExecutor, name: str, content: str, complaint: str) -> None:
+    answer = await run(executor, "print(1)", files={name: content})
+    assert (answer.status, answer.run_result, answer.compile_result) == ("SandboxError", None, None)
+    assert answer.message.startswith(f"exception on running code print(1): {complaint}")
+    assert answer.message.endswith(" None")
+
+
+ESCAPES = ["../x", "/etc/passwd", "a/../../x", "..", "./../x"]
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+async def test_names_that_leave_the_work_directory_are_refused_and_logged(
+    executor: PythonExecutor, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = f"refused: the file name {name!r} leaves the work directory None"
+    for fields in ({"files": {name: b64("x")}}, {"fetch_files": [name]}):
+        answer = await run(executor, "print(1)", **fields)
+        assert (answer.status, answer.message) == ("SandboxError", f"exception on running code print(1): {refused}")
+        notebook = await cells(executor, "print(1)", **fields)
+        assert notebook.message == f"exception on running jupyter print(1): {refused}"
+        assert (notebook.status, notebook.driver, notebook.cells) == ("SandboxError", None, [])
+    messages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert messages == [f"refused the file name {name!r}: it leaves the work directory"] * 4
+
+
+async def test_a_link_out_of_the_work_directory_is_not_followed(
+    executor: PythonExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_text("secret")
+    code = (
+        f"import os\nos.symlink({str(tmp_path / 'secret')!r}, 'link')\nos.symlink({str(tmp_path)!r}, 'folder')\n"
+        "open('own', 'w').write('own')\nos.symlink('own', 'inner')\n"
+    )
+    answer = await run(executor, code, fetch_files=["link", "folder/secret", "inner"])
+    assert answer.files == {"inner": b64("own")}
+    assert sum("out of the work directory" in record.message for record in caplog.records) == 2
+
+
+async def test_a_work_directory_turned_into_a_link_is_not_followed(executor: PythonExecutor, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    code = f"import os\nhere = os.getcwd()\nos.rename(here, here + 'x')\nos.symlink({str(tmp_path)!r}, here)"
+    answer = await run(executor, code, fetch_files=["secret"])
+    assert (answer.status, answer.files) == ("Success", {})
+
+
+async def test_folders_and_pipes_are_not_files(executor: PythonExecutor) -> None:
+    answer = await run(executor, "import os; os.mkdir('d'); os.mkfifo('p')", fetch_files=["d", "p", ""])
+    assert (answer.status, answer.files) == ("Success", {})
+
+
+async def test_files_too_large_to_fetch_are_the_sandboxs_error(executor: PythonExecutor) -> None:
+    answer = await run(executor, "open('big', 'wb').truncate(2**29)", fetch_files=["big"])
+    assert answer.status == "SandboxError"
+    assert "larger than" in answer.message
+
+
+async def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    executor = PythonExecutor()
+    code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"
+    assert (await run(executor, code)).status == "Success"
+    room = tmp_path / os.listdir(tmp_path)[0]
+    assert [name for name in os.listdir(room) if name.startswith("run-")] == []
+    await executor.aclose()
+    assert os.listdir(tmp_path) == []

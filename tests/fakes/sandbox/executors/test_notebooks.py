@@ -1,0 +1,147 @@
+"""Cells share a state, show what a kernel shows, and leave no kernel behind; with a real kernel and without."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from tests.fakes.sandbox.executors.calls import cells
+from tests.fakes.sandbox.executors.conftest import on_linux
+from tests.fakes.sandbox.executors.witness import Witness, dead
+
+
+@pytest.fixture(params=["kernel", "builtin"])
+async def notebook(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
+    if request.param == "kernel":
+        pytest.importorskip("ipykernel")
+    made = PythonExecutor(jupyter=request.param)
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def builtin() -> AsyncIterator[PythonExecutor]:
+    made = PythonExecutor(jupyter="builtin")
+    yield made
+    await made.aclose()
+
+
+async def test_a_notebook_with_some_of_everything(notebook: PythonExecutor) -> None:
+    answer = await cells(
+        notebook,
+        "x = 1\nimport mine",
+        "1/0",
+        "x + mine.y",
+        "x;",
+        "def f():\n    return [1][2]\nprint('before')\nf()",
+        "_",
+        "raise SystemExit(3)",
+        "for i in range(3): print(i)\ni",
+        "import asyncio\nawait asyncio.sleep(0)\nasyncio.get_running_loop().is_running()",
+        "import subprocess; subprocess.run(['sh', '-c', 'echo out; echo err >&2']).returncode",
+        "class Rich:\n    def _repr_html_(self): return '<i>rich</i>'\n    def __repr__(self): return 'rich'\nRich()",
+        "display('a', 2)\nopen('made', 'w').write('made')",
+        "list(range(40))",
+        "int, f",
+        "x = = 1",
+        "!echo shell",
+        "import sys\nprint('to stderr', file=sys.stderr)",
+        files={"mine.py": "eSA9IDQx"},
+        fetch_files=["made"],
+    )
+    assert (answer.status, answer.message, answer.files) == ("Success", "", {"made": "bWFkZQ=="})
+    assert answer.driver is not None
+    assert (answer.driver.status, answer.driver.return_code) == ("Finished", 0)
+    texts = [[shown["text/plain"] for shown in cell.display] for cell in answer.cells]
+    names = [[error["ename"] for error in cell.error] for cell in answer.cells]
+    outputs = [cell.stdout for cell in answer.cells]
+    assert texts[:4] == [[], [], ["42"], []]
+    assert names[:8] == [[], ["ZeroDivisionError"], [], [], ["IndexError"], [], ["SystemExit"], []]
+    assert (outputs[4], texts[5], answer.cells[6].error[0]["evalue"]) == ("before\n", ["42"], "3")
+    assert (outputs[7], texts[7], texts[8]) == ("0\n1\n2\n", ["2"], ["True"])
+    assert (outputs[9], answer.cells[9].stderr, texts[9]) == ("out\n", "err\n", ["0"])
+    assert answer.cells[10].display == [{"text/plain": "rich", "text/html": "<i>rich</i>"}]
+    assert texts[11] == ["'a'", "2", "4"]
+    assert texts[12] == ["[0,\n " + ",\n ".join(map(str, range(1, 40))) + "]"]
+    assert names[14] == ["SyntaxError"]
+    assert answer.cells[14].error[0]["evalue"].startswith("invalid syntax (")
+    assert answer.cells[14].error[0]["evalue"].endswith(".py, line 1)")
+    assert outputs[15] == "shell\r\n"
+    assert answer.cells[16].stderr == "to stderr\n"
+
+
+async def test_errors_are_drawn_in_colour_with_the_cells_number(notebook: PythonExecutor) -> None:
+    answer = await cells(notebook, "pass", "def f():\n    1/0\nf()")
+    (error,) = answer.cells[1].error
+    assert list(error) == ["traceback", "ename", "evalue"]
+    drawn = "\n".join(error["traceback"])
+    assert "\x1b[" in error["traceback"][0]
+    plain = "".join(part.partition("m")[2] if at else part for at, part in enumerate(drawn.split("\x1b")))
+    assert "In[3], line 3" in plain
+    assert "In[3], line 2" in plain
+    assert "----> 2     1/0" in plain
+    assert plain.endswith("ZeroDivisionError: division by zero")
+
+
+async def test_nothing_is_shared_between_requests(builtin: PythonExecutor) -> None:
+    first, second = [await cells(builtin, "x = globals().get('x', 0) + 1\nx") for _ in range(2)]
+    assert first.cells[0].display == second.cells[0].display == [{"text/plain": "1"}]
+
+
+async def test_over_time_all_cells_are_lost(builtin: PythonExecutor) -> None:
+    answer = await cells(builtin, "print(1)", "import time; time.sleep(600)", total_timeout=-8.0)
+    assert (answer.status, answer.message, answer.cells, answer.files) == ("Failed", "", [], {})
+    assert answer.driver is not None
+    assert (answer.driver.status, answer.driver.return_code) == ("TimeLimitExceeded", None)
+    assert (answer.driver.stdout or "").startswith('config: \n{\n  "kernel": "python3",\n  "cells": [\n    "print(1)"')
+
+
+async def test_a_kernel_that_dies_is_waited_for_until_the_time_is_over(builtin: PythonExecutor) -> None:
+    answer = await cells(builtin, "import os; os._exit(1)", "print(2)", total_timeout=-8.0)
+    assert (answer.status, answer.cells) == ("Failed", [])
+    assert answer.driver is not None
+    assert answer.driver.status == "TimeLimitExceeded"
+
+
+@on_linux
+async def test_neither_kernel_nor_its_children_outlive_the_request(notebook: PythonExecutor, witness: Witness) -> None:
+    fork = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(600)\n"
+    running = asyncio.ensure_future(cells(notebook, witness.python, fork))
+    kernel = await witness.meet()
+    assert (await running).status == "Success"
+    assert await dead(kernel)
+
+
+@on_linux
+async def test_a_cancelled_notebook_leaves_no_kernel(notebook: PythonExecutor, witness: Witness) -> None:
+    running = asyncio.ensure_future(cells(notebook, witness.python, "import time; time.sleep(600)"))
+    kernel = await witness.meet()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await dead(kernel)
+
+
+async def test_the_first_hundred_characters_are_told_when_nothing_could_run(builtin: PythonExecutor) -> None:
+    answer = await cells(builtin, "a" * 90, "b" * 90, files={"x": "a"})
+    assert answer.status == "SandboxError"
+    assert answer.message.startswith(f"exception on running jupyter {'a' * 90}\n{'b' * 9}: Invalid base64")
+
+
+async def test_without_ipykernel_the_builtin_runner_is_used(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without installed packages
+    (folder / "python").chmod(0o755)
+    executor = PythonExecutor(path=f"{folder}:/usr/bin:/bin")
+    try:
+        answer = await cells(executor, "1 + 1", "import IPython.display as d\nd.HTML('<b>')")
+    finally:
+        await executor.aclose()
+    assert answer.cells[0].display == [{"text/plain": "2"}]
+    assert answer.cells[1].display == [
+        {"text/plain": "<IPython.core.display.HTML object>", "text/html": "<b>"},
+    ]

@@ -1,0 +1,98 @@
+"""Output is cut, lost and blocked where the real server cuts, loses and blocks it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, output
+from sfusion.fakes.sandbox.executors.python.output import decoded
+from sfusion.fakes.sandbox.executors.python.packets import PACKET, as_here, is_large_write, packet_cost
+from tests.fakes.sandbox.executors.calls import ran
+
+linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux's sockets")
+
+
+@linux
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("written", "status", "kept"),
+    [
+        (219_263, "Finished", 219_263),
+        (219_264, "Finished", 219_264),
+        (219_265, "Finished", 219_264),
+        (438_528, "Finished", 219_264),
+        (438_529, "TimeLimitExceeded", 219_264),
+    ],
+)
+async def test_one_large_write(executor: PythonExecutor, stream: str, written: int, status: str, kept: int) -> None:
+    result = await ran(executor, f"import os; os.write({1 + (stream == 'stderr')}, b'x' * {written})", run_timeout=1.5)
+    assert (result.status, len(getattr(result, stream))) == (status, kept)
+
+
+@linux
+@pytest.mark.parametrize(
+    ("lines", "status", "kept"),
+    [
+        (131, "Finished", 131_000),
+        (150, "Finished", 136_000),
+        (320, "Finished", 136_000),
+        (340, "TimeLimitExceeded", 136_000),
+    ],
+)
+async def test_many_small_writes(executor: PythonExecutor, lines: int, status: str, kept: int) -> None:
+    # Python writes eight of these lines at a time: the seventeenth write is the first past 131,072 bytes.
+    code = f"import sys\nfor _ in range({lines}): sys.stdout.write('x' * 999 + '\\n')"
+    result = await ran(executor, code, run_timeout=1.5)
+    assert (result.status, len(result.stdout or "")) == (status, kept)
+
+
+@linux
+async def test_the_two_streams_do_not_share_their_room(executor: PythonExecutor) -> None:
+    result = await ran(executor, "import os; os.write(1, b'o' * 200_000); os.write(2, b'e' * 200_000)")
+    assert (len(result.stdout or ""), len(result.stderr or "")) == (200_000, 200_000)
+
+
+@linux
+async def test_endless_output_neither_succeeds_nor_grows(executor: PythonExecutor) -> None:
+    result = await ran(executor, "yes", "bash", run_timeout=0.8)
+    assert result.status == "TimeLimitExceeded"
+    assert 131_072 < len(result.stdout or "") <= 219_264
+
+
+async def test_bytes_that_are_not_text_replace_the_stream_they_are_in(executor: PythonExecutor) -> None:
+    result = await ran(executor, r"printf 'ok\xff'; echo fine >&2", "bash")
+    expected = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2: invalid start byte"
+    assert (result.stdout, result.stderr, result.return_code) == (expected, "fine\n", 0)
+
+
+def test_text_is_decoded_as_it_is() -> None:
+    assert decoded("é\0\r\n".encode()) == "é\0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "status", "kept"),
+    [(1_000, "Finished", 1_000), (300_000, "Finished", 219_264), (2_000_000, "TimeLimitExceeded", 219_264)],
+)
+async def test_other_systems_sockets_treat_every_output_as_one_large_write(
+    executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, written: int, status: str, kept: int
+) -> None:
+    monkeypatch.setattr(output, "as_here", lambda: False)
+    result = await ran(executor, f"head -c {written} /dev/zero", "bash", run_timeout=1.5)
+    assert (result.status, len(result.stdout or "")) == (status, kept)
+
+
+@linux
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(PACKET, 6 * PACKET))
+def test_any_large_write_is_told_as_one(size: int) -> None:
+    whole, rest = divmod(size, PACKET)
+    assert is_large_write(size, whole * packet_cost(PACKET) + (packet_cost(rest) if rest else 0))
+
+
+@linux
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(20, 9_000), st.integers(5, 200))
+def test_piled_up_small_writes_are_not_one_large_one(each: int, count: int) -> None:
+    assert each * count < 4 * PACKET or not is_large_write(each * count, count * packet_cost(each))

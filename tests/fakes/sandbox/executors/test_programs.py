@@ -1,0 +1,187 @@
+"""Programs end, print, read and are timed as on the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import resource
+import shutil
+import signal
+
+import pytest
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from tests.fakes.sandbox.executors.calls import ran, run
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise SystemExit(2)", 2),
+        ("raise SystemExit(-1)", 255),
+        ("raise SystemExit(257)", 1),
+        ("raise SystemExit(True)", 1),
+        ("import os; os._exit(42)", 42),
+        *[(f"import os; os.kill(os.getpid(), {number})", -number) for number in (1, 2, 3, 10, 14, 15, 24)],
+        ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
+    ],
+)
+async def test_exit_codes_and_signals(executor: PythonExecutor, code: str, expected: int) -> None:
+    answer = await run(executor, code)
+    assert answer.status == "Failed"
+    assert answer.run_result is not None
+    assert (answer.run_result.status, answer.run_result.return_code) == ("Finished", expected)
+
+
+@pytest.mark.parametrize("timeout", [0.0, -1.0, -math.inf])
+async def test_no_time_is_over_at_once_and_nothing_runs(executor: PythonExecutor, timeout: float) -> None:
+    answer = await run(executor, "open('a', 'w')", run_timeout=timeout, fetch_files=["a"])
+    assert answer.status == "Failed"
+    assert answer.run_result is not None
+    assert answer.run_result.status == "TimeLimitExceeded"
+    assert answer.run_result.return_code is None
+    assert answer.files == {}
+
+
+async def test_endless_time_is_fine(executor: PythonExecutor) -> None:
+    assert (await ran(executor, "print(1)", run_timeout=math.inf)).stdout == "1\n"
+
+
+async def test_a_time_that_is_no_number_is_the_sandboxs_error(executor: PythonExecutor) -> None:
+    answer = await run(executor, "print(1)", run_timeout=math.nan)
+    assert answer.status == "SandboxError"
+    assert answer.message.startswith("exception on running command python /")
+    assert answer.message.endswith(": cannot convert float NaN to integer | None")
+    assert answer.run_result is not None
+    assert (answer.run_result.status, answer.run_result.stdout) == ("Error", None)
+    assert answer.run_result.stderr == answer.message
+
+
+async def test_what_was_flushed_before_the_time_was_over_is_kept_in_both_streams(executor: PythonExecutor) -> None:
+    code = "import sys, time\nprint('out', flush=True)\nprint('err', file=sys.stderr)\nprint('lost')\ntime.sleep(60)"
+    result = await ran(executor, code, run_timeout=0.7)
+    assert (result.status, result.stdout, result.stderr) == ("TimeLimitExceeded", "out\n", "err\n")
+
+
+async def test_the_time_is_a_float_that_covers_the_run(executor: PythonExecutor) -> None:
+    result = await ran(executor, "import time; time.sleep(0.2)")
+    assert isinstance(result.execution_time, float)
+    assert result.execution_time >= 0.2
+
+
+@pytest.mark.parametrize("stdin", [None, ""])
+async def test_no_input_is_the_end_of_input(executor: PythonExecutor, stdin: str | None) -> None:
+    assert (await ran(executor, "import sys; print(repr(sys.stdin.read()))", stdin=stdin)).stdout == "''\n"
+
+
+async def test_much_input_arrives_whole(executor: PythonExecutor) -> None:
+    text = "é" * 1_000_000
+    result = await ran(executor, "import sys; print(len(sys.stdin.buffer.read()))", stdin=text)
+    assert result.stdout == "2000000\n"
+
+
+async def test_input_that_nobody_reads_is_nobodys_problem(executor: PythonExecutor) -> None:
+    assert (await run(executor, "print(1)", stdin="x" * 1_000_000)).status == "Success"
+
+
+async def test_input_that_cannot_be_encoded_is_left_out(executor: PythonExecutor) -> None:
+    assert (await ran(executor, "print(len(input()))", stdin="\udcff")).return_code == 1
+
+
+async def test_a_program_without_a_runtime_is_not_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+    executor = PythonExecutor(path=str(tmp_path_factory.mktemp("empty")))
+    try:
+        for language, command in {"python": "python", "R": "Rscript", "typescript": "tsx", "php": "php"}.items():
+            answer = await run(executor, "1", language)
+            assert answer.compile_result is None
+            assert answer.run_result is not None
+            assert answer.run_result.return_code == 127
+            assert answer.run_result.stderr == f"/bin/bash: line 1: {command}: command not found\n"
+        for language, command in {"cpp": "g++", "java": "javac", "verilog": "iverilog", "cuda": "mkdir"}.items():
+            answer = await run(executor, "1", language)
+            assert answer.run_result is None
+            assert answer.compile_result is not None
+            assert answer.compile_result.return_code == 127
+            assert f"{command}: command not found\n" in (answer.compile_result.stderr or "")
+    finally:
+        await executor.aclose()
+
+
+async def test_a_scala_program_without_an_object_is_refused_in_the_compile_step(executor: PythonExecutor) -> None:
+    answer = await run(executor, "println(1)", "scala")
+    assert (answer.status, answer.message, answer.run_result) == ("SandboxError", "Object name not found.", None)
+    assert answer.compile_result is not None
+    assert (answer.compile_result.status, answer.compile_result.return_code) == ("Error", 1)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="this machine has no g++")
+async def test_a_compile_error_is_told_and_nothing_runs(executor: PythonExecutor) -> None:
+    answer = await run(executor, "int main() { return nothing; }", "cpp")
+    assert (answer.status, answer.message, answer.run_result) == ("Failed", "", None)
+    assert answer.compile_result is not None
+    assert answer.compile_result.return_code == 1
+    assert "nothing" in (answer.compile_result.stderr or "")
+
+
+async def test_a_memory_limit_is_an_ordinary_failure(executor: PythonExecutor) -> None:
+    result = await ran(executor, "bytearray(2**30)", memory_limit_MB=200)
+    assert result.return_code == 1
+    assert (result.stderr or "").endswith("MemoryError\n")
+
+
+async def test_a_memory_limit_no_system_takes_is_the_sandboxs_error(executor: PythonExecutor) -> None:
+    answer = await run(executor, "print(1)", memory_limit_MB=10**14)
+    assert answer.status == "SandboxError"
+    assert answer.message.endswith(": Exception occurred in preexec_fn. | None")
+
+
+async def test_programs_share_nothing_with_each_other(executor: PythonExecutor) -> None:
+    code = "import os; print(sorted(n for n in os.listdir('.')), end=''); open('mine', 'w')"
+    first, second = [await ran(executor, code) for _ in range(2)]
+    assert "mine" not in (second.stdout or "")
+    assert (first.stdout or "").count(".py") == (second.stdout or "").count(".py") == 1
+
+
+async def test_many_programs_run_at_once(executor: PythonExecutor) -> None:
+    results = await asyncio.gather(*(ran(executor, f"print({number})") for number in range(24)))
+    assert [result.stdout for result in results] == [f"{number}\n" for number in range(24)]
+
+
+async def test_running_out_of_descriptors_is_the_sandboxs_error_and_passes(executor: PythonExecutor) -> None:
+    assert (await run(executor, "true", "bash")).status == "Success"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/dev/fd"))
+    for spare in range(2, 9):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + spare, hard))
+        try:
+            answer = await run(executor, "true", "bash")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert answer.status == "Success" or "Too many open files" in answer.message
+    assert len(os.listdir("/dev/fd")) <= open_now
+    assert (await run(executor, "true", "bash")).status == "Success"
+
+
+async def test_the_published_image_ignores_memory_limits() -> None:
+    executor = PythonExecutor(profile="2025-06")
+    try:
+        assert (await ran(executor, "print(len(bytearray(2**28)))", memory_limit_MB=64)).stdout == f"{2**28}\n"
+    finally:
+        await executor.aclose()
+
+
+async def test_the_published_image_trips_over_programs_that_ended_before_their_input_came() -> None:
+    executor = PythonExecutor(profile="2025-06")
+    try:
+        alone = await run(executor, "true", "bash", stdin="x")
+        assert alone.status == "Success"
+        together = await asyncio.gather(*(run(executor, "true", "bash", stdin="x") for _ in range(16)))
+        broken = [answer for answer in together if answer.status == "SandboxError"]
+        assert len(broken) >= 12
+        assert "unable to perform operation on <WriteUnixTransport closed=True reading=False 0x" in broken[0].message
+        assert broken[0].message.endswith(">; the handler is closed | None")
+        reading = await asyncio.gather(*(ran(executor, "cat", "bash", stdin="x") for _ in range(8)))
+        assert [result.stdout for result in reading] == ["x"] * 8
+    finally:
+        await executor.aclose()

@@ -1,0 +1,86 @@
+"""The real server's recorded programs and notebooks, run again: what it answered, the python executor answers too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python.notebook import NotebookKind
+from tests.fakes.sandbox.recordings import Recording, differences, recordings, replay
+
+PROGRAMS = list(recordings("run_code_python", "run_code_languages"))
+NOTEBOOKS = list(recordings("run_jupyter"))
+
+KNOWN_DIFFERENCES = {
+    "run_jupyter/fetch_input_json": "the record fetches main.py, the real driver's source; ours is another program",
+}
+"""Records that are answered otherwise, with the reason."""
+
+ABSENT = {"go", "dotnet", "rustc", "lua", "dmd", "ruby", "julia", "kotlin", "lake", "swiftc", "racket", "jest"}
+"""What the machine on which the recordings were made did not have, whatever this one has."""
+NEEDED = {"cpp": "g++", "nodejs": "node", "perl": "perl", "missing": "npm"}
+"""What some records cannot be replayed without, by how their names begin."""
+
+pytestmark = [
+    pytest.mark.xdist_group("recorded programs"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="recorded on Linux, messages and limits included"),
+]
+
+
+def recorded_path(folder: Path) -> str:
+    """Give a PATH with what this machine has, less what the recorded one had not."""
+    for directory in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for name in os.listdir(directory) if os.path.isdir(directory) else ():
+            if name not in ABSENT and not (folder / name).is_symlink():
+                (folder / name).symlink_to(os.path.join(directory, name))
+    return os.pathsep.join((os.path.dirname(sys.executable), str(folder)))
+
+
+def answers(records: list[Recording], executor: PythonExecutor, at_once: int) -> dict[str, dict[str, Any]]:
+    """Replay at once what would take long one after another: many of the records wait for a timeout."""
+    with FakeSandbox(executor=executor) as sandbox, ThreadPoolExecutor(at_once) as pool:
+        given = pool.map(lambda record: replay(sandbox.url, record), records)
+        return {record.name: answer for record, answer in zip(records, given, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    path = recorded_path(tmp_path_factory.mktemp("bin"))
+    return answers(PROGRAMS, PythonExecutor(path=path), 8)
+
+
+@pytest.fixture(scope="module", params=["kernel", "builtin"])
+def notebooks(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+    kind: NotebookKind = request.param
+    if kind == "kernel":
+        pytest.importorskip("ipykernel")
+    return answers(NOTEBOOKS, PythonExecutor(jupyter=kind), 3)  # a kernel's start is all work
+
+
+def check(record: Recording, given: dict[str, dict[str, Any]]) -> None:
+    found = differences(record, given[record.name])
+    if record.name in KNOWN_DIFFERENCES:
+        assert found, f"{record.name} is the same now: take it off the list of known differences"
+    else:
+        assert not found
+
+
+@pytest.mark.parametrize("record", PROGRAMS, ids=lambda record: record.name)
+def test_programs_run_as_recorded(record: Recording, programs: dict[str, dict[str, Any]]) -> None:
+    needed = NEEDED.get(record.id.partition("_")[0])
+    if needed and shutil.which(needed) is None:
+        pytest.skip(f"this machine has no {needed}")
+    check(record, programs)
+
+
+@pytest.mark.parametrize("record", NOTEBOOKS, ids=lambda record: record.name)
+def test_notebooks_run_as_recorded(record: Recording, notebooks: dict[str, dict[str, Any]]) -> None:
+    check(record, notebooks)

@@ -1,0 +1,72 @@
+"""The published SDK, synchronous and asynchronous, against the fake that really runs code."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+
+import pytest
+import sandbox_fusion as sdk
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+
+
+@pytest.fixture
+def sandbox() -> Iterator[FakeSandbox]:
+    with FakeSandbox(executor=PythonExecutor(jupyter="builtin")) as fake:
+        yield fake
+
+
+def request(code: str, language: str = "python", **fields: object) -> sdk.RunCodeRequest:
+    return sdk.RunCodeRequest(code=code, language=language, **fields)
+
+
+def test_run_code_with_files(sandbox: FakeSandbox) -> None:
+    code = "text = open('in').read()\nopen('out', 'w').write(text.upper())\nprint(input())"
+    asked = request(code, stdin="hi", files={"in": base64.b64encode(b"abc").decode()}, fetch_files=["out"])
+    answer = sdk.run_code(asked, endpoint=sandbox.url, max_attempts=1)
+    assert answer.status == sdk.RunStatus.Success
+    assert answer.run_result.stdout == "hi\n"
+    assert base64.b64decode(answer.files["out"]) == b"ABC"
+
+
+def test_summaries_of_what_went_wrong(sandbox: FakeSandbox) -> None:
+    mapping = sdk.SummaryMapping(Success="fine", Failed="bad", RunTimeout="slow")
+    codes = {"pass": "fine", "raise SystemExit(1)": "bad", "while True: pass": "slow"}
+    for code, summary in codes.items():
+        answer = sdk.run_code(request(code, run_timeout=0.5), endpoint=sandbox.url, max_attempts=1)
+        assert sdk.summary_run_code_result(answer, mapping) == summary
+
+
+def test_a_sandbox_error_is_raised(sandbox: FakeSandbox) -> None:
+    with pytest.raises(Exception, match="leaves the work directory"):
+        sdk.run_code(request("pass", files={"../x": ""}), endpoint=sandbox.url, max_attempts=1)
+
+
+def test_run_jupyter(sandbox: FakeSandbox) -> None:
+    asked = sdk.RunJupyterRequest(cells=["a = 20", "a + 1", "raise ValueError('no')", "print(a)"])
+    answer = sdk.run_jupyter(asked, endpoint=sandbox.url, max_attempts=1)
+    assert answer.status == sdk.RunStatus.Success
+    assert answer.cells[1].display == [{"text/plain": "21"}]
+    assert answer.cells[2].error[0]["evalue"] == "no"
+    assert answer.cells[3].stdout == "20\n"
+
+
+def test_many_at_once(sandbox: FakeSandbox) -> None:
+    kwargs = [{"request": request(f"print({number})"), "endpoint": sandbox.url} for number in range(20)]
+    answers = sdk.run_concurrent(sdk.run_code, kwargs=kwargs, concurrency=8)
+    assert [answer.run_result.stdout for answer in answers] == [f"{number}\n" for number in range(20)]
+
+
+async def test_the_asynchronous_client() -> None:
+    async with FakeSandbox(executor=PythonExecutor(jupyter="builtin")) as sandbox:
+        asked = [request("echo $((6 * 7))", "bash"), request("import sys; sys.exit(4)")]
+        answers = await asyncio.gather(
+            *(sdk.run_code_async(one, endpoint=sandbox.url, max_attempts=1) for one in asked),
+            sdk.run_jupyter_async(sdk.RunJupyterRequest(cells=["1"]), endpoint=sandbox.url, max_attempts=1),
+        )
+    assert answers[0].run_result.stdout == "42\n"
+    assert answers[1].run_result.return_code == 4
+    assert answers[2].cells[0].display == [{"text/plain": "1"}]

@@ -1,0 +1,189 @@
+"""The admin door and the safety of the fake: state, faults, ledger, reset, tokens, addresses."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
+from sfusion.fakes.sandbox.fake import is_loopback
+from tests.fakes.sandbox.raw import PING, Heard, one, post, run_code
+
+
+async def ask(sandbox: FakeSandbox, method: str, door: str, body: str = "", **headers: str) -> Heard:
+    """One admin request."""
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    head = f"{method} /__sfusion/{door} HTTP/1.1\r\nhost: x\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    return await one(sandbox.port, (head + body).encode())
+
+
+async def test_the_state_says_what_the_fake_is() -> None:
+    async with FakeSandbox(model={"quota": 8}, seed=7, profile="2025-06") as sandbox:
+        state = (await ask(sandbox, "GET", "state")).json
+    assert state["url"] == sandbox.url
+    assert (state["profile"], state["executor"], state["runs_code"]) == ("2025-06", "scripted", False)
+    assert (state["model"], state["seed"]) == ({"in_flight": 8, "kind": "quota"}, 7)
+
+
+async def test_faults_are_set_read_and_cleared_over_http() -> None:
+    async with FakeSandbox() as sandbox:
+        rules = [{"name": "flaky", "first": 1, "what": {"status": 503}}]
+        told = await ask(sandbox, "PUT", "faults", json.dumps({"seed": 3, "faults": rules}))
+        assert told.json["seed"] == 3
+        assert (await one(sandbox.port, run_code())).status == 503
+        assert (await one(sandbox.port, run_code())).status == 200
+        now = (await ask(sandbox, "GET", "faults")).json
+        assert now["strikes"] == {"flaky": 1}
+        again = await ask(sandbox, "PUT", "faults", json.dumps(now["faults"]))
+        assert again.json["faults"] == now["faults"], "what is read can be put back"
+        assert (await ask(sandbox, "PUT", "faults", "- {what: {status: 500}}")).status == 200, "YAML will do"
+        assert (await one(sandbox.port, run_code())).status == 500
+        assert (await ask(sandbox, "DELETE", "faults")).json["faults"] == []
+        assert (await one(sandbox.port, run_code())).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("- {what: {stauts: 1}}", "did you mean 'status'"),
+        ('{"seed": "x", "faults": []}', "seed must be a whole number"),
+        ("[1, 2", "not YAML"),
+    ],
+)
+async def test_wrong_faults_are_refused_and_change_nothing(body: str, sentence: str) -> None:
+    async with FakeSandbox(faults=[{"name": "old", "what": {"status": 503}}]) as sandbox:
+        told = await ask(sandbox, "PUT", "faults", body)
+        assert told.status == 422
+        assert sentence in told.json["detail"]
+        assert (await ask(sandbox, "GET", "state")).json["faults"] == ["old"]
+
+
+async def test_the_ledger_counts_arrivals_and_executions_per_call() -> None:
+    async with FakeSandbox(faults=[{"first_attempts": 1, "phase": "after", "what": {"status": 504}}]) as sandbox:
+        for _ in range(2):
+            await one(sandbox.port, run_code("# sfusion:call=c1"))
+        await one(sandbox.port, post("/run_code", b"{}"))
+        ledger = (await ask(sandbox, "GET", "ledger")).json
+        assert ledger["calls"]["c1"] == {"arrived": 2, "started": 2, "finished": 2, "statuses": [504, 200]}
+        assert (ledger["arrived"], ledger["started"], ledger["peak_executing"]) == (3, 2, 1)
+        assert ledger["statuses"] == {"200": 1, "422": 1, "504": 1}
+        assert ledger["strikes"] == {"status": 1}
+        assert "calls" not in (await ask(sandbox, "GET", "ledger?calls=0")).json
+
+
+async def test_calls_without_a_mark_are_known_by_their_body() -> None:
+    async with FakeSandbox() as sandbox:
+        for code in ("a", "b", "a"):
+            await one(sandbox.port, run_code(code))
+        assert sorted(record.arrived for record in sandbox.ledger.calls.values()) == [1, 2]
+
+
+async def test_reset_forgets_the_past_and_starts_the_faults_anew() -> None:
+    async with FakeSandbox(faults=[{"first": 1, "what": {"status": 503}}]) as sandbox:
+        assert [(await one(sandbox.port, run_code())).status for _ in range(2)] == [503, 200]
+        assert (await ask(sandbox, "POST", "reset")).status == 200
+        assert sandbox.ledger.snapshot()["calls"] == {}
+        assert (await one(sandbox.port, run_code())).status == 503
+
+
+async def test_admin_is_spared_from_faults_and_not_counted() -> None:
+    async with FakeSandbox(faults=[{"path": "*", "what": {"status": 503}}]) as sandbox:
+        sandbox.wedge(ping="dead")
+        state = await ask(sandbox, "GET", "state")
+        assert state.json["wedged"] is True
+        assert sandbox.ledger.arrived == 0
+
+
+async def test_a_door_that_is_not_there_says_which_are() -> None:
+    async with FakeSandbox() as sandbox:
+        assert "faults, ledger, reset, state" in (await ask(sandbox, "GET", "stat")).json["detail"]
+        wrong = await ask(sandbox, "POST", "faults")
+        assert (wrong.status, wrong.header("allow")) == (405, "DELETE, GET, PUT")
+
+
+async def test_a_token_guards_the_admin_door() -> None:
+    async with FakeSandbox(token="secret") as sandbox:
+        assert (await ask(sandbox, "GET", "state")).status == 401
+        assert (await ask(sandbox, "GET", "state", x_sfusion_token="wrong")).status == 401
+        assert (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).status == 200
+        assert (await ask(sandbox, "GET", "state", authorization="Bearer secret")).status == 200
+        basic = base64.b64encode(b"x:secret").decode()
+        assert (await ask(sandbox, "GET", "state", authorization=f"Basic {basic}")).status == 200
+        assert (await ask(sandbox, "GET", "state", authorization="Basic ???")).status == 401
+        assert (await one(sandbox.port, run_code())).status == 200, "work needs no token on this machine"
+        assert "secret" not in (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).body.decode()
+
+
+class Runner:
+    """An executor that would run code."""
+
+    runs_code = True
+
+    async def run_code(self, request: Any) -> Any:
+        from sfusion.fakes.sandbox.protocol import RunCodeAnswer
+
+        return RunCodeAnswer("Success")
+
+    async def run_jupyter(self, request: Any) -> Any:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Nothing runs."""
+
+
+def test_running_code_for_other_machines_needs_a_flag_and_a_token() -> None:
+    for options in ({}, {"allow_remote": True}, {"token": "t"}):
+        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+            FakeSandbox(executor=Runner(), host="0.0.0.0", **options)
+    assert FakeSandbox(executor=Runner(), host="127.0.0.1").token is None
+
+
+def test_a_fake_that_runs_nothing_may_listen_anywhere_with_a_guarded_admin_door() -> None:
+    assert FakeSandbox(host="0.0.0.0").token
+
+
+async def test_remote_code_runs_only_with_the_token() -> None:
+    async with FakeSandbox(executor=Runner(), host="0.0.0.0", allow_remote=True, token="t0k") as sandbox:
+        assert (await one(sandbox.port, run_code())).status == 401
+        assert sandbox.ledger.started == 0
+        assert (await one(sandbox.port, PING)).status == 200
+        async with aiohttp.ClientSession() as session:
+            url = f"http://x:t0k@127.0.0.1:{sandbox.port}/run_code"
+            async with session.post(url, json={"code": "x", "language": "python"}) as answer:
+                assert answer.status == 200, "a token in the URL is enough, so any client can send it"
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.9.9.9", True), ("0.0.0.0", False), ("::", False),
+     ("10.0.0.1", False), ("example.com", False)],
+)  # fmt: skip
+def test_what_counts_as_this_machine_only(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeSandbox() as sandbox:
+
+        def fail(request: object) -> None:
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(sandbox.server.app, "describe", fail)
+        answer = await one(sandbox.port, run_code())
+    assert (answer.status, answer.json["detail"]) == (500, "a bug")
+    assert answer.header("server") == "uvicorn"
+    assert "a bug" in caplog.text
+
+
+async def test_a_bug_in_an_executor_looks_like_a_bug_of_the_real_server(caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeSandbox(executor=Runner()) as sandbox:
+        answer = await one(sandbox.port, post("/run_jupyter", b'{"cells":["1"]}'))
+    assert answer.status == 500
+    assert list(answer.json) == ["detail", "traceback"]
+    assert "the fake failed to answer" in caplog.text

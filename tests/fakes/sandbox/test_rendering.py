@@ -1,0 +1,47 @@
+"""Answers put together by hand are the JSON that the json module would write."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer
+from sfusion.fakes.sandbox.rendering import render_run_code
+
+texts = st.none() | st.text()
+results = st.none() | st.builds(
+    CommandResult,
+    status=st.sampled_from(["Finished", "Error", "TimeLimitExceeded"]),
+    execution_time=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+    return_code=st.none() | st.integers(-(2**40), 2**40),
+    stdout=texts,
+    stderr=texts,
+)
+answers = st.builds(
+    RunCodeAnswer,
+    status=st.sampled_from(["Success", "Failed", "SandboxError"]),
+    message=st.text(),
+    compile_result=results,
+    run_result=results,
+    executor_pod_name=texts,
+    files=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3),
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(answers)
+def test_the_bytes_are_those_of_the_json_module(answer: RunCodeAnswer) -> None:
+    wanted = json.dumps(asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    assert render_run_code(answer).body == wanted
+
+
+def test_what_cannot_be_written_is_the_real_servers_500() -> None:
+    surrogate = render_run_code(RunCodeAnswer("SandboxError", "code \ud800"))
+    endless = render_run_code(RunCodeAnswer("Success", "", None, CommandResult("Finished", float("inf"))))
+    assert (surrogate.status, endless.status) == (500, 500)
+    detail = "'utf-8' codec can't encode character '\\ud800' in position 41: surrogates not allowed"
+    assert json.loads(surrogate.body)["detail"] == detail
+    assert json.loads(endless.body)["detail"] == "Out of range float values are not JSON compliant"

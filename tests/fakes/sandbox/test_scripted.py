@@ -1,0 +1,195 @@
+"""The scripted executor: programs do what a hint or a script says, and nothing is run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, Script, ScriptedExecutor
+from sfusion.fakes.sandbox.executors.scripted import WHOLE
+from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
+from sfusion.harness.worlds.virtual_time import run_virtually
+from tests.fakes.sandbox.raw import one, run_code
+
+
+def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:
+    """What was answered, and after how long."""
+
+    async def scene() -> tuple[RunCodeAnswer, float]:
+        request = RunCode(**{"code": code, "language": "python", **fields})
+        answer = await (executor or ScriptedExecutor()).run_code(request)
+        return answer, asyncio.get_running_loop().time()
+
+    return run_virtually(scene())
+
+
+def test_a_hint_says_what_the_program_prints_and_how_long_it_takes() -> None:
+    answer, took = run('x = 1  # sfusion:call=c17 seconds=200ms prints="ok \\"1\\"\\n" exit=0\nprint(x)')
+    assert answer.status == "Success"
+    assert answer.run_result is not None
+    assert (answer.run_result.stdout, answer.run_result.execution_time, took) == ('ok "1"\n', 0.2, 0.2)
+
+
+def test_hints_work_in_the_comments_of_any_language() -> None:
+    for code in ('// sfusion:call=a prints="x"', '/* sfusion:call=a prints="x" */', '-- sfusion:call=a prints="x"'):
+        answer, _ = run(code, language="cpp")
+        assert answer.compile_result is not None
+        assert answer.run_result is not None
+        assert answer.run_result.stdout == "x"
+
+
+def test_words_without_an_equals_sign_are_only_a_comment() -> None:
+    answer, _ = run("# sfusion:call=a this computes nothing")
+    assert answer.status == "Success"
+
+
+@pytest.mark.parametrize(
+    ("hint", "sentence"),
+    [
+        ("secnds=1", "unknown hint 'secnds'; did you mean 'seconds'?"),
+        ("seconds=soon", "hint seconds=soon: 'soon' is not a duration"),
+        ("exit=x", "hint exit=x:"),
+        ("reads_stdin=maybe", "yes or no is meant"),
+    ],
+)
+def test_a_mistake_in_a_hint_is_no_success(hint: str, sentence: str) -> None:
+    answer, _ = run(f"# sfusion:call=a {hint}")
+    assert answer.status == "SandboxError"
+    assert sentence in answer.message
+
+
+def test_a_program_over_its_time_is_stopped_and_keeps_what_it_flushed() -> None:
+    answer, took = run('# sfusion:call=a seconds=30 early="begun\\n" prints="done\\n"', run_timeout=2.5)
+    result = answer.run_result
+    assert result is not None
+    assert (answer.status, result.status, result.return_code) == ("Failed", "TimeLimitExceeded", None)
+    assert (result.stdout, took) == ("begun\n", 2.5)
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan")])
+def test_no_time_at_all_is_over_at_once(limit: float) -> None:
+    answer, took = run('# sfusion:call=a prints="x"', run_timeout=limit)
+    assert answer.run_result is not None
+    assert (answer.run_result.status, took) == ("TimeLimitExceeded", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("length", "status", "kept"),
+    [(WHOLE, "Finished", WHOLE), (2 * WHOLE, "Finished", WHOLE), (2 * WHOLE + 1, "TimeLimitExceeded", WHOLE)],
+)
+def test_long_output_is_cut_without_a_word_or_blocks(length: int, status: str, kept: int) -> None:
+    executor = ScriptedExecutor([{"prints": "x" * length}])
+    answer, _ = run("print", executor)
+    assert answer.run_result is not None
+    assert (answer.run_result.status, len(answer.run_result.stdout or "")) == (status, kept)
+
+
+def test_exits_exceptions_and_memory() -> None:
+    assert run("# sfusion:call=a exit=-9")[0].run_result.return_code == -9  # type: ignore[union-attr] # it ran
+    raised = run('# sfusion:call=a raises="ValueError: bad"')[0]
+    assert raised.run_result is not None
+    assert (raised.status, raised.run_result.return_code) == ("Failed", 1)
+    assert (raised.run_result.stderr or "").endswith("ValueError: bad\n")
+    hungry = "# sfusion:call=a memory=2000"
+    assert run(hungry, memory_limit_MB=1024)[0].status == "Failed"
+    assert run(hungry)[0].status == "Success"
+    published = ScriptedExecutor(profile="2025-06")
+    assert run(hungry, published, memory_limit_MB=1024)[0].status == "Success", "that image ignores the limit"
+
+
+def test_compilers_fail_in_their_own_step() -> None:
+    code = '// sfusion:call=a compile_exit=1 compile_errors="no such type"'
+    answer, _ = run(code, language="cpp")
+    assert answer.run_result is None
+    assert answer.compile_result is not None
+    assert (answer.status, answer.compile_result.stderr) == ("Failed", "no such type")
+    late, took = run("// sfusion:call=a compile_seconds=20", language="rust", compile_timeout=3)
+    assert late.compile_result is not None
+    assert (late.compile_result.status, took) == ("TimeLimitExceeded", 3.0)
+
+
+def test_the_first_script_that_fits_wins_and_hints_overrule_it() -> None:
+    scripts = [
+        {"call": "special", "prints": "by call"},
+        {"pattern": r"import\s+numpy", "language": "python", "raises": "ImportError: numpy"},
+        {"pattern": "print", "prints": "by pattern", "exit": 3},
+    ]
+    executor = ScriptedExecutor(scripts, default={"prints": "otherwise"})
+
+    def said(code: str) -> tuple[str | None, int | None]:
+        result = run(code, executor)[0].run_result
+        assert result is not None
+        return result.stdout, result.return_code
+
+    assert said("print() # sfusion:call=special") == ("by call", 0)
+    assert said("import numpy")[1] == 1
+    assert said("print()") == ("by pattern", 3)
+    assert said("print() # sfusion:call=x exit=0") == ("by pattern", 0)
+    assert said("pass") == ("otherwise", 0)
+
+
+def test_files_come_back_when_asked_for() -> None:
+    given = {"in.txt": base64.b64encode(b"hi").decode(), "empty": None}
+    executor = ScriptedExecutor([Script(files={"out.txt": "made"})])
+    answer, _ = run("x", executor, files=given, fetch_files=["in.txt", "out.txt", "missing"])
+    assert {name: base64.b64decode(text) for name, text in answer.files.items()} == {
+        "in.txt": b"hi",
+        "out.txt": b"made",
+    }
+    assert run("x", files={"a": "aGVsbG8"})[0].message == "exception on running code x: Incorrect padding None"
+
+
+def test_sql_passes_validation_and_has_no_runner() -> None:
+    assert run("select 1;", language="sql")[0].message == "exception on running code select 1;: 'sql' None"
+
+
+def notebook(cells: list[str], **fields: Any) -> tuple[RunJupyterAnswer, float]:
+    """What was answered, and after how long."""
+
+    async def scene() -> tuple[RunJupyterAnswer, float]:
+        answer = await ScriptedExecutor().run_jupyter(RunJupyter(cells=cells, **fields))
+        return answer, asyncio.get_running_loop().time()
+
+    return run_virtually(scene())
+
+
+def test_cells_are_programs_and_later_ones_run_after_an_error() -> None:
+    cells = ['# sfusion:call=a raises="ValueError: bad" seconds=1', '# sfusion:call=a prints="on\\n" seconds=2']
+    answer, took = notebook(cells)
+    assert answer.status == "Success"
+    assert [cell.stdout for cell in answer.cells] == ["", "on\n"]
+    assert (answer.cells[0].error[0]["ename"], answer.cells[0].error[0]["evalue"]) == ("ValueError", "bad")
+    assert took == 3.0
+
+
+def test_a_notebook_over_its_time_loses_its_cells() -> None:
+    answer, took = notebook(["# sfusion:call=a seconds=100"], total_timeout=5)
+    assert (answer.status, answer.cells, took) == ("Failed", [], 15.0)
+
+
+async def test_the_published_image_loses_the_stdin_race_only_in_company() -> None:
+    async with FakeSandbox(profile="2025-06") as sandbox:
+        request = run_code("print(1)", stdin="x")
+        alone = [(await one(sandbox.port, request)).json["status"] for _ in range(5)]
+        together = await asyncio.gather(*(one(sandbox.port, request) for _ in range(20)))
+    assert alone == ["Success"] * 5
+    lost = [answer.json for answer in together if answer.json["status"] == "SandboxError"]
+    assert lost
+    assert "the handler is closed | None" in lost[0]["message"]
+    async with FakeSandbox() as sandbox:
+        together = await asyncio.gather(*(one(sandbox.port, request) for _ in range(20)))
+    assert {answer.json["status"] for answer in together} == {"Success"}
+
+
+def test_a_wrong_script_or_executor_is_told() -> None:
+    with pytest.raises(SandboxSetupError, match="did you mean 'scripted'"):
+        FakeSandbox(executor="scriptd")
+    with pytest.raises(SandboxSetupError, match="a script cannot be used: pattern"):
+        FakeSandbox(scripts=[{"pattern": "("}])
+    with pytest.raises(SandboxSetupError, match="needs a cassette"):
+        FakeSandbox(executor="recorded")
+    with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known are 2026-07, 2025-06"):
+        FakeSandbox(profile="2024")  # type: ignore[arg-type] # on purpose

@@ -1,0 +1,143 @@
+"""``sfusion serve sandbox`` as a process: what it says, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, one, run_code
+
+
+class Served:
+    """A running command."""
+
+    def __init__(self, process: asyncio.subprocess.Process, said: str) -> None:
+        self.process = process
+        self.said = said
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
+        assert found, said
+        self.port = int(found.group(1))
+
+    async def end(self, number: signal.Signals) -> tuple[int, str]:
+        """Send a signal; gives the exit code and what it said last."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(PATIENCE):
+            out, err = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode() + err.decode()
+
+
+async def command(*arguments: str) -> asyncio.subprocess.Process:
+    pipe = asyncio.subprocess.PIPE
+    program = "from sfusion.harness.cli import main; main()"
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, "serve", "sandbox", *arguments, stdout=pipe, stderr=pipe
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(*arguments: str) -> AsyncIterator[Served]:
+    process = await command("--port", "0", *arguments)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said = [(await process.stdout.readline()).decode() for _ in range(3)]
+        yield Served(process, "".join(said))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def refused(*arguments: str) -> tuple[int | None, str]:
+    process = await command(*arguments)
+    async with asyncio.timeout(PATIENCE):
+        _, err = await process.communicate()
+    return process.returncode, err.decode()
+
+
+async def test_it_says_where_it_is_and_what_it_will_do(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
+    scripts = tmp_path / "scripts.yaml"
+    scripts.write_text("- {pattern: answer, prints: '42'}\n")
+    journal = tmp_path / "journal.ndjson"
+    options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
+    async with serving(*options, "--model", "{quota: 8}", "--profile", "2025-06") as served:
+        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule(s)" in served.said
+        assert "seed 9" in served.said
+        assert (await one(served.port, run_code())).status == 503
+        assert (await one(served.port, run_code("answer"))).json["run_result"]["stdout"] == "42"
+        assert (await served.end(signal.SIGTERM))[0] == 0
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert [event["event"] for event in events][:3] == ["arrived", "strike", "answered"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) -> None:
+    async with serving() as served, Raw(served.port) as raw:
+        assert (await raw.ask(PING)).status == 200
+        await raw.send(run_code('# sfusion:call=a seconds=0.3 prints="late"'))
+        # The answer to this ping is behind the run's arrival.
+        while json.loads((await one(served.port, STATE)).body)["executing"] == 0:
+            pass
+        ended = asyncio.create_task(served.end(number))
+        assert (await raw.answer()).json["run_result"]["stdout"] == "late"
+        code, said = await ended
+    assert code == 0
+    assert "stopped" in said
+    assert "Traceback" not in said
+
+
+STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def test_a_taken_port_is_told_in_one_sentence() -> None:
+    async with serving() as served:
+        code, said = await refused("--port", str(served.port))
+    assert code == 2
+    expected = f"port {served.port} on 127.0.0.1 is taken by another program; choose another, or 0 for any"
+    assert said.strip() == f"sfusion serve sandbox: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--executor", "pyhton"], "unknown executor 'pyhton'; known are scripted, python, recorded; did you mean"),
+        (["--profile", "2024"], "unknown profile '2024'"),
+        (["--faults", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["--scripts", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["--model", "{quota: many}"], "model quota: in_flight"),
+        (["--model", "{quota"], "is not YAML"),
+        (["--executor", "recorded"], "needs a cassette"),
+        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl cannot be read"),
+        (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
+        (["--port", "99999"], "port 99999 does not exist"),
+        (["--host", "203.0.113.77"], "cannot listen on 203.0.113.77:8080"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str) -> None:
+    done = CliRunner().invoke(app, ["serve", "sandbox", *arguments])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
+    async with serving("--access-log") as served:
+        await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: x\r\n\r\n")
+        _, said = await served.end(signal.SIGTERM)
+    assert '127.0.0.1 - "GET /v1/ping" 200' in said
+    assert "secret" not in said

@@ -1,0 +1,63 @@
+"""The bytes on the wire are uvicorn's: status line, header order and casing, keep-alive, and broken HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from tests.fakes.sandbox.raw import PING, Raw, one, post, run_code
+
+CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+async def test_answers_byte_for_byte(case: dict[str, Any]) -> None:
+    wanted = case["receive"].encode("latin-1")
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        wanted = wanted.replace(b"<ADDRESS>", f"127.0.0.1:{sandbox.port}".encode())
+        await raw.send(case["send"].encode("latin-1"))
+        if case["then"] == "open":
+            date = len(b"Sun, 15 Nov 2026 01:34:39 GMT") - len(b"<DATE>")
+            got = await raw.reader.readexactly(len(wanted) + wanted.count(b"<DATE>") * date)
+            assert (await raw.ask(PING)).status == case["next_status"], "the connection lives on"
+        else:
+            got, end = await raw.rest()
+            assert end == "closed"
+    assert re.sub(rb"date: [^\r]*", b"date: <DATE>", got) == wanted
+
+
+async def test_a_body_of_twenty_megabytes_is_taken() -> None:
+    async with FakeSandbox() as sandbox:
+        answer = await one(sandbox.port, run_code("x" * 20_000_000))
+    assert answer.json["status"] == "Success"
+
+
+async def test_a_500_is_followed_by_a_close_that_nothing_announces() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(post("/run_code", b'{"code":"x","language":"\\udcff"}'))
+        await raw.send(PING)
+        rest, _ = await raw.rest()
+    assert answer.status == 500
+    assert answer.header("connection") is None
+    assert rest == b"", "nobody hears the next request"
+
+
+async def test_keep_alive_lasts_after_404_405_and_422() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        assert (await raw.ask(post("/nope", b"{}"))).status == 404
+        assert (await raw.ask(post("/v1/ping", b"{}"))).status == 405
+        assert (await raw.ask(post("/run_code", b"{}"))).status == 422
+        assert (await raw.ask(PING)).body == b'"pong"'
+
+
+async def test_datasets_that_are_not_there_are_named() -> None:
+    body = b'{"dataset":"mbpp","config":{},"id":1,"completion":"x"}'
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        for path in ("/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics_function"):
+            answer = await raw.ask(post(path, body))
+            assert (answer.status, answer.body) == (400, b'{"detail":"no eval class found for dataset mbpp"}')

@@ -1,0 +1,99 @@
+"""Validation as FastAPI 0.103 with pydantic 2.6 does it, on bodies that those very versions judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion.fakes.sandbox import requests as known
+from sfusion.fakes.sandbox.app import no_dataset
+from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than, nesting
+from sfusion.fakes.wire import Answer
+
+JUDGED = [
+    json.loads(line) for line in (Path(__file__).parent / "data" / "fastapi_validation.jsonl").read_text().splitlines()
+]
+MODELS = {
+    "/run_code": known.RUN_CODE,
+    "/run_jupyter": known.RUN_JUPYTER,
+    "/get_prompts": known.GET_PROMPTS,
+    "/list_ids": known.GET_PROMPTS,
+    "/get_prompt_by_id": known.GET_PROMPT_BY_ID,
+    "/submit": known.SUBMIT,
+    "/get_metrics_function": known.GET_METRICS_FUNCTION,
+}
+
+
+def judge(path: str, body: bytes, content_type: str | None) -> dict[str, Any] | Answer:
+    """The fields, or the answer that refuses them."""
+    try:
+        fields = check_body(body, content_type, MODELS[path])
+    except Unusable as unusable:
+        return unusable.answer
+    return fields if path.startswith("/run") else no_dataset(fields)
+
+
+@pytest.mark.parametrize("case", JUDGED, ids=lambda case: case["body"][:40])
+def test_judges_as_fastapi_and_pydantic_did(case: dict[str, Any]) -> None:
+    got = judge(case["path"], case["body"].encode("latin-1"), case["content_type"])
+    if case["status"] == 200:
+        assert isinstance(got, dict)
+        # Defaults are written as ints there, and mean the same.
+        assert {name: _same(repr(value)) for name, value in got.items()} == {
+            name: _same(value) for name, value in case["fields"].items()
+        }
+        return
+    assert isinstance(got, Answer)
+    assert got.status == case["status"]
+    if case["status"] == 500:
+        assert json.loads(got.body)["detail"] == case["detail"]
+    else:
+        assert got.body.decode() == case["answer"]
+
+
+def _same(text: str) -> str:
+    return text.removesuffix(".0")
+
+
+def test_every_language_of_the_real_server_passes() -> None:
+    for language in known.LANGUAGES:
+        assert known.RUN_CODE.check({"code": "", "language": language}, ("body",))["language"] == language
+
+
+def test_defaults_are_not_shared_between_requests() -> None:
+    one = known.RUN_CODE.check({"code": "", "language": "python"}, ("body",))
+    one["files"]["a"] = "b"
+    assert known.RUN_CODE.check({"code": "", "language": "python"}, ("body",))["files"] == {}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.dictionaries(st.sampled_from([*known.RUN_CODE.fields, "other"]), json_values))
+def test_no_json_makes_the_checker_fail(fields: dict[str, Any]) -> None:
+    got = judge("/run_code", json.dumps(fields).encode(), "application/json")
+    assert isinstance(got, dict) or got.status in (400, 422, 500)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.binary(max_size=60), st.none() | st.text(st.characters(codec="latin-1"), max_size=30))
+def test_no_bytes_make_the_checker_fail(body: bytes, content_type: str | None) -> None:
+    got = judge("/run_code", body, content_type.replace("\n", "").replace("\r", "") if content_type else None)
+    assert isinstance(got, Answer)
+    assert got.status in (400, 422, 500)
+
+
+def test_depth_is_counted_outside_of_strings() -> None:
+    assert not deeper_than(b'{"a": "' + b"[" * 50 + b'\\""}', 20)
+    assert deeper_than(b"[" * 21, 20)
+    assert nesting([[], {"a": [1]}]) == 3

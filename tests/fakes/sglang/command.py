@@ -1,0 +1,26 @@
+"""Running ``sfusion serve sglang`` as a process of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MAIN = [sys.executable, "-c", "from sfusion.harness.cli import main; main()", "serve", "sglang"]
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A running server and its URL; it is ended when the test did not end it."""
+    with subprocess.Popen([*MAIN, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            first = process.stdout.readline()
+            found = re.search(r"http://[0-9.:]+", first)
+            assert found, first + process.stdout.read()
+            yield process, found[0]
+        finally:
+            if process.poll() is None:
+                process.kill()

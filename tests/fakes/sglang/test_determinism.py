@@ -1,0 +1,62 @@
+"""Two runs, one digest: words, ids, log probabilities and times are functions of the seed and the question."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from typing import Any
+
+from sfusion.fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, problems
+from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion_tools.tokenizers import ByteTokenizer
+
+
+async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
+    """First turns of some problems, all at once."""
+    tokenizer = ByteTokenizer()
+    engine = FakeSGLang(
+        Gsm8kSolver(marks=True),
+        latency=Latency(first_token=0.5, per_token=0.01, per_prompt_token=0.001, spread=0.7),
+        seed=seed,
+    )
+
+    async def one(problem: Any) -> Any:
+        ids = tokenizer.apply_chat_template(problem.messages(), add_generation_prompt=True)
+        answer = await engine.async_generate(
+            input_ids=ids, sampling_params={"max_new_tokens": 4000}, return_logprob=True, rid=problem.id
+        )
+        answer["meta_info"].pop("cached_tokens")  # what is cached depends on who came before, in sglang too
+        answer["meta_info"].pop("e2e_latency")
+        return answer
+
+    made = problems(seed, 12)[::order]
+    answers = await asyncio.gather(*map(one, made))
+    return {problem.id: answer for problem, answer in zip(made, answers, strict=True)}
+
+
+async def timed(seed: int) -> tuple[list[Any], float]:
+    """The same with its times, which depend on load and cache and so on the order of arrival."""
+    engine = FakeSGLang(
+        Gsm8kSolver(), latency=Latency(first_token=0.5, per_token=0.01, load=0.1, spread=0.7), seed=seed
+    )
+    answers = await asyncio.gather(*(engine.async_generate(problem.question) for problem in problems(seed, 12)))
+    return answers, asyncio.get_running_loop().time()
+
+
+def digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def test_two_runs_have_one_digest() -> None:
+    assert digest(run_virtually(rollout(4))) == digest(run_virtually(rollout(4)))
+    assert digest(run_virtually(timed(4))) == digest(run_virtually(timed(4)))
+
+
+def test_what_is_said_does_not_depend_on_who_came_first() -> None:
+    assert digest(run_virtually(rollout(4, order=1))) == digest(run_virtually(rollout(4, order=-1)))
+
+
+def test_another_seed_is_another_run() -> None:
+    assert digest(run_virtually(rollout(4))) != digest(run_virtually(rollout(5)))
+    assert run_virtually(timed(4))[1] != run_virtually(timed(5))[1]

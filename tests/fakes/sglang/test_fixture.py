@@ -1,0 +1,44 @@
+"""The pytest fixtures hand out servers that answer."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sglang import FakeSGLangServer, Script
+
+
+def ask(url: str, text: str = "Hi") -> Any:
+    data = json.dumps({"text": text}).encode()
+    request = urllib.request.Request(f"{url}/generate", data, {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_fixture_solves_word_problems_by_default(fake_sglang: FakeSGLangServer) -> None:
+    assert "I do not know how to solve this." in ask(fake_sglang.url)["text"]
+    assert fake_sglang.ledger.requests == 1
+
+
+@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Good day"]), "seed": 3}], indirect=True)
+def test_fixture_takes_a_policy_and_options(fake_sglang: FakeSGLangServer) -> None:
+    assert ask(fake_sglang.url)["text"] == "Good day"
+
+
+def test_faults_can_be_set_and_the_server_crashed_from_plain_code(fake_sglang: FakeSGLangServer) -> None:
+    fake_sglang.set_faults([{"first": 1, "what": {"status": 503}}])
+    with pytest.raises(urllib.error.HTTPError, match="503"):
+        ask(fake_sglang.url)
+    assert ask(fake_sglang.url)["text"]
+    fake_sglang.crash()
+    with pytest.raises(urllib.error.URLError):
+        ask(fake_sglang.url)
+
+
+def test_factory_starts_as_many_as_are_wanted(make_fake_sglang: Callable[..., FakeSGLangServer]) -> None:
+    one, two = make_fake_sglang(Script(["one"])), make_fake_sglang(Script(["two"]))
+    assert [ask(one.url)["text"], ask(two.url)["text"]] == ["one", "two"]

@@ -1,0 +1,36 @@
+"""sglang's own routes answer as the real handlers were recorded to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.fakes.sglang.replay import Record, ask, native_server, normalised, records
+
+
+async def replay_native(record: Record) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the fake answered, and what was recorded."""
+    rid = "my-rid" if record["id"] == "generate/rid" else "0" * 32
+    server = native_server(record)
+    async with server:
+        server.app.handlers.starting = record["id"] == "health/starting"
+        server.app.handlers.exiting = record["id"] == "health/exiting"
+        busy: asyncio.Task[Any] | None = None
+        if record["id"] in ("flush/busy", "flush/timeout"):
+            busy = asyncio.create_task(server.engine.async_generate("busy"))
+            await asyncio.sleep(0)
+            assert server.engine.snapshot().running
+        path = record["path"].replace("timeout=1", "timeout=0.01")
+        told = await ask(server.url, record, path, record["method"])
+        if busy is not None:
+            server.engine.abort_request(abort_all=True)
+            await busy
+    return normalised(told, rid), normalised(record, rid)
+
+
+@pytest.mark.parametrize("record", records("method"), ids=lambda record: record["id"])
+async def test_native_route_answers_as_recorded(record: Record) -> None:
+    got, want = await replay_native(record)
+    assert got == want

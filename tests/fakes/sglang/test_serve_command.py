@@ -1,0 +1,85 @@
+"""What ``sfusion serve sglang`` promises: it says what it does, ends cleanly, and refuses clearly."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from tests.fakes.sglang.client import get, post
+from tests.fakes.sglang.command import MAIN, serving
+
+
+async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Path) -> None:
+    faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
+    faults.write_text("- {name: flaky, first: 1, what: {status: 503}}\n")
+    options = ("--port", "0", "--policy", "say:Good day", "--model", "tiny", "--faults", str(faults), "--seed", "7")
+    options += ("--journal", str(journal), "--access-log")
+    with serving(*options) as (process, url):
+        assert (await post(url, "/generate", {"text": "x"})).status == 503
+        assert (await post(url, "/generate", {"text": "x"})).json["text"] == "Good day"
+        assert (await get(url, "/v1/models")).json["data"][0]["id"] == "tiny"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout is not None
+        rest = process.stdout.read()
+        assert process.wait(timeout=30) == 0
+    assert "model tiny" in rest
+    assert "1 fault rule(s)" in rest
+    assert rest.endswith("stopped\n")
+    assert '"POST /generate" 503' in rest
+    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+    assert events == ["arrived", "strike", "answered", "arrived", "started", "finished", "answered"]
+
+
+def test_a_taken_port_is_one_clear_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run([*MAIN, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"port {port} on 127.0.0.1 is taken" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--policy", "genius"], "there is no policy 'genius'; known are"),
+        (["--policy", "script:/does/not/exist.yaml"], "cannot be read"),
+        (["--format", "hermies"], "Did you mean 'hermes'?"),
+        (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
+        (["--quirks", "vllm"], "there are no quirks 'vllm'"),
+        (["--host", "0.0.0.0"], "can be reached from other machines"),
+        (["--faults", "missing.yaml"], "missing.yaml: cannot be read"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_is_served(options: list[str], why: str) -> None:
+    done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", *options])
+    assert done.exit_code == 2
+    assert why in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_faults_of_a_sandbox_are_refused(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {what: {status: 503}}\n- {what: {output: lost}}\n")
+    done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
+    assert done.exit_code == 2
+    assert "output is a fault of a sandbox" in done.stderr
+
+
+def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
+    for wrong in ("{what: {abort: {att: 3}}}", "{waht: abort}"):
+        faults = tmp_path / "faults.yaml"
+        faults.write_text(f"faults:\n  - {{what: abort}}\n  - {wrong}\n")
+        done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
+        assert done.exit_code == 2
+        assert f"{faults}:3: " in done.stderr

@@ -1,0 +1,223 @@
+"""``sfusion doctor`` as a person or a build runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from typer.testing import CliRunner
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.cli import app
+from sfusion.harness.doctor import CHECKS
+from sfusion.harness.doctor.report import LiveReporter, exit_code, shown
+from tests.harness.doctor.servers import scripted, serving_tls
+from tests.harness.doctor.test_endpoint import free_port, server_side
+
+RUN = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[FakeSandbox]:
+    with FakeSandbox(executor="python") as fake:
+        yield fake
+
+
+QUICK = ["--quick", "--languages", "python", "--packages", "json", "--patience", "30"]
+
+
+def test_a_healthy_sandbox_is_exit_0_in_plain_text(sandbox: FakeSandbox, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = RUN.invoke(app, ["doctor", f"{sandbox.url}/run_code", *QUICK, "--json", str(report)])
+    assert done.exit_code == 0, done.output
+    assert f"examining {sandbox.url}/run_code" in done.stdout
+    assert "nothing found that breaks training" in done.stdout
+    assert "not examined: left out by --quick" in done.stdout
+    assert "\x1b" not in done.stdout
+    for number, check in enumerate(CHECKS, 1):
+        assert re.search(rf"^\[{number:>2}/{len(CHECKS)}\] {re.escape(check.name)} +\S", done.stdout, re.MULTILINE)
+    document = json.loads(report.read_text())
+    (one,) = document["sandboxes"]
+    assert document["exit_code"] == 0
+    assert one["url"] == f"{sandbox.url}/run_code"
+    assert {"id", "severity", "seen", "training", "change"} == set(one["findings"][0])
+    assert one["measured"]["output_bytes"] == 219_264
+    assert {"check": "throughput", "why": "left out by --quick"} in one["not_examined"]
+
+
+def test_json_on_stdout_leaves_the_text_to_stderr() -> None:
+    with scripted() as fake:
+        fake.wedge()
+        done = RUN.invoke(app, ["doctor", fake.url, "--patience", "0.5", "--json", "-"])
+    assert done.exit_code == 1
+    document = json.loads(done.stdout)
+    assert document["exit_code"] == 1
+    assert [finding["id"] for finding in document["sandboxes"][0]["findings"]] == ["run-code-hangs"] or (
+        document["sandboxes"][0]["findings"][-1]["id"] == "loopback-in-container"  # a note, where tests run in one
+    )
+    assert "1 finding breaks training" in done.stderr
+
+
+def test_a_finding_that_breaks_training_is_exit_1_with_all_it_says() -> None:
+    with FakeSandbox() as fake:
+        done = RUN.invoke(app, ["doctor", fake.url])
+    assert done.exit_code == 1
+    assert re.search(r"^breaks: wrong-output\n  seen +\S.*\n  training +\S.*\n  change +\S", done.stdout, re.MULTILINE)
+    assert "1 finding breaks training" in done.stdout.splitlines()[-1]
+
+
+def test_a_placeholder_is_exit_1_without_a_request() -> None:
+    done = RUN.invoke(app, ["doctor", "https://your-sandbox.example.com/run_code"])
+    assert done.exit_code == 1
+    assert "breaks: placeholder-url" in done.stdout
+
+
+def test_nobody_there_is_exit_3() -> None:
+    done = RUN.invoke(app, ["doctor", f"http://127.0.0.1:{free_port()}/run_code"])
+    assert done.exit_code == 3
+    assert "Connection refused" in done.stdout
+
+
+def test_one_of_two_that_is_not_there_is_exit_1(tmp_path: Path) -> None:
+    with scripted() as fake:
+        path = tmp_path / "tools.yaml"
+        urls = f"[{fake.url}/run_code, http://127.0.0.1:{free_port()}/run_code]"
+        path.write_text(
+            "tools: [{class_name: sfusion_tools.sandbox_fusion_tools.SandboxFusionTool, "
+            f"config: {{sandbox_fusion_url: {urls}, default_language: python}}}}]\n"
+        )
+        done = RUN.invoke(app, ["doctor", "--tools", str(path), *QUICK])
+    assert done.exit_code == 1, done.output
+    assert done.stdout.count("examining http://") == 2
+    assert "(tools.yaml, tools[0])" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "say what to examine"),
+        (["sandbox"], "must be the address of a Sandbox Fusion server"),
+        (["ftp://box/run_code"], "must be the address of a Sandbox Fusion server"),
+        (["--tools", "missing.yaml"], "missing.yaml: cannot be read"),
+        (["--tools", "bad.yaml"], "bad.yaml: not valid YAML"),
+        (["http://127.0.0.1:1", "--sandbox", "docker"], "either a URL or --sandbox"),
+        (["--sandbox", "dokcer"], "did you mean 'docker'?"),
+        (["http://127.0.0.1:1", "--languages", "pyhton"], "did you mean 'python'?"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.yaml").write_text("tools: [")
+    done = RUN.invoke(app, ["doctor", *arguments])
+    assert done.exit_code == 2, done.output
+    assert complaint in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, why in ((tmp_path, "is a folder; give a file"), (tmp_path / "file" / "x.json", "cannot be written")):
+        done = RUN.invoke(app, ["doctor", "http://your-box/run_code", "--json", str(place)])
+        assert done.exit_code == 2
+        assert why in done.stderr
+        assert "examining" not in done.stdout  # told before anything is done
+
+
+def test_secrets_of_the_url_appear_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    report = tmp_path / "report.json"
+    with FakeSandbox() as fake:
+        address = fake.url.replace("http://", "http://user:hunter2pass@") + "/run_code?token=t0psecret"
+        done = RUN.invoke(app, ["doctor", address, "--json", str(report)])
+        gone = RUN.invoke(app, ["doctor", address.replace(str(fake.port), str(free_port()))])
+    assert (done.exit_code, gone.exit_code) == (1, 3)
+    everything = done.output + gone.output + report.read_text() + caplog.text
+    assert "hunter2pass" not in everything
+    assert "t0psecret" not in everything
+
+
+def test_the_settings_of_a_file_meet_another_address(sandbox: FakeSandbox, tmp_path: Path) -> None:
+    path = tmp_path / "tools.yaml"
+    path.write_text(
+        "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: {sandbox_fusion_url: "
+        "'https://xxx.apigateway.volceapi.com/run_code', memory_limit_mb: 4}}]\n"
+    )
+    placeholder = RUN.invoke(app, ["doctor", "--tools", str(path)])
+    assert placeholder.exit_code == 1
+    assert "breaks: placeholder-url" in placeholder.stdout
+    done = RUN.invoke(app, ["doctor", f"{sandbox.url}/run_code", "--tools", str(path), *QUICK])
+    assert done.exit_code == 1
+    assert "breaks: memory-limit-breaks" in done.stdout
+
+
+def test_help_says_what_the_exit_codes_are_without_heavy_imports() -> None:
+    program = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom sfusion.harness.cli import app\n"
+        "done = CliRunner().invoke(app, ['doctor', '--help'])\n"
+        "assert done.exit_code == 0\nprint(done.stdout)\n"
+        "assert not {'aiohttp', 'ray', 'docker', 'textual'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "Exit code 0" in done.stdout
+    for option in ("--tools", "--sandbox", "--quick", "--no-sweep", "--long", "--packages", "--json"):
+        assert option in done.stdout
+
+
+async def test_a_trusted_authority_mends_the_certificate(tmp_path: Path) -> None:
+    import asyncio
+
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    async with serving_tls(server_side(authority, "127.0.0.1")) as port:
+        command = [sys.executable, "-m", "sfusion", "doctor", f"https://127.0.0.1:{port}/run_code"]
+        for extra, expected in (
+            ({}, "breaks: certificate"),
+            (
+                {"SSL_CERT_FILE": str(tmp_path / "ca.pem")},
+                "breaks: not-found",
+            ),
+        ):
+            child = await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, **extra}, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await child.communicate()
+            assert child.returncode == 1
+            assert expected in out.decode()
+
+
+def test_a_terminal_gets_a_table_and_no_commands_of_the_server() -> None:
+    import io
+
+    from sfusion.harness.doctor import Examination, Finding, Severity, of_url
+
+    out = io.StringIO()
+    finding = Finding("web-page", Severity.BREAKS, f"said {shown(chr(27) + '[2J')}", "every call fails", "correct it")
+    one = Examination(of_url("http://127.0.0.1:8080"), [finding], reached=True)
+    with LiveReporter(out, 1) as live:
+        live.opens(one.subject.label)
+        live.begins(CHECKS[0], 1)
+        live.announces("load: nothing")
+        live.ends(CHECKS[0], 1, [finding], "")
+        live.stops(CHECKS[1:2], "why not")
+        live.finish([one])
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    assert "web-page" in text
+    assert "\\x1b[2J" in text
+    assert "1 finding breaks training" in text
+    assert "\x1b[2J" not in out.getvalue()
+    assert exit_code([one]) == 1

@@ -1,0 +1,35 @@
+"""Every finding is documented, and has a test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests import ROOT
+
+MAKERS = {"breaks", "hurts", "note", "make"}
+
+
+def found_in_source() -> set[str]:
+    """The id of every finding that the source can make."""
+    found: set[str] = set()
+    for path in (ROOT / "harness" / "doctor").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS and node.args:
+                found |= {
+                    one.value
+                    for one in ast.walk(node.args[0])
+                    if isinstance(one, ast.Constant) and isinstance(one.value, str)
+                }
+    return found
+
+
+def test_the_page_lists_exactly_the_findings_there_are() -> None:
+    page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.MULTILINE)) == found_in_source()
+
+
+def test_every_finding_has_a_test_that_names_it() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    assert {id for id in found_in_source() if f'"{id}"' not in tests} == set()

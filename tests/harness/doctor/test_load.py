@@ -1,0 +1,158 @@
+"""What only load shows: the stdin race, refusals, and how much there is to get."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.doctor import Plan
+from tests.harness.doctor.servers import SFUSION, VERL, breaking, examined, ids, only, scripted, seen, severity
+
+RACE = only("connection", "ping", "run_code", "stdin race", "server version")
+SWEEP = only("connection", "ping", "run_code", "throughput")
+PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=30.0)
+
+
+@pytest.mark.parametrize("executor", ["python", "scripted"])
+async def test_the_stdin_race_of_the_old_image_is_found(executor: str) -> None:
+    scripts = [{"pattern": "6", "prints": "sfusion 42\n"}] if executor == "scripted" else []
+    async with FakeSandbox(executor=executor, profile="2025-06", scripts=scripts) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=RACE)
+        assert breaking(result) == ["stdin-race"]
+        assert "of 24 programs sent at once with stdin that they do not read" in seen(result, "stdin-race")
+        assert "WriteUnixTransport" in seen(result, "stdin-race")
+        assert "2025-06" in seen(result, "server-version")
+
+
+async def test_the_newer_server_has_no_race() -> None:
+    async with FakeSandbox(executor="python") as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=RACE)
+        assert ids(result) == set()
+        assert result.measured["stdin_race"] == "0 of 24"
+
+
+async def test_a_burst_that_a_gateway_refuses_examines_nothing() -> None:
+    refuses = {"code": "doctor-stdin", "what": {"status": 429}}
+    async with scripted(faults=[refuses]) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=RACE)
+        assert result.findings == []
+        assert result.not_examined == [("stdin race", "none of 24 programs sent at once was run: 24 x throttled")]
+
+
+async def test_a_queue_of_known_size_is_recommended() -> None:
+    async with scripted(model={"queue": 4}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+        assert ids(result) == {"rate-limit"}
+        assert 3 <= result.measured["recommended_rate_limit"] <= 8
+        assert severity(result, "rate-limit") == "note"
+        above = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=64)
+        assert ids(above) == {"rate-limit-above-knee"}
+        assert severity(above, "rate-limit-above-knee") == "hurts"
+        assert "rate_limit is 64, but beyond" in seen(above, "rate-limit-above-knee")
+
+
+async def test_a_limit_at_the_knee_is_silent() -> None:
+    async with scripted(model={"queue": 4}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+        limit = result.measured["recommended_rate_limit"]
+        again = await examined(sandbox.url, replace(PLAN, levels=8), checks=SWEEP, rate_limit=limit)
+        assert "rate-limit" not in ids(again) or severity(again, "rate-limit") == "note"
+        assert breaking(again) == []
+
+
+async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
+    async with scripted(model={"queue": 1}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0)
+        assert breaking(result) == ["rate-limit-above-knee"]
+
+
+async def test_shared_cores_are_seen_as_what_they_are() -> None:
+    async with scripted(model={"kind": "unbounded", "cores": 2}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+        assert 1 <= result.measured["recommended_rate_limit"] <= 4
+
+
+@pytest.mark.parametrize(
+    ("client", "limit", "expected"),
+    [(VERL, 10, "breaks"), (SFUSION, 10, "hurts"), (SFUSION, None, "hurts"), (VERL, 2, "note")],
+)
+async def test_a_quota_is_found_with_what_it_says(client: object, limit: int | None, expected: str) -> None:
+    async with scripted(model={"quota": 4, "retry_after": 0.5}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP, client=client, rate_limit=limit)
+        assert severity(result, "throttled") == expected
+        assert "with 8 programs at a time requests are answered 429 with Retry-After 0.5" in seen(result, "throttled")
+        assert 3 <= result.measured["recommended_rate_limit"] <= 4
+        assert breaking(result) == (["throttled"] if expected == "breaks" else [])
+
+
+async def test_a_gateway_that_does_not_say_when_to_come_back_is_told_as_that() -> None:
+    async with scripted(model={"kind": "queue", "workers": 2, "waiting": 0}) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+        assert "are answered 503 without Retry-After" in seen(result, "throttled")
+
+
+async def test_a_server_with_room_for_all_is_not_called_full() -> None:
+    async with scripted() as sandbox:
+        result = await examined(sandbox.url, replace(PLAN, levels=4), checks=SWEEP, rate_limit=4)
+        assert ids(result) == set()
+        assert result.measured["recommended_rate_limit"] == 4
+
+
+async def test_programs_that_fail_under_the_lightest_load_break_training() -> None:
+    fails = {"code": "doctor-sweep", "what": {"sandbox_error": "no room"}}
+    async with scripted(faults=[fails]) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+        assert breaking(result) == ["fails-under-load"]
+
+
+async def test_programs_that_fail_from_some_load_on_bound_the_limit() -> None:
+    fails = {"code": "doctor-sweep", "above_in_flight": 5, "what": {"sandbox_error": "no room"}}
+    async with scripted(faults=[fails]) as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=16)
+        assert "fails calls" in seen(result, "rate-limit-above-knee")
+        assert result.measured["recommended_rate_limit"] <= 5
+
+
+async def test_the_load_is_bounded_and_said_before() -> None:
+    said: list[str] = []
+    arrived: list[int] = []
+
+    class Watching:
+        def begins(self, check: object, number: int) -> None:
+            """Nothing."""
+
+        def announces(self, text: str) -> None:
+            said.append(text)
+            arrived.append(sandbox.ledger.snapshot()["arrived"])
+
+        def ends(self, check: object, number: int, found: object, why_not: str) -> None:
+            """Nothing."""
+
+        def stops(self, left: object, why: str) -> None:
+            """Nothing."""
+
+    from sfusion.harness.doctor import Subject, examine
+
+    async with scripted() as sandbox:
+        await examine(Subject(sandbox.url), PLAN, environ={}, listener=Watching(), checks=SWEEP)
+        sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
+        assert said[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
+        assert sent <= 62 + 1, "and one to see that it is still alive"
+
+
+@pytest.mark.parametrize(("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")])
+async def test_load_can_be_left_out(plan: Plan, why: str) -> None:
+    async with scripted() as sandbox:
+        result = await examined(sandbox.url, plan, checks=SWEEP)
+        assert result.not_examined == [("throughput", f"left out by {why}")]
+        assert sandbox.ledger.snapshot()["arrived"] == 1, "the greeting alone"
+
+
+def test_elsewhere_the_load_is_small_unless_asked_for() -> None:
+    here, there = Plan().levels_for(local=True, rate_limit=None), Plan().levels_for(local=False, rate_limit=None)
+    asked = Plan(sweep=True).levels_for(local=False, rate_limit=None)
+    assert there < here < asked
+    assert Plan(sweep=True).levels_for(local=False, rate_limit=100_000) <= 256
+    assert Plan().burst_for(local=False) < Plan().burst_for(local=True)

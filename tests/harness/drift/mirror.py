@@ -1,0 +1,125 @@
+"""A server that gives recorded answers to the byte, with changes planted in some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sfusion.harness.probes import Heard, Probe, Server
+from sfusion.harness.probes.wire import request_bytes
+
+Plant = Callable[[Heard], Heard]
+PATIENCE = 20.0
+
+
+@dataclass
+class Mirror:
+    """Knows requests by their bytes, so that nothing about HTTP gets in between."""
+
+    url: str
+    answers: dict[bytes, bytes]
+
+    @classmethod
+    @asynccontextmanager
+    async def serving(
+        cls, probes: Sequence[Probe], answers: Mapping[str, Heard], plants: Mapping[str, Plant]
+    ) -> AsyncIterator[Mirror]:
+        """Serve these answers; a planted one may also be no answer at all."""
+        mirror = cls("", {})
+        server = await asyncio.start_server(mirror._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        mirror.url = f"http://127.0.0.1:{port}"
+        for probe in probes:
+            heard = answers[probe.id]
+            if probe.id in plants:
+                heard = plants[probe.id](heard)
+            mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(heard, probe.method == "HEAD")
+        ping = b"GET /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
+        mirror.answers.setdefault(ping, _bytes(Heard(200, (), b'"pong"'), False))
+        async with server:
+            yield mirror
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = b""
+        async with asyncio.timeout(PATIENCE):
+            while asked not in self.answers and (more := await reader.read(2**20)):
+                asked += more
+        writer.write(self.answers.get(asked, b""))
+        writer.close()
+
+
+def _bytes(heard: Heard, head_only: bool) -> bytes:
+    if heard.failure:
+        return b""
+    named = {name.lower() for name, _ in heard.headers}
+    headers = list(heard.headers)
+    if not {"content-length", "transfer-encoding"} & named:
+        headers.append(("content-length", str(len(heard.body))))
+    if not head_only:
+        headers = [
+            (name, str(len(heard.body)) if name.lower() == "content-length" else value) for name, value in headers
+        ]
+    lines = [f"HTTP/1.1 {heard.status} Some reason", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head_only else heard.body)
+
+
+def body(change: Callable[[Any], Any]) -> Plant:
+    """Change the JSON of an answer, which is written as the server writes it."""
+
+    def plant(heard: Heard) -> Heard:
+        value = change(json.loads(heard.body))
+        return replace(heard, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+    return plant
+
+
+def put(*path: str | int, value: Any) -> Plant:
+    """Set one value deep inside an answer."""
+
+    def change(content: Any) -> Any:
+        inside = content
+        for step in path[:-1]:
+            inside = inside[step]
+        inside[path[-1]] = value
+        return content
+
+    return body(change)
+
+
+def renamed(*path: str | int, to: str) -> Plant:
+    """Give one key another name, in the same position."""
+
+    def change(content: Any) -> Any:
+        inside = content
+        for step in path[:-1]:
+            inside = inside[step]
+        pairs = [(to if name == path[-1] else name, value) for name, value in inside.items()]
+        inside.clear()
+        inside.update(pairs)
+        return content
+
+    return body(change)
+
+
+def text(old: str, new: str) -> Plant:
+    """Change the bytes of the body."""
+
+    def plant(heard: Heard) -> Heard:
+        assert old.encode() in heard.body, heard.body
+        return replace(heard, body=heard.body.replace(old.encode(), new.encode()))
+
+    return plant
+
+
+def headers(change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> Plant:
+    """Change the headers of an answer."""
+    return lambda heard: replace(heard, headers=tuple(change(list(heard.headers))))
+
+
+def header(name: str, value: str) -> Plant:
+    """Give one header another value, in the same position."""
+    return headers(lambda all_: [(key, value if key == name else was) for key, was in all_])

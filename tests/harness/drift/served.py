@@ -1,0 +1,43 @@
+"""A fake as a real process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+PATIENCE = 60.0
+
+
+@contextmanager
+def served(*options: str) -> Iterator[str]:
+    """``sfusion serve sandbox`` on a free port; gives its address."""
+    command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.communicate(timeout=PATIENCE)
+            finally:
+                process.kill()
+
+
+def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command, to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "sfusion", *arguments],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3 * PATIENCE,
+    )

@@ -1,0 +1,181 @@
+"""``sfusion drift`` as a command: what it prints and writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.harness.cli import app
+from tests.harness.drift.served import sfusion
+
+MEMORY = ["-k", "memory/", "-k", "http/ping"]
+
+
+def drift(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["drift", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[str]:
+    """A server of the other profile."""
+    with FakeSandbox(executor="python", profile="2025-06") as sandbox:
+        yield sandbox.url
+
+
+def test_something_breaking_is_exit_code_1_and_a_plain_table(old: str, tmp_path: Path) -> None:
+    files = ["--json", str(tmp_path / "drift.json"), "--summary", str(tmp_path / "drift.md")]
+    done = sfusion("drift", "--sandbox", old, "--profile", "2026-07", *MEMORY, *files)
+    assert done.returncode == 1, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"fake 2026-07 against {old}"
+    assert lines[2].split() == ["grade", "probe", "place", "fake", "2026-07", old]
+    assert lines[3].split() == ["breaking", "memory/over-limit", "body.status", '"Failed"', '"Success"']
+    assert "breaking: outcome: The status or exit code decides whether a call counts as solved." in lines
+    assert lines[-1].startswith("7 breaking, 0 visible, 0 cosmetic: differences in 4 of 16 probes compared")
+    assert f"{old}: 16 of 16 probes" in done.stderr
+    report = json.loads((tmp_path / "drift.json").read_text())
+    assert report["counts"] == {"breaking": 7, "visible": 0, "cosmetic": 0}
+    assert report["compared"] == 16
+    assert report["differences"][0] == {
+        "probe": "memory/over-limit",
+        "place": "body.status",
+        "kind": "text",
+        "left": "Failed",
+        "right": "Success",
+        "grade": "breaking",
+        "rule": "outcome",
+        "because": "The status or exit code decides whether a call counts as solved.",
+        "accepted": None,
+    }
+    markdown = (tmp_path / "drift.md").read_text()
+    assert '| breaking | memory/over-limit | `body.status` | `"Failed"` | `"Success"` |' in markdown
+
+
+def test_the_profile_is_told_by_the_answers(old: str) -> None:
+    code, said = drift("--sandbox", old, *MEMORY)
+    assert code == 0
+    assert "the fake has profile 2025-06, as its memory limits tell" in said
+    code, said = drift("--sandbox", old, "-k", "http/ping")
+    assert "the fake has profile 2026-07, as its answers do not tell which it is" in said
+
+
+def test_accepted_differences_do_not_break(old: str, tmp_path: Path) -> None:
+    known = tmp_path / "known.yaml"
+    known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
+    code, said = drift("--sandbox", old, "--profile", "2026-07", *MEMORY, "--accept", known)
+    assert code == 0, said
+    assert "0 breaking, 0 visible, 0 cosmetic, 7 accepted" in said
+    assert f"accepted, but not there any more: {known}:2: none/* *" in said
+
+
+def test_two_servers_are_compared_with_each_other(old: str) -> None:
+    with FakeSandbox() as scripted:
+        code, said = drift("--sandbox", old, "--against", scripted.url, "-k", "http/unknown", "-k", "datasets/")
+        assert code == 0, said
+        assert f"{scripted.url} against {old}" in said
+        code, said = drift("--sandbox", old, "--against", scripted.url, "-k", "results/hello")
+    assert code == 1
+    assert '"hello\\n"' in said
+
+
+def test_programs_are_not_compared_with_a_fake_that_runs_none(old: str) -> None:
+    code, said = drift("--sandbox", old, "--executor", "scripted", "-k", "results/exit", "-k", "http/ping")
+    assert code == 0, said
+    assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in said
+
+
+def test_own_probes_are_compared_too(old: str, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "about: Questions of our own.\nprobes:\n"
+        "  - {id: sum, about: The sum of two numbers., request: {json: {language: python, code: 'print(1+1)'}}}\n"
+    )
+    code, said = drift("--sandbox", old, "--probes", own, "-k", "own/")
+    assert code == 0, said
+    assert "differences in 0 of 1 probes compared" in said
+
+
+def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None:
+    request = {"method": "GET", "path": "/elsewhere", "headers": {}}
+    response = {"status": 404, "headers": [], "json": {"detail": "Not Found"}}
+    record = {"id": "ping", "group": "http", "request": request, "response": response}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, said = drift("--cassette", tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
+    assert code == 2, said
+    assert "not comparable: a.jsonl holds the answer to another request: http/ping\n" in said
+    assert "not comparable: a.jsonl does not hold it: http/ping-query, " in said
+    assert "nothing could be compared, so nothing is known" in said  # a check that compares nothing must not pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give one real sandbox: --sandbox URL"),
+        (["--sandbox", "http://127.0.0.1:1", "--cassette", "x"], "give one real sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--profile", "2026-7"], "did you mean '2026-07'?"),
+        (["--sandbox", "http://127.0.0.1:1", "--executor", "recorded"], "cannot be compared"),
+        (["--sandbox", "http://127.0.0.1:1", "--json", "."], "--json .: is a folder; give a file"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "fake"], "--against: fake is no real sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "nonsense"], "--against: 'nonsense' is no sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--accept", "none.yaml"], "none.yaml:1: cannot be read"),
+        (["--sandbox", "http://127.0.0.1:1", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
+        (["--cassette", "none.jsonl"], "none.jsonl:1: the recording cannot be read"),
+        (["--sandbox", "127.0.0.1:8080"], "an address begins with its scheme"),
+        (["--sandbox", "http://xxx.apigateway.test"], "placeholder"),
+    ],
+)
+def test_wrong_input_is_exit_code_2_and_one_clear_sentence(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = drift(*arguments)
+    assert code == 2, said
+    assert told in said
+    assert "Traceback" not in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_server_that_is_not_there_is_exit_code_3() -> None:
+    with FakeSandbox() as gone:
+        url = gone.url
+    code, said = drift("--sandbox", url)
+    assert (code, "connection refused" in said) == (3, True)
+    code, said = drift("--sandbox", url.replace("http://", "http://team:zqsecret@"))
+    assert (code, "zqsecret" in said) == (3, False)
+
+
+def test_a_server_that_is_no_sandbox_is_exit_code_3() -> None:
+    async def page(request: Request) -> Answer:
+        return Answer.text("<html>welcome</html>", status=404, content_type="text/html")
+
+    with Served(WireServer(WireApp(page))) as web:
+        code, said = drift("--sandbox", web.url)
+    assert code == 3
+    assert "answers, but not as a Sandbox Fusion: GET /v1/ping gave 404 with text/html" in said
+
+
+def test_reports_hold_no_secret_that_the_server_echoes(tmp_path: Path) -> None:
+    async def echo(request: Request) -> Answer:
+        return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
+
+    with Served(WireServer(WireApp(echo))) as server:
+        url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
+        files = ["--json", tmp_path / "a.json", "--summary", tmp_path / "a.md"]
+        code, said = drift(
+            "--sandbox", url, "-k", "http/unknown", "-k", "no-host", "--header", "X-Key: zqheader", *files
+        )
+    assert code == 0, said
+    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in said
+    content = said + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()
+    assert "<SECRET>" in content
+    for planted in ("zquser", "zqpass", "zqquery", "zqheader"):
+        assert planted not in content

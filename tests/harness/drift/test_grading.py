@@ -1,0 +1,84 @@
+"""The table of grades: complete, explained, and the same in the documentation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion.harness.drift import GRADES, RULES, Difference, rule_for
+from sfusion.harness.drift.difference import KINDS, matches
+from tests import ROOT
+
+PLACES = ["body", "status", "headers", "header.x-any", "body.run_result.stdout", "body.files.a", "body.detail[0].msg"]
+
+
+def test_every_kind_of_difference_has_a_rule_without_conditions() -> None:
+    plain = [rule for rule in RULES if rule.places == ".*" and not (rule.silence or rule.same_media)]
+    assert {kind for rule in plain for kind in rule.kinds} == set(KINDS)
+
+
+def test_every_rule_has_a_name_and_one_sentence() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.grade in GRADES
+        assert rule.because.endswith(".")
+        assert rule.because.count(". ") == 0
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    place=st.one_of(st.sampled_from(PLACES), st.text(max_size=20)),
+    kind=st.sampled_from(KINDS),
+    left=st.one_of(st.none(), st.text(max_size=4), st.integers()),
+    right=st.one_of(st.none(), st.text(max_size=4), st.integers()),
+)
+def test_every_difference_is_graded(place: str, kind: str, left: object, right: object) -> None:
+    assert rule_for(Difference("a/b", place.replace("\n", " "), kind, left, right)).grade in GRADES  # type: ignore[arg-type] # drawn from KINDS
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "left", "right", "rule"),
+    [
+        ("body.driver.stdout", "text", "a", "b", "server's own log"),
+        ("body.cells[0].stdout", "text", "a", "b", "output"),
+        ("body.cells[2].display[0].text/plain", "text", "1", "2", "output"),
+        ("body.cells[0].error[0].ename", "text", "A", "B", "kind of error"),
+        ("body.cells[0].error[0].evalue", "text", "a", "b", "wording"),
+        ("body.driver.return_code", "value", 0, 1, "outcome"),
+        ("body.compile_result.status", "text", "a", "b", "outcome"),
+        ("body.run_result.stderr", "text", "a", "b", "wording"),
+        ("body.run_result.stderr", "text", "a", "", "said or not"),
+        ("body.message", "text", "", "b", "said or not"),
+        ("body.detail[0].ctx.error", "text", "a", "b", "echo of a refusal"),
+        ("body.detail[0].ctx", "key-missing", {}, None, "missing key"),
+        ("header.content-type", "header-value", "a/b", "a/b; charset=x", "content type"),
+        ("header.content-type", "header-missing", "a/b", None, "steering header"),
+        ("header.server", "header-missing", "a", None, "other header"),
+        ("body.anything", "value", 1, 2, "number"),
+    ],
+)
+def test_places_have_their_rules(place: str, kind: str, left: object, right: object, rule: str) -> None:
+    assert rule_for(Difference("a/b", place, kind, left, right)).name == rule  # type: ignore[arg-type] # kinds as text
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = (ROOT / "docs" / "drift.md").read_text(encoding="utf-8")
+    rows = [f"| {rule.grade} | {rule.name} | {rule.because} |" for rule in RULES]
+    assert [row for row in rows if row not in page] == []
+
+
+def test_a_pattern_names_a_place_and_what_is_below_it() -> None:
+    assert matches("body.cells[3].error[0].ename", "body.cells[*].error")
+    assert matches("body", "body")
+    assert matches("body.a.b", "body.*")
+    assert not matches("body.cells[3].errors", "body.cells[*].error")
+    assert not matches("bodyguard", "body")
+
+
+def test_two_long_texts_are_shown_where_they_part() -> None:
+    left, right = Difference("a/b", "body", "text", "x" * 300 + "left\n", "x" * 300 + "right").shown(20)
+    assert "left" in left
+    assert "right" in right
+    assert max(len(left), len(right)) <= 22
+    assert Difference("a/b", "body", "type", None, "\x1b[1m").shown() == ("null", '"\\u001b[1m"')

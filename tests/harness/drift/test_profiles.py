@@ -1,0 +1,73 @@
+"""The fake in this process against fakes in other processes: of the same profile, and of another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sfusion.harness.drift import Side, fake_side, judge, live_side, profile_of
+from sfusion.harness.probes import bundled_probes, chosen
+from tests.harness.drift.served import served
+
+pytestmark = pytest.mark.xdist_group("drift between processes")
+
+QUICK = chosen(bundled_probes(), quick=True)
+LIGHT = chosen(QUICK, only=["http/", "validation/", "datasets/", "files/", "stdin/", "memory/", "languages/bash"])
+
+RAN_ANYWAY = {"body.status", "body.run_result.return_code", "body.run_result.stdout", "body.run_result.stderr"}
+COULD_NOT_RUN = RAN_ANYWAY | {"body.message", "body.run_result.status", "body.run_result.execution_time"}
+DIFFERENT = {
+    # The published image ignores memory limits ...
+    "memory/over-limit": RAN_ANYWAY,
+    "memory/over-limit-caught": {"body.run_result.stdout"},
+    "memory/limit-seen": {"body.run_result.stdout"},
+    "memory/limit-in-bash": {"body.run_result.stdout"},
+    # ... and minds whatever goes wrong with standard input.
+    "stdin/unread-burst": COULD_NOT_RUN,
+    "stdin/surrogate": COULD_NOT_RUN,
+}
+
+
+@pytest.fixture(scope="module")
+def here() -> Side:
+    """The whole quick suite, answered by the fake of 2026-07 in this process."""
+    return asyncio.run(fake_side(QUICK))
+
+
+def test_another_profile_in_another_process_differs_exactly_where_the_profiles_do(here: Side) -> None:
+    with served("--executor", "python", "--profile", "2025-06") as url:
+        there = asyncio.run(live_side(url, QUICK, name="2025-06"))
+    report = judge(QUICK, here, there)
+    found: dict[str, set[str]] = {}
+    for finding in report.findings:
+        found.setdefault(finding.difference.probe, set()).add(finding.difference.place)
+    assert found == DIFFERENT
+    assert {finding.grade for finding in report.findings} == {"breaking"}
+    assert report.not_comparable == ()
+    assert (profile_of(here.answers), profile_of(there.answers)) == ("2026-07", "2025-06")
+
+
+def test_the_same_profile_in_another_process_does_not_differ_at_all(here: Side) -> None:
+    with served("--executor", "python") as url:
+        there = asyncio.run(live_side(url, LIGHT, name="the same"))
+    report = judge(LIGHT, here, there)
+    assert report.findings == ()
+    assert report.compared == len(LIGHT)
+
+
+def test_every_probe_of_the_quick_suite_is_answered(here: Side) -> None:
+    assert [name for name, heard in here.answers.items() if heard.failure] == []
+
+
+def test_a_fake_that_runs_nothing_is_compared_where_nothing_is_run() -> None:
+    some = chosen(QUICK, only=["http/", "datasets/"])
+    scripted = asyncio.run(fake_side(some, executor="scripted"))
+    ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
+    assert ran
+    report = judge(some, scripted, Side("other", scripted.answers))
+    assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
+
+
+def test_answers_that_do_not_tell_a_profile_are_not_guessed_at() -> None:
+    assert profile_of({}) is None

@@ -1,0 +1,95 @@
+"""Reports for people: colours only on a terminal, and nothing that a server said can break out of its place."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from sfusion.harness.commands import _probing
+from sfusion.harness.drift import Report, Side, as_json, as_markdown, judge, print_report
+from sfusion.harness.drift.reporting import _code
+from sfusion.harness.probes import Heard, Probe, ProbeRequest
+
+EVIL = "\x1b[31m| `` `x` <b> \n# heading \r [bold]y[/bold]"
+
+
+class Terminal(io.StringIO):
+    """Claims to be one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def report(count: int = 1) -> Report:
+    probes = [
+        Probe(id=f"evil/{n}", about="Any question will do.", request=ProbeRequest(), needs=("cc",) if n else ())
+        for n in range(count)
+    ]
+    left = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
+    right = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes}
+    return judge(probes, Side("fake", left), Side("real", right), notes=["a note"])
+
+
+def test_a_terminal_gets_colours_and_nothing_that_the_server_sent() -> None:
+    out = Terminal()
+    print_report(report(), out)
+    said = out.getvalue()
+    assert "\x1b[1;31mbreaking\x1b[0m" in said
+    assert "\x1b[31m|" not in said
+    assert "[bold]y" in said.replace("\n", "") or "[bold" in said
+    assert "1 breaking, 0 visible, 0 cosmetic" in said
+
+
+def test_anything_else_gets_plain_lines() -> None:
+    out = io.StringIO()
+    print_report(report(), out)
+    said = out.getvalue()
+    assert "\x1b" not in said
+    assert said.startswith("fake against real\na note\n\ngrade ")
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+def test_what_an_output_cannot_write_is_replaced() -> None:
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    print_report(report(), out)
+    assert raw.getvalue().isascii()
+    out.close()
+
+
+def test_many_differences_are_cut_and_told() -> None:
+    out = io.StringIO()
+    print_report(report(250), out)
+    assert "... and 50 more; --json FILE holds all of them" in out.getvalue()
+    assert len(json.loads(as_json(report(250)))["differences"]) == 250
+
+
+def test_markdown_keeps_what_servers_said_in_its_cell() -> None:
+    text = as_markdown(report())
+    (row,) = [line for line in text.splitlines() if line.startswith("| breaking")]
+    assert row.replace("\\|", "").count("|") == 6
+    assert "\n# heading" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("a", "`a`"), ("a`b", "`` a`b ``"), ("a``b`", "``` a``b` ```"), ("a|b", "`a\\|b`")]
+)
+def test_code_in_markdown_has_as_many_ticks_as_it_needs(text: str, code: str) -> None:
+    assert _code(text) == code
+
+
+def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
+    shown: list[str] = []
+    for stream in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", stream)
+        with _probing.progress("asking [x]", 23) as told:
+            for _ in range(23):
+                told(probe)
+        shown.append(stream.getvalue())
+    assert "\x1b" in shown[0]
+    assert "23/23" in shown[0]
+    assert shown[1].splitlines()[-1] == "asking [x]: 23 of 23 probes"
+    assert len(shown[1].splitlines()) == 5

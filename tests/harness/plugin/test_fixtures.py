@@ -1,0 +1,92 @@
+"""The fixtures for faults, virtual time and scenarios."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.plugin.conftest import LOUD, QUIET, Run
+
+pytest_plugins = ["pytester"]
+
+SUITE = f'''
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+
+from sfusion.harness.pytest_items import PromisesBroken
+
+QUIET = """{QUIET}"""
+LOUD = """{LOUD}"""
+
+
+def status(url, call):
+    body = json.dumps({{"code": f"# sfusion:call={{call}}", "language": "python"}}).encode()
+    request = urllib.request.Request(url + "/run_code", body, {{"content-type": "application/json"}})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.sandbox_faults([{{"first": 1, "what": {{"status": 503}}}}])
+def test_the_marker_sets_faults(fake_sandbox):
+    assert [status(fake_sandbox.url, "a"), status(fake_sandbox.url, "b")] == [503, 200]
+
+
+@pytest.mark.sandbox_faults([{{"what": {{"status": 502}}}}])
+@pytest.mark.parametrize("fake_sandbox", [{{"profile": "2025-06"}}], indirect=True)
+def test_the_marker_goes_with_options(fake_sandbox):
+    assert status(fake_sandbox.url, "a") == 502
+
+
+def test_without_a_marker_nothing_fails(fake_sandbox):
+    assert status(fake_sandbox.url, "a") == 200
+
+
+async def slowly():
+    await asyncio.sleep(3600)
+    return asyncio.get_running_loop().time()
+
+
+def test_an_hour_passes_at_once(virtual_loop):
+    assert virtual_loop.run_until_complete(slowly()) == 3600
+
+
+def test_tasks_left_behind_are_cancelled(virtual_loop):
+    async def leave():
+        asyncio.get_running_loop().create_task(asyncio.sleep(10))
+    virtual_loop.run_until_complete(leave())
+
+
+def test_a_scenario_from_text(run_scenario):
+    (result,) = run_scenario(QUIET, seed=11)
+    assert result.ok and result.journal.header["seed"] == 11
+
+
+def test_a_scenario_from_data_and_from_a_file(run_scenario, tmp_path):
+    data = {{
+        "scenario": "data", "about": "x", "load": {{"calls": 2}}, "promises": ["every_call_ends_once"],
+        "matrix": {{"tools.rate_limit": [1, 2]}},
+    }}
+    assert len(run_scenario(data)) == 2
+    file = tmp_path / "quiet.yaml"
+    file.write_text(QUIET)
+    assert run_scenario(file)[0].digest == run_scenario(QUIET)[0].digest
+
+
+def test_a_broken_promise_fails_the_test(run_scenario):
+    with pytest.raises(PromisesBroken, match="broken: outcomes: 3 of 3 calls ended sandbox_error"):
+        run_scenario(LOUD)
+    (result,) = run_scenario(LOUD, check=False)
+    assert result.state == "broken"
+'''
+
+
+def test_a_suite_that_uses_them_all(pytester: pytest.Pytester, run_pytest: Run) -> None:
+    pytester.makepyfile(SUITE)
+    run_pytest("--strict-markers").assert_outcomes(passed=8)

@@ -1,0 +1,367 @@
+"""``sfusion record``: a file that the fake serves, or a sentence and an untouched file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.fakes.sandbox import Cassette, FakeSandbox
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.harness.cli import app
+from sfusion.harness.drift import judge, live_side, recorded_side
+from sfusion.harness.probes import (
+    BadProbes,
+    Heard,
+    Probe,
+    ProbeRequest,
+    Sender,
+    Server,
+    bundled_probes,
+    chosen,
+    read_recording,
+    write_whole,
+)
+from sfusion.harness.probes.cassette import read_response, response_record
+from tests.harness.drift.served import PATIENCE
+
+CODE = [
+    "-k",
+    "results/",
+    "-k",
+    "stdin/one",
+    "-k",
+    "http/",
+    "-k",
+    "validation/",
+    "-k",
+    "output/line",
+    "-k",
+    "output/null",
+]
+
+
+def sfusion(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers of a fake that runs code."""
+    path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
+    with FakeSandbox(executor="python") as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", path, *CODE)
+    assert code == 0, said
+    return path
+
+
+@pytest.fixture
+def scripted() -> Iterator[FakeSandbox]:
+    with FakeSandbox() as sandbox:
+        yield sandbox
+
+
+def test_the_first_line_says_where_the_answers_come_from(recorded: Path) -> None:
+    meta = json.loads(recorded.read_text().split("\n")[0])["cassette"]
+    assert meta["target"] == "http://<HOST>"
+    assert meta["server"] == "uvicorn"
+    assert (meta["format"], meta["suite"]) == (1, 1)
+    assert meta["recorded_at"].endswith("+00:00")
+    assert meta["probes"] == len(read_recording(recorded).answers)
+
+
+def test_answers_are_in_the_order_of_the_suite(recorded: Path) -> None:
+    words = [word for option, word in zip(CODE[::2], CODE[1::2], strict=True) if option == "-k"]
+    expected = [probe.id for probe in chosen(bundled_probes(), only=words)]
+    assert list(read_recording(recorded).answers) == expected
+
+
+def test_the_fake_serves_a_recording_and_does_not_differ_from_it(recorded: Path) -> None:
+    recording = read_recording(recorded)
+    probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
+    with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
+        served = asyncio.run(live_side(sandbox.url, probes, name="served"))
+    report = judge(probes, served, recorded_side(recording, probes, name="recorded"))
+    assert (report.findings, report.compared) == ((), len(probes))
+
+
+def test_a_fake_that_runs_code_does_not_differ_from_the_recording(recorded: Path) -> None:
+    code, said = sfusion("drift", "--cassette", recorded, "-k", "results/exit", "-k", "http/")
+    assert code == 0, said
+    assert "0 breaking, 0 visible, 0 cosmetic" in said
+
+
+def test_a_cassette_says_what_it_does_not_serve(recorded: Path) -> None:
+    cassette = Cassette.load(recorded)
+    assert cassette.meta["target"] == "http://<HOST>"
+    assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
+    told = cassette.describe()
+    assert f"{cassette.skipped} record(s) that the fake answers by itself: " in told
+    assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
+
+
+def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> None:
+    with FakeSandbox(scripts=[{"prints": "seen\n"}]) as sandbox:
+        sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "bodies/")
+    cassette = Cassette.load(tmp_path / "a.jsonl")
+    recording = read_recording(tmp_path / "a.jsonl")
+    sent = {name.partition("/")[2] for name, heard in recording.answers.items() if heard.status == 200}
+    assert {"utf-16", "same-key-twice", "no-type"} <= sent
+    answered = [take for takes in cassette.takes.values() for take in takes if take.crashed is None]
+    assert len(answered) == len(sent)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": 1}', b'{"a":1.50}', b'"\\u00e9"', b"<p>", b"\xff", b"", b'{"a":"\\ud800"}', b"[1,null]"]
+)
+def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
+    heard = Heard(200, (("X-A", "b"),), body)
+    written = json.loads(json.dumps(response_record(heard)))
+    assert read_response(written) == heard
+
+
+def test_a_failure_is_kept_as_what_it_is(tmp_path: Path) -> None:
+    record = {"id": "a", "group": "b", "request": {"raw": "x"}, "response": response_record(Heard(failure="closed"))}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == Heard(failure="closed")
+    assert Cassette.load(tmp_path / "a.jsonl").skipped == 1
+
+
+def test_a_request_over_which_the_server_crashed_gets_its_500_again() -> None:
+    cassette = Cassette()
+    request = {"method": "POST", "path": "/run_code", "raw_body": '{"code":"\\ud800","language":"python"}'}
+    cassette.add({"request": request, "response": {"status": 500, "json": {"detail": "it cannot", "traceback": []}}})
+    with FakeSandbox(executor="recorded", cassette=cassette) as sandbox:
+        probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"]))
+        side = asyncio.run(live_side(sandbox.url, [probe], name="served"))
+    assert side.answers["a/b"].status == 500
+    assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
+
+
+def test_an_encoded_path_is_the_path_that_it_encodes() -> None:
+    cassette = Cassette()
+    request = {"method": "POST", "path": "/run%5Fcode?x=1", "json": {"code": "1", "language": "python"}}
+    cassette.add({"request": request, "response": {"status": 200, "json": {}}})
+    assert (len(cassette.takes), cassette.skipped) == (1, 0)
+
+
+async def test_of_a_burst_the_worst_answer_counts() -> None:
+    said = iter(["Success", "Failed", "SandboxError", "Failed", "Success"])
+
+    async def answer(request: Request) -> Answer:
+        return Answer.json({"status": next(said)})
+
+    async with WireServer(WireApp(answer)) as server:
+        probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(), burst=5)
+        (heard,) = await Sender(Server.at(server.url), "server").send([probe])
+    assert json.loads(heard.body) == {"status": "SandboxError"}
+
+
+async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> None:
+    most = dict.fromkeys(["together", "alone"], 0)
+    now = 0
+
+    async def answer(request: Request) -> Answer:
+        nonlocal now
+        now += 1
+        most[request.path[1:]] = max(most[request.path[1:]], now)
+        for _ in range(20):  # turns of the loop in which others may arrive
+            await asyncio.sleep(0.001)
+        now -= 1
+        return Answer.json(1)
+
+    async with WireServer(WireApp(answer)) as server:
+        about = "Any question will do."
+        probes = [
+            Probe(id=f"a/{n}", about=about, request=ProbeRequest(path=path), alone=path == "/alone")
+            for n, path in enumerate(["/together", "/alone"] * 8)
+        ]
+        await Sender(Server.at(server.url), "server").send(probes)
+    assert most["alone"] == 1
+    assert 1 < most["together"] <= 4
+
+
+def test_what_is_no_file_is_refused_and_behind_a_link_the_file_is_replaced(
+    tmp_path: Path, scripted: FakeSandbox
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code, said = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
+    assert (code, "is no regular file" in said) == (2, True)
+    with pytest.raises(OSError, match="not a regular file"):
+        write_whole(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to("real.jsonl")
+    assert sfusion("record", scripted.url, "-o", tmp_path / "link.jsonl", "-k", "http/ping", "--force")[0] == 0
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert "v1/ping" in (tmp_path / "real.jsonl").read_text()
+
+
+def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: FakeSandbox) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping")
+    assert (code, path.read_text()) == (2, "mine")
+    assert "is there already; give another name, or --force" in said
+    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping", "--force")
+    assert code == 0
+    assert len(read_recording(path).answers) == 8
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "give one sandbox to record"),
+        (["http://127.0.0.1:1", "--sandbox", "http://127.0.0.1:1", "-o", "x"], "give one sandbox to record"),
+        (["http://127.0.0.1:1"], "give the file for the recording with -o FILE"),
+        (["http://127.0.0.1:1", "-o", "none/x.jsonl"], "there is no folder none"),
+        (["http://127.0.0.1:1", "-o", "."], "is a folder"),
+        (["http://127.0.0.1:1", "-o", "x", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
+        (["http://127.0.0.1:1", "-o", "x", "--probes", "none.yaml"], "none.yaml:1: cannot be read"),
+        (["http://127.0.0.1:1", "-o", "x", "--header", "no colon"], "--header takes 'Name: value'"),
+        (["dokcer", "-o", "x"], "is no sandbox"),
+        (["fake", "-o", "x"], "fake is no real sandbox"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = sfusion("record", *arguments)
+    assert code == 2, said
+    assert told in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_server_that_is_not_there_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    with FakeSandbox() as gone:
+        url = gone.url
+    code, said = sfusion("record", url, "-o", path, "--force")
+    assert code == 3
+    assert f"{url} cannot be reached: connection refused; nothing was written" in said
+    assert path.read_text() == "mine"
+
+
+def test_a_server_that_goes_away_midway_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    with FakeSandbox(faults=[{"after": 5, "what": "crash"}]) as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", path, "--force", "-k", "results/", "--timeout", "20")
+    assert code == 3
+    assert "cannot be reached after" in said
+    assert f"of {len(chosen(bundled_probes(), only=['results/']))} probes: connection refused" in said
+    assert path.read_text() == "mine"
+
+
+def test_a_server_that_stops_answering_is_told(tmp_path: Path) -> None:
+    with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
+        code, said = sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "0.2")
+    assert code == 3
+    assert "does not answer any more: 3 probes got nothing within 0.2 s" in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_server_that_is_no_sandbox_is_told(tmp_path: Path) -> None:
+    async def page(request: Request) -> Answer:
+        return Answer.text("<html>welcome</html>", content_type="text/html")
+
+    with Served(WireServer(WireApp(page))) as web:
+        code, said = sfusion("record", web.url, "-o", tmp_path / "a.jsonl")
+    assert code == 3
+    assert "answers, but not as a Sandbox Fusion: GET /v1/ping gave 200 with text/html" in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupted_recording_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("mine")
+    asked = threading.Event()
+
+    def note(event: dict[str, object]) -> None:
+        if event["event"] == "arrived":
+            asked.set()
+
+    with FakeSandbox(faults=[{"what": "hang"}], journal=note) as sandbox:
+        options = [sandbox.url, "-o", str(path), "--force", "-k", "results/"]
+        command = [sys.executable, "-m", "sfusion", "record", *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert asked.wait(PATIENCE)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "interrupted; nothing was written" in said
+    assert "Traceback" not in said
+    assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
+
+
+def test_secrets_of_the_command_and_echoes_of_the_server_are_not_in_the_file(tmp_path: Path) -> None:
+    async def echo(request: Request) -> Answer:
+        if request.path == "/base/v1/ping":
+            return Answer(body=b'"pong"')
+        said = f"{dict(request.headers)} {request.query} at {request.host} in /srv/zqteam/app.py"
+        return Answer.json({"detail": said, "seen": {said: [said]}}, status=500, headers=[("x-echo", said)])
+
+    path = tmp_path / "a.jsonl"
+    with Served(WireServer(WireApp(echo))) as server:
+        url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
+        headers = ["--header", "X-Key: zqheader", "--header", "Authorization: Bearer zqbearer"]
+        code, said = sfusion("record", url, "-o", path, "-k", "results/exit", "-k", "http/no-host", *headers)
+        port = str(server.port)
+    assert code == 0, said
+    assert "1 probes of raw bytes were left out" in said
+    content = path.read_bytes() + said.encode()
+    for planted in (b"zquser", b"zqpass", b"zqquery", b"zqheader", b"zqbearer", b"zqteam"):
+        assert planted not in content, planted
+    assert b"127.0.0.1" not in path.read_bytes()
+    assert f":{port}".encode() not in path.read_bytes()
+    assert b"<SECRET>" in content
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_whole(path, "new")
+    assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["a.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "a.jsonl:1: the recording holds no answers"),
+        ("{", "a.jsonl:1: expected an object with group, id, request and response"),
+        ('\n{"request": 1}\n', "a.jsonl:2: expected an object"),
+        ("[1]\n", "a.jsonl:1: expected an object"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_told_with_its_line(content: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(content)
+    with pytest.raises(BadProbes, match=told):
+        read_recording(tmp_path / "a.jsonl")
+    code, said = sfusion("drift", "--cassette", tmp_path / "a.jsonl")
+    assert code == 2
+    assert told in said
+
+
+def test_the_probes_can_be_read(tmp_path: Path) -> None:
+    code, said = sfusion("record", "--list", "-k", "http/ping")
+    assert code == 0
+    assert "http/ping          The health check answers the JSON text pong." in said
+    assert said.endswith("8 probes\n")
+    code, said = sfusion("drift", "--list")
+    assert said.endswith(f"{len(bundled_probes())} probes\n")
+    assert "(slow)" in said

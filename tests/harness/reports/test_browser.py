@@ -1,0 +1,163 @@
+"""The pages in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sfusion.harness.promises.verdict import Verdict
+from sfusion.harness.reports import Run, render_index, render_run
+from tests.harness.reports.conftest import Opened
+from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
+
+Opener = Callable[..., Opened]
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+
+def test_it_loads_without_a_complaint_and_asks_the_network_for_nothing(open_page: Opener) -> None:
+    for run in (broken_run(), held_run(), Run("nothing", []), Run("failed", [], error="it broke")):
+        for dark, width in ((False, 1280), (True, 390)):
+            opened = open_page(render_run(run), dark=dark, width=width)
+            assert opened.complaints == []
+            assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_promises_come_first_and_the_broken_ones_before_the_others(open_page: Opener) -> None:
+    opened = open_page(render_run(broken_run()))
+    assert opened.page.locator("h1").inner_text() == "2 of 6 promises were broken, 1 could not be judged"
+    shown = opened.page.locator(".verdict .pill").all_inner_texts()
+    assert shown == ["broken", "broken", "unknown", "held", "held", "held"]
+    promises, timeline = (opened.page.locator(name).bounding_box() for name in ("#promises", "#timeline"))
+    assert promises["y"] < timeline["y"]
+
+
+def test_a_planted_script_does_not_run_anywhere(open_page: Opener) -> None:
+    opened = open_page(render_run(broken_run()))
+    page = opened.page
+    page.locator("#search").fill("c00023")
+    page.locator("[data-group=call]").click()
+    opened.settle()
+    page.locator("#lanes").click(position={"x": 20, "y": 10})
+    assert PLANTED in page.locator("#story pre").all_inner_texts()
+    page.locator("details.file summary").click()
+    index = open_page(render_index([broken_run()]))
+    for one in (opened, index):
+        assert one.page.evaluate("window.planted") is None
+        assert one.complaints == []
+
+
+def test_hovering_a_call_says_how_it_ended(open_page: Opener) -> None:
+    opened = open_page(render_run(held_run()))
+    opened.page.locator("[data-group=call]").click()
+    opened.settle()
+    opened.page.locator("#lanes").hover(position={"x": 30, "y": 8})
+    tip = opened.page.locator("#tip")
+    assert tip.is_visible()
+    assert "ok after" in tip.inner_text()
+    opened.page.locator("#chart").hover(position={"x": 600, "y": 60})
+    assert "in flight" in tip.inner_text()
+    assert "of 10" in tip.inner_text()
+    opened.page.mouse.move(5, 5)
+    assert tip.is_hidden()
+
+
+def test_a_filter_leaves_the_calls_of_an_outcome(open_page: Opener) -> None:
+    opened = open_page(render_run(broken_run()))
+    page = opened.page
+    chip = page.locator("[data-outcome=program_error]")
+    count = chip.locator("span").inner_text()
+    total = page.locator("#shown").inner_text().split()[0]
+    chip.click()
+    assert page.locator("#shown").inner_text() == f"{count} of {total} calls shown"
+    page.locator("[data-group=call]").click()
+    opened.settle()
+    shown = opened.colours("lanes", 0, 60)
+    assert opened.named("program_error") in shown
+    assert opened.named("program_timeout") not in shown
+    chip.click()
+    assert page.locator("#shown").inner_text() == f"{total} calls"
+
+
+def test_a_click_on_the_evidence_tells_the_story_of_the_call(open_page: Opener) -> None:
+    opened = open_page(render_run(broken_run()))
+    page = opened.page
+    page.locator(".evidence .link[data-call]").first.click()
+    story = page.locator("#story")
+    assert story.locator("h2").inner_text() == "c00001"
+    lines = story.locator("li").all_inner_texts()
+    assert "call started" in lines[0]
+    assert "call ended" in lines[-1]
+    story.get_by_label("Next call").click()
+    assert story.locator("h2").inner_text() != "c00001"
+    page.keyboard.press("Escape")
+    assert story.is_hidden()
+
+
+def test_dragging_over_the_chart_zooms_and_a_double_click_shows_everything(open_page: Opener) -> None:
+    opened = open_page(render_run(broken_run()))
+    page = opened.page
+    box = page.locator("#chart").bounding_box()
+    page.locator("#chart").scroll_into_view_if_needed()
+    box = page.locator("#chart").bounding_box()
+
+    def time_at(x: float) -> float:
+        page.mouse.move(box["x"] + x, box["y"] + 60)
+        return float(page.locator("#tip").inner_text().split(" s")[0])
+
+    whole = time_at(900) - time_at(300)
+    page.mouse.move(box["x"] + 400, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 520, box["y"] + 60, steps=4)
+    page.mouse.up()
+    assert time_at(900) - time_at(300) < whole / 4
+    page.locator("#chart").dblclick(position={"x": 500, "y": 60})
+    assert time_at(900) - time_at(300) == pytest.approx(whole, rel=0.01)
+
+
+def test_dark_and_light_follow_the_system_and_the_button(open_page: Opener) -> None:
+    opened = open_page(render_run(held_run()), dark=True)
+    page = opened.page
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.locator("#theme").click()
+    assert page.evaluate(background) != dark
+    page.emulate_media(color_scheme="light")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert open_page(render_run(held_run())).page.evaluate(background) != dark
+
+
+def test_ten_thousand_calls_can_be_used(open_page: Opener) -> None:
+    events = Simulation(10_000, workers=8, limit=64).run()
+    html = render_run(Run("many", [Verdict("outcomes", "held", "fine")], events=events))
+    assert len(html) < 12_000_000
+    opened = open_page(html)
+    page = opened.page
+    assert page.locator("#shown").inner_text() == "10,000 calls"
+    page.locator("[data-group=call]").click()
+    page.locator("#rows").evaluate("(rows) => { rows.scrollTop = rows.scrollHeight; }")
+    opened.settle()
+    page.locator("#lanes").click(position={"x": 20, "y": 200})
+    assert page.locator("#story li").count() >= 5
+    page.locator("[data-outcome=ok]").click()
+    page.locator("[data-zoom=in]").click()
+    opened.settle()
+    assert page.locator("canvas").count() == 2
+    assert page.locator("*").count() < 600  # calls are drawn, not put into the document
+    assert opened.complaints == []
+
+
+def test_the_summary_of_all_runs_can_be_filtered(open_page: Opener) -> None:
+    html = render_index([broken_run(60), held_run(10)], {"single-node": "single-node/report.html"})
+    opened = open_page(html)
+    page = opened.page
+    assert page.locator(".run:visible").count() == 2
+    page.locator("button[data-state=held]").click()
+    assert page.locator(".run:visible .who .name").all_inner_texts() == ["single-node"]
+    page.locator(".run:visible summary").click()
+    assert page.locator(".run:visible a").get_attribute("href") == "single-node/report.html"
+    page.locator("#search").fill("no such thing")
+    assert page.locator("#none").is_visible()
+    assert opened.complaints == []

@@ -1,0 +1,1 @@
+"""Tests of scenarios, worlds, journals, verdicts and the commands around them."""

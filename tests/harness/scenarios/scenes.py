@@ -1,0 +1,59 @@
+"""Small scenarios for tests: one text with what differs on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises import PROMISES, Verdict, judge, read_promise
+from sfusion.harness.scenarios import Scenario
+from sfusion.harness.worlds import sim
+
+BASE: dict[str, Any] = {
+    "scenario": "test",
+    "about": "A scenario of the tests.",
+    "cluster": {"nodes": 2, "workers_per_node": 1},
+    "tools": {"rate_limit": 3},
+    "load": {"calls": 24, "concurrency": 12, "program": {"seconds": "100ms", "prints": "{call}\n"}},
+    "promises": ["every_call_ends_once"],
+}
+
+PARAMETERS: dict[str, Any] = {
+    "outcomes": {"ok": "all"},
+    "attempts_per_call": {"at_most": 6},
+    "recovers_within": "10s",
+    "throughput_at_least": 1,
+}
+"""What the promises that need a parameter are given when all are judged."""
+
+QUIET = ("outcomes", "recovers_within", "throughput_at_least")
+"""Promises about the load itself, which a scenario may rightly miss."""
+
+
+def scene(**changes: Any) -> Scenario:
+    """The base with other keys."""
+    return Scenario.from_data({**BASE, **changes})
+
+
+def all_promises(rollouts: bool = False) -> list[Any]:
+    """Every promise that can be judged."""
+    return [
+        read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name)
+        for name, cls in PROMISES.items()
+        if rollouts or not cls.of_rollouts
+    ]
+
+
+def verdicts(journal: Journal, *, rollouts: bool = False) -> dict[str, Verdict]:
+    """The verdict on every promise."""
+    return {verdict.promise: verdict for verdict in judge(journal, all_promises(rollouts))}
+
+
+def broken_in(scenario: Scenario, **options: Any) -> dict[str, Verdict]:
+    """Run, and give the promises that were broken."""
+    found = verdicts(sim.run(scenario, **options), rollouts=scenario.rollouts is not None)
+    return {name: verdict for name, verdict in found.items() if verdict.state == "broken"}
+
+
+Break = Callable[[Any], None]

@@ -1,0 +1,165 @@
+"""Broken scenario files of many kinds: each error names the file, the line, what was found and how to mend it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sfusion.harness.scenarios import ScenarioError, read_scenarios
+
+GOOD = """\
+scenario: good
+about: A good one.
+cluster: {nodes: 2}
+tools:
+  rate_limit: 4
+sandbox:
+  faults:
+    - {name: flaky, first: 3, what: {status: 503}}
+load:
+  calls: 10
+  program:
+    seconds: 200ms
+events:
+  - {at: 1s, kill: n2-w1}
+promises:
+  - every_call_ends_once
+  - {outcomes: {ok: all}}
+"""
+
+BROKEN: dict[str, tuple[str, str, int, str]] = {
+    # kind: (what is replaced, by what, line of the error, words of the mend)
+    "unknown top-level key": ("cluster:", "clustr:", 3, "unknown key 'clustr'; did you mean 'cluster'?"),
+    "unknown nested key": ("  calls: 10", "  cals: 10", 10, "unknown key 'cals' in load; did you mean 'calls'?"),
+    "unknown key in a list": ("{at: 1s, kill: n2-w1}", "{at: 1s, kil: n2-w1}", 14, "did you mean 'kill'?"),
+    "unknown key of a rule": ("first: 3,", "frist: 3,", 8, "did you mean 'first'?"),
+    "unknown kind of fault": ("{status: 503}", "{statsu: 503}", 8, "did you mean 'status'?"),
+    "wrong type": ("  calls: 10", "  calls: many", 10, "load.calls: input should be a valid integer"),
+    "number out of bounds": ("  calls: 10", "  calls: 0", 10, "greater than or equal to 1"),
+    "missing key": ("about: A good one.\n", "", 1, "about is missing: what is tried"),
+    "empty about": ("about: A good one.", "about: ''", 2, "about: string should have at least 1 character"),
+    "bad duration": ("seconds: 200ms", "seconds: 200 parsecs", 12, "is not a duration; a duration is"),
+    "bad distribution": ("seconds: 200ms", "seconds: {gauss: [1, 2]}", 12, "unknown distribution 'gauss'"),
+    "unknown promise": (
+        "- every_call_ends_once",
+        "- every_call_ends_twice",
+        16,
+        "did you mean 'every_call_ends_once'?",
+    ),
+    "unknown outcome": ("{ok: all}", "{okay: all}", 17, "'okay' is not an outcome; did you mean 'ok'?"),
+    "bad amount": ("{ok: all}", "{ok: most}", 17, "'most' is no amount: all, none, some"),
+    "promise without parameter": ("- every_call_ends_once", "- recovers_within", 16, "seconds is missing"),
+    "promise twice": (
+        "- {outcomes: {ok: all}}",
+        "- every_call_ends_once",
+        17,
+        "every_call_ends_once stands here twice",
+    ),
+    "unknown victim": ("kill: n2-w1", "kill: n3-w1", 14, "there is no 'n3-w1' here; did you mean"),
+    "driver of a simulation": ("kill: n2-w1", "kill: driver", 14, "world sim has no driver to kill"),
+    "event of two kinds": ("kill: n2-w1", "kill: n2-w1, resize: 3", 14, "exactly one of kill, pause"),
+    "pause without an end": ("kill: n2-w1", "pause: n2-w1", 14, "pause needs `seconds`"),
+    "unknown tool key": ("rate_limit: 4", "rate_limt: 4", 4, "did you mean 'rate_limit'?"),
+    "key that the world sets": ("rate_limit: 4", "sandbox_fusion_url: http://x", 4, "the world gives the address"),
+    "unknown world": ("cluster:", "worlds: [simm]\ncluster:", 3, "input should be 'sim' or 'ray', found 'simm'"),
+    "bad name": ("scenario: good", "scenario: Good One", 1, "is not a name: use small letters"),
+    "load and rollouts": (
+        "events:",
+        "rollouts: {turns: [{say: hi}]}\nevents:",
+        13,
+        "either `load` or `rollouts`, not both",
+    ),
+    "rollout promise without rollouts": ("- every_call_ends_once", "- rollout_ends", 16, "this scenario has none"),
+    "key twice": ("events:", "tools: {rate_limit: 5}\nevents:", 13, "stands here twice, first in line 4"),
+    "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
+    "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
+    "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),
+    "second document": ("promises:", "---\npromises:", 16, "put each scenario into a file of its own"),
+    "matrix without values": ("cluster:", "matrix: {cluster.nodes: []}\ncluster:", 3, "needs a list of values"),
+    "matrix into nowhere": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "leads nowhere"),
+    "matrix with a bad value": ("cluster:", "matrix: {cluster.nodes: [2, none]}\ncluster:", 3, "valid integer"),
+    "extends nobody": ("cluster:", "extends: god\ncluster:", 3, "there is no file"),
+    "extends itself": ("cluster:", "extends: good\ncluster:", 3, "break the circle"),
+    "bad server model": ("  faults:", "  model: {kind: qouta}\n  faults:", 7, "did you mean 'quota'?"),
+    "impossible phase": ("{status: 503}}", "{truncate: 0.5}, phase: before}", 8, "cannot strike in phase 'before'"),
+}
+
+
+def test_the_file_that_is_broken_below_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    assert read_scenarios(path)[0].title == "good"
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_file_is_told_with_file_line_and_mend(kind: str, tmp_path: Path) -> None:
+    old, new, line, mend = BROKEN[kind]
+    assert GOOD.count(old) == 1
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(ScenarioError) as caught:
+        read_scenarios(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}:{line}: "), text
+    assert mend in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "mend"),
+    [
+        (b"", 1, "found nothing"),
+        (b"- a\n- b\n", 1, "found a list"),
+        (b"scenario: x\nabout: \xff\n", 2, "save the file as UTF-8"),
+        (b"[" * 200 + b"]" * 200, 1, "deep"),
+    ],
+)
+def test_what_is_no_scenario_at_all_is_told_too(content: bytes, line: int, mend: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ScenarioError) as caught:
+        read_scenarios(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert mend in str(caught.value)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD.replace("calls: 10", "cals: 10").replace("cluster:", "clustr:"))
+    with pytest.raises(ScenarioError) as caught:
+        read_scenarios(path)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_mistake_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(GOOD.replace("calls: 10", "calls: none"))
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: base\nscenario: child\n")
+    with pytest.raises(ScenarioError) as caught:
+        read_scenarios(child)
+    assert str(caught.value).startswith(f"{tmp_path / 'base.yaml'}:10: ")
+
+
+def test_a_child_changes_what_it_says_and_keeps_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(GOOD)
+    child = tmp_path / "child.yaml"
+    child.write_text("extends: base\nscenario: child\ntools: {default_timeout: 5}\npromises: [no_permit_leaked]\n")
+    (made,) = read_scenarios(child)
+    assert made.tools == {"rate_limit": 4, "default_timeout": 5}
+    assert [promise.name for promise in made.promises] == ["no_permit_leaked"]
+
+
+def test_a_matrix_makes_a_cell_for_each_combination(tmp_path: Path) -> None:
+    path = tmp_path / "good.yaml"
+    matrix = "matrix:\n  cluster.nodes: [2, 3]\n  sandbox.faults.0.what: {busy: {status: 429}, gone: reset}\n"
+    path.write_text(GOOD + matrix)
+    cells = read_scenarios(path)
+    assert [cell.cell for cell in cells] == [
+        "nodes=2,what=busy",
+        "nodes=2,what=gone",
+        "nodes=3,what=busy",
+        "nodes=3,what=gone",
+    ]
+    assert cells[3].cluster.nodes == 3
+    assert cells[3].sandbox.faults[0].what[0].kind == "reset"

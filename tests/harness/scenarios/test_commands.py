@@ -1,0 +1,203 @@
+"""The commands around scenarios, from a shell: what they print and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.scenarios import bundled_folder
+from sfusion.harness.scenarios.explaining import explained, names
+from sfusion.harness.scenarios.schema import json_schema
+
+GOOD = """\
+scenario: good
+about: Ten calls and nothing wrong.
+load: {calls: 10, program: {seconds: 100ms}}
+promises: [every_call_ends_once, {outcomes: {ok: all}}]
+"""
+
+
+def sfusion(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sfusion", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def in_process(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    path = tmp_path / "good.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_exit_code_0_when_every_promise_held(good: Path) -> None:
+    done = sfusion("run", str(good), "--jobs", "1")
+    assert done.returncode == 0, done.stderr
+    assert "held" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_exit_code_1_when_a_promise_was_broken(good: Path) -> None:
+    good.write_text(GOOD.replace("ok: all", "throttled: all"))
+    done = sfusion("run", str(good), "--jobs", "1")
+    assert done.returncode == 1
+    assert "broken" in done.stdout
+    assert "10 of 10 calls ended ok" in done.stdout
+
+
+def test_exit_code_1_when_a_promise_is_unknown(good: Path) -> None:
+    good.write_text(GOOD.replace("every_call_ends_once", "retry_after_honoured"))
+    code, text = in_process("run", str(good), "--jobs", "1")
+    assert code == 1
+    assert "the sandbox never sent Retry-After" in text
+
+
+def test_exit_code_2_when_the_input_is_wrong(good: Path) -> None:
+    good.write_text(GOOD.replace("calls: 10", "cals: 10"))
+    for command in (("run", str(good)), ("check", str(good))):
+        done = sfusion(*command)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{good}:3: unknown key 'cals'")
+        assert "Traceback" not in done.stderr
+
+
+def test_exit_code_3_when_something_outside_is_missing(good: Path, tmp_path: Path) -> None:
+    good.write_text(GOOD + "worlds: [sim, ray]\n")
+    (tmp_path / "path" / "ray").mkdir(parents=True)
+    (tmp_path / "path" / "ray" / "__init__.py").write_text("raise ImportError('no Ray on this machine')\n")
+    done = sfusion("run", str(good), "--world", "ray", PYTHONPATH=str(tmp_path / "path"))
+    assert done.returncode == 3, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "nowhere.yaml"), "no such file, folder or bundled scenario"),
+        (("run", "throttled-gatway"), "did you mean 'throttled-gateway'?"),
+        (("run", "--world", "sin"), "did you mean 'sim'?"),
+        (("run", "-k", "nothing like this"), "matches none"),
+        (("run", "--tools", "missing.yaml"), "missing.yaml: cannot be read"),
+        (("explain", "in_flight_within_limits"), "did you mean 'in_flight_within_limit'?"),
+        (("replay", "nowhere"), "not a run"),
+        (("list", "nowhere"), "no such file"),
+    ],
+)
+def test_wrong_input_is_one_clear_sentence(arguments: tuple[str, ...], words: str) -> None:
+    code, text = in_process(*arguments)
+    assert code == 2
+    assert words in text
+
+
+def test_a_run_is_written_down_and_replayed(good: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert in_process("run", str(good), "--jobs", "1", "--out", str(out), "--seed", "9", "--twice")[0] == 0
+    folder = out / "good"
+    assert {"scenario.yaml", "journal.ndjson", "verdict.json"} <= {path.name for path in folder.iterdir()}
+    assert json.loads((folder / "verdict.json").read_text())["seed"] == 9
+    code, text = in_process("replay", str(folder))
+    assert code == 0
+    assert "the same journal" in text
+
+
+def test_a_replay_that_differs_says_where(good: Path, tmp_path: Path) -> None:
+    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path))
+    journal = tmp_path / "good" / "journal.ndjson"
+    lines = journal.read_text().splitlines()
+    lines[5] = lines[5].replace('"at":', '"at":9')
+    journal.write_text("\n".join(lines) + "\n")
+    code, text = in_process("replay", str(tmp_path / "good"))
+    assert code == 1
+    assert "the journals differ in line 6" in text
+
+
+def test_cells_of_a_matrix_can_be_chosen_by_name(good: Path, tmp_path: Path) -> None:
+    good.write_text(GOOD + "matrix: {tools.rate_limit: [1, 2, 3]}\n")
+    in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "out"), "-k", "rate_limit=2 or rate_limit=3")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [
+        "good[rate_limit=2]",
+        "good[rate_limit=3]",
+    ]
+
+
+def test_list_names_every_bundled_scenario() -> None:
+    code, text = in_process("list", "--names")
+    assert code == 0
+    files = [path.stem for path in bundled_folder().glob("*.yaml")]
+    assert text.split() == sorted(files)
+    assert len(files) >= 30
+
+
+def test_explain_knows_every_name() -> None:
+    for name in names():
+        assert explained(name)
+    code, text = in_process("explain", "throttled-gateway")
+    assert code == 0
+    assert "429" in text
+    for promise in PROMISES:
+        assert promise in in_process("explain")[1]
+
+
+def test_the_published_schema_takes_every_bundled_scenario() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    for path in bundled_folder().glob("*.yaml"):
+        problems = [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))]
+        assert not problems, (path.name, problems)
+
+
+def test_the_published_schema_refuses_misspelt_keys() -> None:
+    validator = jsonschema.Draft202012Validator(json_schema())
+    for wrong in (GOOD + "clustr: {}\n", GOOD.replace("calls", "cals"), GOOD.replace("every_call", "evry_call")):
+        assert list(validator.iter_errors(yaml.safe_load(wrong)))
+
+
+def test_check_prints_the_schema() -> None:
+    code, text = in_process("check", "--schema")
+    assert code == 0
+    assert json.loads(text)["title"] == "sfusion scenario"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--sandbox", "nonsense"], 2, "'nonsense' is no sandbox"),
+        (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be mixed"),
+        (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "no real time"),
+        (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave one of them out"),
+        (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "only world sim can promise that"),
+        (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "do not run in world ray"),
+        (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),
+    ],
+)
+def test_a_real_sandbox_that_cannot_be_is_told_before_anything_starts(
+    arguments: list[str], code: int, words: str
+) -> None:
+    found, text = in_process("run", *arguments)
+    assert found == code
+    assert words in text
+    assert "hush" not in text
+
+
+def test_the_fake_can_be_named_too(good: Path) -> None:
+    assert in_process("run", str(good), "--sandbox", "fake")[0] == 0

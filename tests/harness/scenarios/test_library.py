@@ -1,0 +1,76 @@
+"""The bundled scenarios: they cover the plan, every promise of theirs holds, and each of them can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sfusion.harness.promises import PROMISES, judge
+from sfusion.harness.scenarios import Scenario, bundled_folder, read_scenarios
+from sfusion.harness.scenarios.library import in_folder
+from sfusion.harness.worlds import sim
+from sfusion_tools.limiter import LimiterCore
+from sfusion_tools.rollout import RolloutLimits
+
+FILES = in_folder(bundled_folder())
+
+
+class Barren(LimiterCore):
+    """Never grants a permit."""
+
+    def _grant(self, now: float) -> None:
+        return
+
+    def next_deadline(self, now: float) -> float:
+        return max(super().next_deadline(now), now + 1.0)
+
+
+def not_held(scenario: Scenario, **options: Any) -> list[str]:
+    journal = sim.run(scenario, **options)
+    return [f"{one.promise}: {one.sentence}" for one in judge(journal, scenario.promises) if not one.held]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_promises_of_a_bundled_scenario_hold(path: Path) -> None:
+    for cell in read_scenarios(path):
+        if "sim" in cell.worlds:
+            assert not not_held(cell), cell.title
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_bundled_scenario_can_fail(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = read_scenarios(path)[0]
+    if not_held(cell, core=Barren):
+        return
+    # What does not depend on permits depends on the bounds of a trajectory, or on who reads the arguments.
+    monkeypatch.setattr(sim, "bounds_of", lambda scenario: RolloutLimits())
+    assert not_held(cell.changed(horizon="10s"))
+
+
+def test_there_are_enough_and_each_says_what_it_is_about() -> None:
+    assert len(FILES) >= 30
+    for path in FILES:
+        first = read_scenarios(path)[0]
+        assert first.scenario == path.stem
+        assert len(first.about) > 40
+
+
+def test_the_plan_is_covered() -> None:
+    names = {path.stem for path in FILES}
+    for word in (
+        "single-node", "multi-node", "rotten-raise", "rotten-exit", "rotten-hang", "rotten-killed", "rotten-garbage",
+        "oversize-prompt", "oversize-response", "oversize-tool-text", "oversize-model", "throttled-gateway",
+        "crash-and-restart", "wedged-sandbox", "slow-degradation", "worker-death", "limiter-death", "cancel-storm",
+    ):  # fmt: skip
+        assert word in names
+
+
+def test_every_promise_is_used_by_some_scenario() -> None:
+    used = {promise.name for path in FILES for promise in read_scenarios(path)[0].promises}
+    assert used == set(PROMISES)
+
+
+def test_incidents_are_named_where_there_are_any() -> None:
+    assert sum(bool(read_scenarios(path)[0].incident) for path in FILES) >= 25

@@ -1,0 +1,310 @@
+"""For each promise: break the real part that keeps it, and see that this promise, and no unconcerned one, says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.worlds import sim
+from sfusion_tools.limiter import Limiter, LimiterCore
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.rollout import AsyncRolloutRequest
+from sfusion_tools.sandbox import client as client_module
+from sfusion_tools.sandbox import tool as tool_module
+from sfusion_tools.sandbox.retry import RetryPolicy
+from sfusion_tools.sandbox.tool import SandboxFusionTool
+from tests.harness.scenarios.scenes import broken_in, scene, verdicts
+
+ROLLOUTS: dict[str, Any] = {
+    "load": None,
+    "rollouts": {
+        "count": 3,
+        "turns": [{"say": "Compute.", "programs": [{"prints": "4\n", "seconds": "50ms"}]}, {"say": "It is 4."}],
+    },
+}
+
+
+def rollout_scene(**changes: Any) -> Any:
+    data = {**ROLLOUTS, **changes}
+    return scene(**{key: value for key, value in data.items() if value is not None} | {"load": None})
+
+
+def _tested() -> set[str]:
+    return {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+
+
+def test_every_promise_is_held_when_nothing_is_broken() -> None:
+    found = verdicts(sim.run(scene()))
+    assert not [verdict for verdict in found.values() if verdict.state == "broken"]
+    assert {name for name, verdict in found.items() if verdict.state == "unknown"} == {
+        "retry_after_honoured",
+        "partial_output_kept",
+        "no_secret_leaked",
+        "infra_never_scored",
+        "recovers_within",
+    }
+
+
+def test_every_promise_has_a_test_that_breaks_it() -> None:
+    assert not set(PROMISES) - _tested()
+
+
+class OverAdmitting(LimiterCore):
+    """Grants one permit more than it may."""
+
+    def _free(self) -> int:
+        return super()._free() + 1
+
+
+def test_in_flight_within_limit() -> None:
+    broken = broken_in(scene(), core=OverAdmitting)
+    assert set(broken) == {"in_flight_within_limit"}
+    assert "the limit of 3" in broken["in_flight_within_limit"].sentence
+    assert broken["in_flight_within_limit"].evidence
+
+
+def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient._exchange
+
+    async def hedging(self: Any, *args: Any) -> Any:
+        first, _ = await asyncio.gather(real(self, *args), real(self, *args))
+        return first
+
+    monkeypatch.setattr(client_module.SandboxClient, "_exchange", hedging)
+    broken = broken_in(scene())
+    assert set(broken) == {"in_flight_within_limit", "no_duplicate_execution"}
+    assert "at the sandbox" in broken["in_flight_within_limit"].sentence
+
+
+class Leaking(LimiterCore):
+    """Forgets to take one permit back."""
+
+    def _release(self, client: Any, permit: str, how: str = "released") -> bool:
+        if how == "released" and permit == "p1-5":
+            return True
+        return super()._release(client, permit, how)
+
+
+def test_no_permit_leaked() -> None:
+    broken = broken_in(scene(tools={"rate_limit": 12}), core=Leaking)
+    assert set(broken) == {"no_permit_leaked"}
+    assert "came back only when its lease ran out" in broken["no_permit_leaked"].sentence
+
+
+class LastComeFirstServed(LimiterCore):
+    """Serves from the end of the line."""
+
+    def _grant(self, now: float) -> None:
+        for ticket in sorted(self._line, reverse=True):
+            self._line.move_to_end(ticket)
+        super()._grant(now)
+
+
+def test_grants_in_order() -> None:
+    broken = broken_in(scene(), core=LastComeFirstServed)
+    assert set(broken) == {"grants_in_order"}
+    assert "stood in line" in broken["grants_in_order"].sentence
+
+
+class Starving(LimiterCore):
+    """Serves nobody of the second node until a minute has passed."""
+
+    def _grant(self, now: float) -> None:
+        if now < 70:
+            for ticket, (client, _) in list(self._line.items()):
+                if client.name == "n2-w1":
+                    self._line.move_to_end(ticket)
+            if next(iter(self._line.values()), (None, 0))[0] is self._clients.get("n2-w1"):
+                return
+        super()._grant(now)
+
+    def _run(self, client: Any) -> int:
+        return 0
+
+    def next_deadline(self, now: float) -> float:
+        return min(super().next_deadline(now), 70.0 if now < 70 else now + 1e9)
+
+
+def test_no_starvation() -> None:
+    broken = broken_in(scene(), core=Starving)
+    assert "no_starvation" in broken
+    assert set(broken) <= {"no_starvation", "grants_in_order", "throughput_at_least"}
+
+
+def test_every_call_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient.run
+
+    async def forgetful(self: Any, program: Any, *, call_id: str | None = None) -> Any:
+        if call_id == "c0005":
+            await asyncio.get_running_loop().create_future()
+        return await real(self, program, call_id=call_id)
+
+    monkeypatch.setattr(client_module.SandboxClient, "run", forgetful)
+    broken = broken_in(scene(horizon="200s"))
+    assert set(broken) == {"every_call_ends_once", "deadline_honoured"}
+    assert broken["every_call_ends_once"].sentence == "call c0005 never ended"
+
+
+def test_outcomes() -> None:
+    faulty = scene(sandbox={"faults": [{"call": "c0003", "what": "sandbox_error"}]})
+    broken = broken_in(faulty)
+    assert set(broken) == {"outcomes"}
+    assert "1 of 24 calls ended sandbox_error" in broken["outcomes"].sentence
+    assert any(event.get("call") == "c0003" for event in broken["outcomes"].evidence)
+
+
+def test_attempts_per_call() -> None:
+    # The tool's own bound on attempts is raised, and the promise with it is not.
+    stubborn = scene(
+        sandbox={"faults": [{"first_attempts": 8, "call": "c0003", "what": {"status": 503}}]},
+        tools={"rate_limit": 3, "max_attempts": 12, "call_deadline": 1000},
+    )
+    broken = broken_in(stubborn)
+    assert set(broken) - {"throughput_at_least"} == {"attempts_per_call"}
+    assert "call c0003 made 9 attempts" in broken["attempts_per_call"].sentence
+
+
+def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 0.5)
+    busy = scene(sandbox={"faults": [{"first_attempts": 1, "every": 3, "what": {"status": 429, "retry_after": 4}}]})
+    broken = broken_in(busy)
+    assert set(broken) == {"retry_after_honoured"}
+    assert "s before Retry-After was over" in broken["retry_after_honoured"].sentence
+
+
+def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient._exchange
+
+    async def patient(self: Any, endpoint: Any, proxy: Any, body: bytes, seconds: float) -> Any:
+        return await real(self, endpoint, proxy, body, seconds * 40)
+
+    monkeypatch.setattr(client_module.SandboxClient, "_exchange", patient)
+    hanging = scene(sandbox={"faults": [{"call": "c0004", "what": "hang"}]}, tools={"default_timeout": 5})
+    broken = broken_in(hanging)
+    assert "deadline_honoured" in broken
+    assert set(broken) <= {"deadline_honoured", "outcomes", "throughput_at_least"}
+    assert broken["deadline_honoured"].sentence.startswith("call c0004 took")
+
+
+def test_no_duplicate_execution() -> None:
+    twice = scene(sandbox={"faults": [{"first_attempts": 1, "every": 4, "phase": "after", "what": {"status": 504}}]})
+    broken = broken_in(twice)
+    assert set(broken) == {"no_duplicate_execution"}
+    assert "was executed 2 times" in broken["no_duplicate_execution"].sentence
+
+
+def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What verl's tool said whatever had happened.
+    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "no stdout here")
+    broken = broken_in(scene())
+    assert set(broken) == {"text_is_truthful"}
+    assert "'no stdout here'" in broken["text_is_truthful"].sentence
+
+
+def test_text_is_truthful_when_the_sandbox_loses_output() -> None:
+    lossy = scene(sandbox={"faults": [{"every": 5, "what": {"output": "lost"}}]})
+    assert set(broken_in(lossy)) == {"text_is_truthful"}
+
+
+def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tool_module.model_text
+
+    def forgetful(result: Any, *args: Any, **options: Any) -> str:
+        if result.outcome is Outcome.PROGRAM_TIMEOUT:
+            result.stdout = ""
+        return real(result, *args, **options)
+
+    monkeypatch.setattr(tool_module, "model_text", forgetful)
+    slow = scene(
+        tools={"default_timeout": 2},
+        load={"calls": 6, "concurrency": 6, "program": {"seconds": "1h", "early": "step {call}\n"}},
+    )
+    broken = broken_in(slow)
+    assert set(broken) - {"outcomes"} == {"partial_output_kept"}
+    assert "before it was stopped" in broken["partial_output_kept"].sentence
+
+
+def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient._exchange
+
+    async def chatty(self: Any, *args: Any) -> Any:
+        client_module.logger.warning("sending with %s", self._headers)
+        return await real(self, *args)
+
+    monkeypatch.setattr(client_module.SandboxClient, "_exchange", chatty)
+    journal = sim.run(scene(tools={"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}))
+    found = verdicts(journal)
+    assert {name for name, verdict in found.items() if verdict.state == "broken"} == {"no_secret_leaked"}
+    assert "headers.X-Token" in found["no_secret_leaked"].sentence
+    assert "canary-4711" not in json.dumps(journal.events)
+
+
+def test_no_secret_leaked_far_behind_in_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711")
+    journal = sim.run(scene(tools={"headers": {"X-Token": "canary-4711"}}))
+    assert verdicts(journal)["no_secret_leaked"].state == "broken"
+    assert max(len(event.get("text", "")) for event in journal.events) == 400
+
+
+def test_text_is_truthful_also_when_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = scene(load={"calls": 4, "program": {"prints": "{call} {fill:1000}\n"}})
+    assert not broken_in(long)
+    monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 1001)
+    assert set(broken_in(long)) == {"text_is_truthful"}
+
+
+def test_infra_never_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def harsh(self: Any, instance_id: str, **kwargs: Any) -> float:
+        return 0.0
+
+    monkeypatch.setattr(SandboxFusionTool, "calc_reward", harsh)
+    faulty = scene(sandbox={"faults": [{"call": "c0003", "what": "sandbox_error"}]})
+    broken = broken_in(faulty)
+    assert set(broken) - {"outcomes"} == {"infra_never_scored"}
+    assert "call c0003" in broken["infra_never_scored"].sentence
+
+
+def test_rollout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = AsyncRolloutRequest.add_tool_results
+
+    def forgetful(self: Any, results: Any) -> None:
+        if self.request_id != "r002":
+            real(self, results)
+
+    monkeypatch.setattr(AsyncRolloutRequest, "add_tool_results", forgetful)
+    broken = broken_in(rollout_scene(horizon="20s"))
+    assert "rollout_ends" in broken
+    assert "rollout r002" in broken["rollout_ends"].sentence
+
+
+def test_lengths_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = AsyncRolloutRequest.loss_mask
+    monkeypatch.setattr(AsyncRolloutRequest, "loss_mask", property(lambda self: real.fget(self)[:-1]))  # type: ignore[attr-defined]
+    broken = broken_in(rollout_scene())
+    assert set(broken) == {"lengths_consistent"}
+    assert "of loss_mask" in broken["lengths_consistent"].sentence
+
+
+def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 30.0)
+    falling = scene(events=[{"at": "150ms", "crash": "sandbox", "seconds": "2s"}], tools={"rate_limit": 12})
+    broken = broken_in(falling)
+    assert set(broken) - {"no_duplicate_execution", "throughput_at_least"} == {"recovers_within"}
+    assert "after restart" in broken["recovers_within"].sentence
+
+
+def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Limiter.acquire
+
+    async def sluggish(self: Any, timeout: float | None = None) -> Any:
+        permit = await real(self, timeout)
+        await asyncio.sleep(10.0)
+        return permit
+
+    monkeypatch.setattr(Limiter, "acquire", sluggish)
+    broken = broken_in(scene())
+    assert set(broken) - {"no_starvation", "deadline_honoured"} == {"throughput_at_least"}

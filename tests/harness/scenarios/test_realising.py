@@ -1,0 +1,114 @@
+"""Scenarios against real sandboxes: programs that really do what they are said to do, and who cannot play."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sfusion.harness.runs import plan
+from sfusion.harness.scenarios import parse_scenarios, scenario_files
+from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.realising import only_faked, realised
+
+PROGRAMS: list[dict[str, Any]] = [
+    {"prints": "{call}\n"},
+    {"early": "first\n", "prints": "then\n", "errors": "careful\n"},
+    {"prints": "a{fill:5000}b\n"},
+    {"prints": "quotes ' \" \\ and \u00e9\u4e2d\n"},
+    {"prints": "", "exit": 3},
+    {"prints": "gone\n", "exit": -9},
+    {"prints": "before\n", "raises": "ValueError: rotten"},
+    {"prints": "before\n", "raises": "torch.OutOfLuck: none left"},
+    {"prints": "", "raises": "KeyboardInterrupt"},
+    {"prints": "held\n", "memory": 3},
+    {"prints": "later\n", "seconds": "10ms"},
+]
+
+
+def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
+    code = part.written_for("c0001", seed=0).arguments["code"]
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: "-".join(program))
+def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> None:
+    part = ProgramPart.model_validate({**program, "real": True})
+    written = part.written_for("c0001", seed=0)
+    ran = run(part)
+    assert ran.stdout == written.early + written.prints
+    assert ran.returncode == (part.exit if not part.raises else -2 if part.raises == "KeyboardInterrupt" else 1)
+    assert part.errors in ran.stderr
+    if part.raises:
+        assert ran.stderr.rstrip().endswith(part.raises)
+
+
+def test_a_long_filling_stays_short_in_the_code() -> None:
+    part = ProgramPart(prints="{fill:200000}", real=True)
+    hint, _, body = part.written_for("c1", seed=0).arguments["code"].partition("\n")
+    assert len(hint) > 200_000 > 1000 > len(body)
+
+
+def test_the_mark_and_the_hints_stay_so_that_a_fake_still_understands() -> None:
+    plain, real = (ProgramPart(prints="x\n", real=value).written_for("c1", seed=0) for value in (False, True))
+    assert real.arguments["code"].startswith(plain.arguments["code"])
+    assert plain.intent(30.0) == real.intent(30.0)
+
+
+def scenario(**keys: Any) -> Any:
+    """One cell; a key of None is left out."""
+    data = {"scenario": "s", "about": "a", "promises": ["every_call_ends_once"], "load": {}, **keys}
+    return parse_scenarios(yaml.safe_dump({key: value for key, value in data.items() if value is not None}))[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ({"sandbox": {"model": {"kind": "unbounded", "cores": 2}}}, "cores"),
+        ({"sandbox": {"model": {"kind": "queue", "spawn_cost": 0.04}}}, "spawn_cost"),
+        ({"load": {"program": {"sandbox_error": "no"}}}, "sandbox_error"),
+        ({"load": {"program": {"language": "cpp", "compile_exit": 1}}}, "compiler"),
+        ({"load": {"program": {"language": "cpp"}}}, "no cpp is written"),
+        ({"tools": {"default_language": "bash"}}, "no bash is written"),
+    ],
+)
+def test_what_only_the_fake_can_play_is_told(keys: dict[str, Any], why: str) -> None:
+    assert why in (only_faked(scenario(**keys)) or "")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"sandbox": {"model": {"quota": 8}, "faults": [{"what": "hang"}]}},
+        {"load": {"program": {"language": "cpp", "code": "int main() {}"}}},
+        {"load": {"program": {"arguments": {"code": 3}}}},
+        {"load": None, "rollouts": {"turns": [{"say": "hm", "programs": [{"prints": "4\n"}]}]}},
+    ],
+)
+def test_the_rest_can_be_played_by_a_real_one(keys: dict[str, Any]) -> None:
+    made = scenario(**keys)
+    assert only_faked(made) is None
+    real = realised(made)
+    parts = real.load.program if real.load is not None else real.rollouts.turns[0].programs
+    assert all(part.real for part in parts)
+    assert real.written == made.written
+
+
+def test_the_plan_leaves_out_what_needs_the_fake_and_says_why(tmp_path: Path) -> None:
+    for name, program in (("fine", "{}"), ("failing", "{sandbox_error: 'no'}")):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"scenario: {name}\nabout: a\nworlds: [ray]\nload: {{program: {program}}}\n"
+            "promises: [every_call_ends_once]\n"
+        )
+    files = scenario_files([str(tmp_path)])
+    tasks, left_out = plan(files, world="ray", real=True)
+    assert [task.name for task in tasks] == ["fine"]
+    assert [count for why, count in left_out.items() if "sandbox_error" in why] == [1]
+    assert len(plan(files, world="ray")[0]) == 2

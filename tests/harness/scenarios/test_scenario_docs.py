@@ -1,0 +1,66 @@
+"""docs/scenarios.md and docs/journal.md say what the code does: tables, snippets, and every event that is written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sfusion.harness.runs import run_one
+from sfusion.harness.runs.directory import write_run
+from sfusion.harness.runs.plan import Task
+from sfusion.harness.scenarios import parse_scenarios, read_scenarios, scenario_files
+from sfusion.harness.scenarios.tables import tables
+from sfusion.harness.worlds import sim
+from tests import ROOT
+from tests.harness.scenarios.test_determinism import STORMY
+
+DOCS = ROOT / "docs"
+SCENARIOS = (DOCS / "scenarios.md").read_text()
+JOURNAL = (DOCS / "journal.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", tables())
+def test_the_tables_are_those_of_the_models(name: str) -> None:
+    assert tables()[name] in SCENARIOS
+
+
+def test_the_example_runs_and_its_promises_hold(tmp_path: Path) -> None:
+    (cell,) = parse_scenarios(blocks(SCENARIOS, "yaml")[0])
+    result = run_one(Task(cell, "sim"))
+    assert [verdict for verdict in result.verdicts if not verdict.held] == []
+
+
+def test_the_python_snippet_prints_what_the_page_says() -> None:
+    code, text = blocks(SCENARIOS, "python")[0], blocks(SCENARIOS, "text")[0]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == text
+
+
+def test_the_journal_snippet_runs(tmp_path: Path) -> None:
+    task = Task(read_scenarios(scenario_files(["throttled-gateway"])[0])[0], "sim")
+    write_run(run_one(task), tmp_path / "runs")
+    code = blocks(JOURNAL, "python")[0]
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("7 ")
+
+
+def test_every_event_of_a_stormy_run_is_described_with_its_keys() -> None:
+    rows = [row.split("|")[1:4] for row in JOURNAL.splitlines() if row.startswith("| ") and "`" in row]
+    described: dict[tuple[str, str], str] = {}
+    for source, events, keys in rows:
+        for event in re.findall(r"`([^`]+)`", events):
+            described[source.strip(), event] = keys
+    everywhere = {"at", "source", "event", "call", "attempt", "worker"}
+    for text in (STORMY, (scenario_files(["over-sampling"])[0]).read_text()):
+        for event in sim.run(parse_scenarios(text)[0]).events:
+            keys = described[event["source"], event["event"]]
+            for key in set(event) - everywhere:
+                assert f"`{key}`" in keys, (event, key)

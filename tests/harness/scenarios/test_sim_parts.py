@@ -1,0 +1,179 @@
+"""The parts of the simulated cluster: the way to the limiter, its deaths, and workers that end without a word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from sfusion.harness.journal import Journal
+from sfusion.harness.scenarios.model import LinkPart
+from sfusion.harness.worlds.limiter_place import LimiterPlace, Link
+from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.worlds.worker import Worker
+from sfusion_tools.errors import LimiterUnreachable
+from sfusion_tools.limiter import Limiter, LimiterSettings
+from sfusion_tools.limiter.messages import Attach, Batch
+
+Scene = Callable[["Cluster"], Coroutine[Any, Any, Any]]
+
+
+class Cluster:
+    """A limiter, and links to it."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.journal = Journal.begin(scenario="parts", cell="", seed=0, world="sim")
+        self.recorder = Recorder(self.journal, asyncio.get_running_loop().time)
+        self.place = LimiterPlace(LimiterSettings(**{"rate_limit": 2, "lease": 6.0, **settings}), self.recorder)
+        self.place.start()
+
+    def link(self, name: str = "n1-w1", **part: Any) -> Link:
+        return Link(name, self.place, LinkPart.model_validate(part), seed=0)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.journal.events if event["event"] == name]
+
+
+def play(scene: Scene, **settings: Any) -> Any:
+    async def main() -> Any:
+        return await scene(Cluster(**settings))
+
+    return run_virtually(main())
+
+
+def test_a_message_takes_its_time_both_ways() -> None:
+    async def scene(cluster: Cluster) -> float:
+        await cluster.link(delay="50ms").exchange(Batch("n1-w1", bye=True))
+        return asyncio.get_running_loop().time()
+
+    assert play(scene) == pytest.approx(0.1)
+
+
+def test_lost_messages_are_the_same_ones_in_every_run() -> None:
+    async def scene(cluster: Cluster) -> list[bool]:
+        link = cluster.link(loss=0.3)
+        arrived = []
+        for _ in range(40):
+            try:
+                await link.exchange(Batch("n1-w1", bye=True))
+                arrived.append(True)
+            except LimiterUnreachable:
+                arrived.append(False)
+        return arrived
+
+    first = play(scene)
+    assert first == play(scene)
+    assert 10 < sum(first) < 35
+
+
+def test_a_cut_link_is_noticed_and_a_mended_one_works() -> None:
+    async def scene(cluster: Cluster) -> None:
+        link = cluster.link()
+        link.cut(True)
+        with pytest.raises(LimiterUnreachable):
+            await link.exchange(Batch("n1-w1", bye=True))
+        link.cut(False)
+        await link.exchange(Batch("n1-w1", bye=True))
+
+    play(scene)
+
+
+def test_whoever_waits_at_a_limiter_that_dies_hears_of_it_at_once() -> None:
+    async def scene(cluster: Cluster) -> float:
+        link = cluster.link()
+        await link.exchange(Batch("n1-w1", attach=Attach(1, (), ())))
+        await link.wait("n1-w1", 1, 0.0)
+        waiting = asyncio.ensure_future(link.wait("n1-w1", 1, 100.0))
+        await asyncio.sleep(1)
+        died = asyncio.get_running_loop().time()
+        cluster.place.kill()
+        with pytest.raises(LimiterUnreachable):
+            await waiting
+        return asyncio.get_running_loop().time() - died
+
+    assert play(scene) == 0
+
+
+def test_callers_in_line_are_served_by_the_next_limiter() -> None:
+    async def scene(cluster: Cluster) -> None:
+        limiter = Limiter(cluster.link(), name="n1-w1")
+        held = [await limiter.acquire() for _ in range(2)]
+        third = asyncio.ensure_future(limiter.acquire())
+        await asyncio.sleep(1)
+        cluster.place.kill()
+        await asyncio.sleep(1)
+        assert not third.done()
+        cluster.place.start()
+        held[0].release()
+        await third
+        assert [event["life"] for event in cluster.events("limiter_started")] == [1, 2]
+        await limiter.aclose()
+
+    play(scene)
+
+
+def test_a_restarted_limiter_grants_nothing_before_it_heard_what_is_held() -> None:
+    async def scene(cluster: Cluster) -> tuple[float, int]:
+        loop = asyncio.get_running_loop()
+        holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
+        for _ in range(2):
+            await holder.acquire()
+        cluster.place.kill()
+        cluster.place.start()
+        waiting = asyncio.ensure_future(asker.acquire())
+        await asyncio.sleep(20)
+        learned = len(cluster.events("learned"))
+        assert not waiting.done()
+        waiting.cancel()
+        await holder.aclose()
+        await asker.aclose()
+        return loop.time(), learned
+
+    assert play(scene)[1] == 2
+
+
+def test_a_killed_worker_gives_nothing_back_and_tells_nothing() -> None:
+    async def scene(cluster: Cluster) -> None:
+        link = cluster.link()
+        worker = Worker("n1-w1", link, cluster.recorder, lambda _: [])
+
+        async def hold() -> None:
+            permit = await worker.limiter().acquire()
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                worker.hear("permit_released", {"call": "c1"})
+                permit.release()
+
+        worker.run(hold(), "c1")
+        await asyncio.sleep(1)
+        await worker.die()
+        assert [event["call"] for event in cluster.events("lost")] == ["c1"]
+        assert not cluster.events("permit_released")
+        assert cluster.place.snapshot().in_use == 1  # type: ignore[union-attr] # it lives
+        await asyncio.sleep(10)
+        assert cluster.place.snapshot().in_use == 0  # type: ignore[union-attr] # it lives
+        assert len(cluster.events("expired")) == 1
+
+    play(scene)
+
+
+def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> None:
+    async def scene(cluster: Cluster) -> None:
+        link = cluster.link()
+        limiter = Limiter(link, name="n1-w1")
+        permit = await limiter.acquire()
+        link.hold()
+        await asyncio.sleep(10)
+        assert cluster.place.snapshot().in_use == 0  # type: ignore[union-attr] # it lives
+        link.release()
+        permit.release()
+        again = await limiter.acquire()
+        assert again.id != permit.id
+        again.release()
+        await limiter.aclose()
+
+    play(scene)

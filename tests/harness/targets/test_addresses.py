@@ -1,0 +1,92 @@
+"""Addresses as sandboxes: looked at, shared, and never killed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.targets import BadTarget, FakeTarget, MissingTarget, UrlTarget, open_targets
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[FakeSandbox]:
+    with FakeSandbox() as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def test_an_address_where_something_answers_is_handed_out(running: FakeSandbox) -> None:
+    with open_targets([UrlTarget(running.url)]) as (sandbox,):
+        assert (sandbox.url, sandbox.name, sandbox.mortal) == (running.url, running.url, False)
+
+
+def test_an_answer_is_an_answer_whatever_it_says(running: FakeSandbox) -> None:
+    with open_targets([UrlTarget(f"{running.url}/behind/a/prefix")]) as (sandbox,):
+        assert sandbox.url.endswith("/prefix")
+
+
+def test_addresses_take_turns_until_there_are_enough(running: FakeSandbox) -> None:
+    with FakeSandbox() as other, open_targets([UrlTarget(running.url), UrlTarget(other.url)], at_least=3) as three:
+        assert [one.url for one in three] == [running.url, other.url, running.url]
+        assert [one.name for one in three] == [running.url, other.url, f"{running.url} #2"]
+
+
+def test_nothing_there_is_told_without_the_password(closed_port: int) -> None:
+    target = UrlTarget(f"http://me:hunter2@127.0.0.1:{closed_port}")
+    with pytest.raises(MissingTarget) as missing, open_targets([target]):
+        pass
+    assert f"nothing answers at http://127.0.0.1:{closed_port}: connection refused" in str(missing.value)
+    assert "hunter2" not in str(missing.value)
+
+
+def test_who_does_not_check_gets_it_unseen(closed_port: int) -> None:
+    with open_targets([UrlTarget(f"http://127.0.0.1:{closed_port}")], check=False) as (sandbox,):
+        assert sandbox.url == f"http://127.0.0.1:{closed_port}"
+
+
+def test_somebody_elses_server_is_neither_killed_nor_started(running: FakeSandbox) -> None:
+    with open_targets([UrlTarget(running.url)]) as (sandbox,):
+        for act in (sandbox.kill, sandbox.revive):
+            with pytest.raises(BadTarget, match="only a container that sfusion started"):
+                act()
+
+
+def test_a_login_in_the_address_is_sent_as_such() -> None:
+    import base64
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    seen: list[str | None] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers["Authorization"])
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Door) as server:
+        thread = Thread(target=server.handle_request)
+        thread.start()
+        with open_targets([UrlTarget(f"http://me:p%40ss@127.0.0.1:{server.server_port}")]):
+            thread.join()
+    assert seen == ["Basic " + base64.b64encode(b"me:p@ss").decode()]
+
+
+def test_the_fake_is_no_real_sandbox() -> None:
+    with pytest.raises(BadTarget, match="fake is no real sandbox"), open_targets([FakeTarget()]):
+        pass
+    with pytest.raises(BadTarget, match="no sandbox was named"), open_targets([]):
+        pass

@@ -1,0 +1,47 @@
+"""The fault proxy before a sandbox finds its way as the tool does."""
+
+from __future__ import annotations
+
+import urllib.request
+
+import pytest
+
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.harness.targets.proxying import proxy_before
+
+
+class Forward(Served):
+    """An HTTP proxy that answers for every server itself, and keeps whom it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        super().__init__(WireServer(WireApp(self._answer)))
+
+    async def _answer(self, request: Request) -> Answer:
+        self.asked.append(request.target)
+        return Answer.json("pong")
+
+
+def ping(url: str) -> bytes:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{url}/v1/ping") as answer:
+        content: bytes = answer.read()
+    return content
+
+
+def test_through_the_environments_proxy_where_the_sandbox_is_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Forward() as forward:
+        monkeypatch.setenv("HTTP_PROXY", forward.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with proxy_before("http://sandbox.test:8080") as proxy:
+            assert ping(proxy.url) == b'"pong"'
+        assert forward.asked == ["http://sandbox.test:8080/v1/ping"]
+
+
+def test_straight_to_loopback_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Forward() as forward, Forward() as sandbox:
+        monkeypatch.setenv("HTTP_PROXY", forward.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        with proxy_before(sandbox.url) as proxy:
+            assert ping(proxy.url) == b'"pong"'
+        assert (forward.asked, sandbox.asked) == ([], ["/v1/ping"])

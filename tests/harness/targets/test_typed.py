@@ -1,0 +1,99 @@
+"""What a person types after ``--sandbox`` is understood, or refused with a sentence that helps."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfusion.harness.targets import DEFAULT_IMAGE, BadTarget, DockerTarget, FakeTarget, UrlTarget, read_target
+
+DIGEST = "sha256:" + "0a" * 32
+
+
+def test_the_fake() -> None:
+    assert read_target(" fake ") == FakeTarget()
+    assert str(FakeTarget()) == "fake"
+
+
+@pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("http://127.0.0.1:8080/run_code", "http://127.0.0.1:8080"),
+        ("https://sandbox.corp/team/run_code/", "https://sandbox.corp/team"),
+        ("http://[::1]:8080/", "http://[::1]:8080"),
+    ],
+)
+def test_an_address_is_normalised(typed: str, url: str) -> None:
+    assert read_target(typed) == UrlTarget(url)
+    assert str(read_target(typed)) == url
+
+
+def test_a_password_is_kept_and_never_shown() -> None:
+    target = read_target("https://me:hunter2@sandbox.corp/run_code?key=s3cret")
+    assert isinstance(target, UrlTarget)
+    assert target.url == "https://me:hunter2@sandbox.corp?key=s3cret"
+    assert str(target) == "https://sandbox.corp"
+    assert "hunter2" not in repr(target)
+    assert "s3cret" not in repr(target)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "sandbox",
+        "sandbox:2026.07-rc_1",
+        "volcengine/sandbox-fusion:server-20250609",
+        "registry.corp/a/b__c/d-e:v1",
+        "registry.corp:5000/sandbox",
+        "registry:5000/sandbox:v1",
+        "localhost/sandbox:v1",
+        "[::1]:5000/sandbox:v1",
+        f"sandbox@{DIGEST}",
+        f"registry.corp:5000/a/sandbox:v1@{DIGEST}",
+        DIGEST,
+    ],
+)
+def test_any_name_of_an_image(image: str) -> None:
+    assert read_target(f"docker:{image}") == DockerTarget(image)
+    assert str(read_target(f"docker:{image}")) in (f"docker:{image}", "docker")
+
+
+def test_docker_alone_is_the_published_image() -> None:
+    assert read_target("docker") == DockerTarget(DEFAULT_IMAGE)
+    assert str(read_target("docker")) == "docker"
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("", "no sandbox was named"),
+        ("dokcer", "did you mean 'docker'?"),
+        ("docker:", "names no image"),
+        ("docker:Sandbox", "the name is written in lower case"),
+        ("docker:a b", "'a b' is no name of an image"),
+        ("docker:../etc", "no name of an image"),
+        ("docker:--privileged", "no name of an image"),
+        ("docker:sandbox@sha256:12", "no name of an image"),
+        ("localhost:8080/run_code", "as in http://localhost:8080/run_code"),
+        ("127.0.0.1:8080", "as in http://127.0.0.1:8080"),
+        ("ftp://127.0.0.1", "not the address of a sandbox"),
+        ("http://", "not the address of a sandbox"),
+        ("http://127.0.0.1:99999", "not the address of a sandbox"),
+        ("https://xxx.apigateway-cn-beijing.volceapi.com/run_code", "a placeholder that was never filled in"),
+        ("http://<host>:8080", "a placeholder"),
+    ],
+)
+def test_anything_else_is_refused_with_a_hint(typed: str, said: str) -> None:
+    with pytest.raises(BadTarget) as refused:
+        read_target(typed)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "typed", ["me:hunter2@sandbox.corp:80", "ftp://me:hunter2@corp", "https://me:hunter2@xxx.corp"]
+)
+def test_a_refusal_shows_no_password(typed: str) -> None:
+    with pytest.raises(BadTarget) as refused:
+        read_target(typed)
+    assert "hunter2" not in str(refused.value)

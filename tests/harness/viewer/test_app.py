@@ -1,0 +1,216 @@
+"""The viewer driven by keys, as somebody at a terminal would."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textual", reason="extra view is not installed")
+
+from textual.content import Content
+from textual.pilot import Pilot
+from textual.widgets import Collapsible, Input, Static
+
+from sfusion.harness.viewer import lines as lines_module
+from sfusion.harness.viewer import open_dump
+from sfusion.harness.viewer.app import ViewerApp
+from tests.harness.viewer.dumps import record, write
+
+Opener = Callable[..., AbstractAsyncContextManager[tuple[ViewerApp, Pilot[None]]]]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opener:
+    """Opens a dump in a running viewer."""
+
+    @asynccontextmanager
+    async def run(**files: list[Any]) -> AsyncIterator[tuple[ViewerApp, Pilot[None]]]:
+        for name, records in files.items():
+            write(tmp_path / f"{name.replace('requests_', 'requests/').replace('step_', '')}.jsonl", records)
+        app = ViewerApp(open_dump(tmp_path), tmp_path)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await settle(app, pilot)
+            yield app, pilot
+
+    return run
+
+
+async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
+    """Press keys and wait until everything that they set off is done."""
+    await pilot.press(*keys)
+    await pilot.pause()
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def ask(app: ViewerApp, pilot: Pilot[None], key: str, text: str) -> None:
+    """Open the input line with a key, fill it in, and send it off."""
+    await pilot.press(key)
+    app.query_one("#ask-input", Input).value = text
+    await settle(app, pilot, "enter")
+
+
+def shown(app: ViewerApp) -> str:
+    """The text on the right."""
+    return "\n".join(str(widget.render()) for widget in app.query_one("#detail").query(Static))
+
+
+def status(app: ViewerApp) -> str:
+    return str(app.query_one("#status", Static).render())
+
+
+QUESTIONS = [record("What is 2 + 2?"), record("John's bonus?", "220000.0", 0), record("How many [red]eggs[/red]?", "7")]
+
+
+async def test_next_and_previous_go_through_the_samples(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        assert "What is 2 + 2?" in shown(app)
+        await settle(app, pilot, "n")
+        assert "John's bonus?" in shown(app)
+        assert "sample 2 of 3" in status(app)
+        assert "score 0" in status(app)
+        await settle(app, pilot, "n", "n", "n")
+        assert "[red]eggs[/red]" in shown(app)
+        await settle(app, pilot, "p", "p", "p", "p")
+        assert "sample 1 of 3" in status(app)
+
+
+async def test_steps_are_walked_with_capital_letters(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS, step_2=[record("second step", step=2)]) as (app, pilot):
+        await settle(app, pilot, "N")
+        assert "second step" in shown(app)
+        assert "step 2" in status(app)
+        await settle(app, pilot, "N", "P")
+        assert "What is 2 + 2?" in shown(app)
+
+
+async def test_tool_calls_are_folded_until_asked_for(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        folds = list(app.query(Collapsible))
+        assert [fold.title for fold in folds] == [
+            "system  You are a math expert.",
+            "call code_interpreter · 2 lines",
+            "tool  4",
+        ]
+        assert all(fold.collapsed for fold in folds)
+        await settle(app, pilot, "t")
+        assert [fold.collapsed for fold in app.query(Collapsible)] == [True, False, False]
+        await settle(app, pilot, "n")
+        assert [fold.collapsed for fold in app.query(Collapsible)] == [True, False, False]
+
+
+async def test_a_search_goes_to_the_sample_and_highlights_it(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "slash", "BONUS")
+        assert "sample 2 of 3" in status(app)
+        (question,) = app.query("#detail Static.hit")
+        found = question.visual
+        assert isinstance(found, Content)
+        assert [found.plain[span.start : span.end] for span in found.spans] == ["bonus"]
+
+
+async def test_enter_goes_from_hit_to_hit_and_round(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "slash", "What is")
+        assert "sample 1 of 3" in status(app)
+        await ask(app, pilot, "slash", "####")
+        for wanted in (2, 3, 1):
+            await settle(app, pilot, "enter")
+            assert f"sample {wanted} of 3" in status(app)
+
+
+async def test_a_hit_inside_a_folded_call_unfolds_it(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "slash", "print")
+        folded = {fold.title.split()[0]: fold.collapsed for fold in app.query(Collapsible)}
+        assert folded == {"system": True, "call": False, "tool": True}
+
+
+async def test_a_filter_by_score_lists_what_passes(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "f", "score<1")
+        assert list(app.samples.rows) == [1]
+        assert "John's bonus?" in shown(app)
+        assert "1 listed by the filter" in status(app)
+        await settle(app, pilot, "escape")
+        assert len(app.samples.rows) == 3
+        assert "sample 2 of 3" in status(app)
+
+
+async def test_a_filter_by_outcome_reads_the_requests_beside(opened: Opener) -> None:
+    requests = [{"outcomes": {"ok": 1}}, {"outcomes": {"unreachable": 1}}, {"outcomes": {"ok": 1}}]
+    async with opened(step_1=QUESTIONS, requests_1=requests) as (app, pilot):
+        await ask(app, pilot, "f", "outcome:unreachable")
+        assert list(app.samples.rows) == [1]
+        assert "unreachable ×1" in status(app)
+        await ask(app, pilot, "f", "outcome:throttled")
+        assert list(app.samples.rows) == []
+        assert "no sample is listed" in shown(app)
+
+
+async def test_a_senseless_filter_changes_nothing(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "f", "score<high")
+        assert len(app.samples.rows) == 3
+        assert "a number was meant" in next(iter(app._notifications)).message
+
+
+async def test_request_fields_are_shown_on_demand(opened: Opener) -> None:
+    async with opened(step_1=[record("q", acc=0.5)], requests_1=[{"ended_by": "length"}]) as (app, pilot):
+        assert not app.query_one("#fields").display
+        await settle(app, pilot, "r")
+        assert app.query_one("#fields").display
+        fields = str(app.query_one("#field-text", Static).render())
+        assert "acc: 0.5" in fields
+        assert "ended_by: length" in fields
+
+
+async def test_malformed_lines_are_shown_as_such(opened: Opener) -> None:
+    async with opened(step_1=[record("good"), "{oops", "", record("also good")]) as (app, pilot):
+        await settle(app, pilot, "n")
+        assert "line 2 is no sample: not JSON" in shown(app)
+        assert "{oops" in shown(app)
+        await settle(app, pilot, "n", "n")
+        assert "also good" in shown(app)
+        await ask(app, pilot, "f", "outcome:malformed")
+        assert list(app.samples.rows) == [1, 2]
+
+
+async def test_go_to_a_number(opened: Opener) -> None:
+    async with opened(step_1=[record(f"question {i}") for i in range(50)]) as (app, pilot):
+        await ask(app, pilot, "g", "42")
+        assert "question 41" in shown(app)
+        await ask(app, pilot, "g", "99")
+        assert "sample 42 of 50" in status(app)
+
+
+async def test_the_rest_of_a_long_file_is_indexed_in_the_background(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "_BLOCK", 2000)
+    async with opened(step_1=[record(f"question {i}") for i in range(400)]) as (app, pilot):
+        assert len(app.samples.rows) == 400
+        await settle(app, pilot, "end")
+        assert "question 399" in shown(app)
+        # Only what was on the screen was ever read.
+        assert app.step.sample.cache_info().misses < 120
+
+
+async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> None:
+    async with opened(step_1=[record("q", "\x1b[31mred")]) as (app, pilot):
+        await settle(app, pilot, "t")
+        assert "\x1b" not in shown(app)
+        assert "\\x1b[31mred" in shown(app)
+
+
+async def test_the_keys_are_shown(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS) as (app, _):
+        described = {
+            key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
+        }
+        assert {"Next", "Prev", "Step+", "Step-", "Find", "Hit", "Filter", "Calls", "Fields", "Quit"} <= described
+        assert app.query("Footer")

@@ -1,0 +1,39 @@
+"""docs/tool-call-formats.md says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import sfusion_tools.formats
+from sfusion_tools.formats import format_names, get_format
+from tests import ROOT
+from tests.sfusion_tools.formats.recordings import records
+from tests.sfusion_tools.formats.test_quirks import REACHED
+
+DOC = (ROOT / "docs" / "tool-call-formats.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs() -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
+    exec(compile(snippet, "docs/tool-call-formats.md", "exec"), {})
+
+
+def test_every_format_and_alias_is_named() -> None:
+    for name in format_names():
+        for word in (name, *get_format(name).aliases):
+            assert f"`{word}`" in DOC
+
+
+def test_every_kind_of_problem_is_explained() -> None:
+    package = Path(sfusion_tools.formats.__file__).parent
+    source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
+    kinds = set(re.findall(r'(?:Flaw|problem)\(\s*"([a-z_]+)"', source))
+    assert len(kinds) > 25
+    assert sorted(kind for kind in kinds if f"`{kind}`" not in DOC) == []
+
+
+def test_the_measured_agreement_is_the_one_that_is_tested() -> None:
+    for name, reached in REACHED.items():
+        total = sum(record["format"] == name for record in records())
+        assert f"| {name} | {total} / {total} | {reached} / {total} |" in DOC

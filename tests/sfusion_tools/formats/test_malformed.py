@@ -1,0 +1,60 @@
+"""The catalogue of wrongly written calls is read as each entry says, whole and in pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from sfusion.fakes.sglang.malformed import TOOLS, Malformed, catalogue, kinds, malformed
+from sfusion_tools.formats import format_names, get_format
+from tests.sfusion_tools.formats.recordings import chunkings, plain, streamed
+
+SEEDS = (0, 1, 2026)
+
+
+@pytest.mark.parametrize("form", format_names())
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_is_read_as_stated(kind: str, form: str) -> None:
+    for seed in SEEDS:
+        entry = malformed(kind, form, seed)
+        if entry is None:
+            continue
+        parsed = get_format(form).parse(entry.text, TOOLS, finish_reason=entry.finish_reason)
+        assert plain(parsed) == list(entry.calls), entry.text
+        found = sorted((problem.severity, problem.kind) for problem in parsed.problems)
+        assert found == sorted(entry.problems), entry.text
+        for pieces in chunkings(entry.text):
+            assert streamed(get_format(form), pieces, TOOLS) == get_format(form).parse(entry.text, TOOLS)
+
+
+@pytest.mark.parametrize("form", format_names())
+def test_every_format_has_most_kinds(form: str) -> None:
+    made = {entry.kind for entry in catalogue(3, [form])}
+    assert len(made) >= 13
+    assert made >= {"truncated", "bad_sibling", "unknown_tool", "call_in_think", "unclosed_think", "fenced_code"}
+
+
+def test_the_same_seed_gives_the_same_texts_and_another_seed_gives_others() -> None:
+    assert list(catalogue(5)) == list(catalogue(5))
+    assert [entry.text for entry in catalogue(5)] != [entry.text for entry in catalogue(6)]
+
+
+def test_one_format_does_not_change_when_another_is_left_out() -> None:
+    alone = list(catalogue(5, ["hermes"]))
+    assert alone == [entry for entry in catalogue(5) if entry.form == "hermes"]
+
+
+@pytest.mark.parametrize("entry", list(catalogue(11)), ids=lambda entry: f"{entry.form}-{entry.kind}")
+def test_the_grade_says_how_much_is_lost(entry: Malformed) -> None:
+    match entry.grade:
+        case "harmless":
+            assert entry.calls
+            assert not entry.problems
+        case "mended":
+            assert entry.calls
+            assert entry.problems
+        case "lost":
+            assert entry.problems
+
+
+def test_all_grades_occur() -> None:
+    assert {entry.grade for entry in catalogue(0)} == {"harmless", "mended", "lost"}

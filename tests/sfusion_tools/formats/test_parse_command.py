@@ -1,0 +1,133 @@
+"""``sfusion parse`` tells anyone what is in a text, and tells a machine the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sfusion.harness.cli import app
+from tests.sfusion_tools.formats.recordings import DATA
+
+GOOD = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}}\n</tool_call>'
+BAD = '<tool_call>\n{"name": "search", "arguments": {"query": "q"}\n</tool_call>'
+TOOL_CONFIG = """
+tools:
+  - class_name: sfusion_tools.gsm8k_tool.Gsm8kTool
+    config: {type: native}
+    tool_schema:
+      type: function
+      function: {name: calc_gsm8k_reward, description: Score., parameters: {type: object, properties: {}}}
+"""
+
+
+def run(*arguments: str, text: str = "") -> Result:
+    return CliRunner().invoke(app, ["parse", *arguments], input=text.encode("utf-8"))
+
+
+def test_a_good_text_shows_its_calls_and_exits_with_0() -> None:
+    result = run("--format", "hermes", text=f"Let me see.\n{GOOD}")
+    assert result.exit_code == 0
+    assert "1 call, 0 refused" in result.output
+    assert "query = q" in result.output
+    assert "Let me see." in result.output
+    assert "\x1b" not in result.output
+
+
+def test_a_refused_call_is_explained_and_exits_with_1(tmp_path: Path) -> None:
+    file = tmp_path / "answer.txt"
+    file.write_text(f"{GOOD}\n{BAD}", encoding="utf-8")
+    result = run("--format", "hermes", str(file))
+    assert result.exit_code == 1
+    assert "1 call, 1 refused" in result.output
+    assert "bad_json" in result.output
+    assert "where ',' or '}' belongs" in result.output
+
+
+@pytest.mark.parametrize("name", ["tools.json", "tools.yaml"])
+def test_tools_come_from_a_json_list_or_from_a_tool_config(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text(
+        TOOL_CONFIG if name.endswith("yaml") else (DATA / "tools.json").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    result = run("--format", "hermes", "--tools", str(file), text=GOOD.replace('"search"', '"calc_gsm8k_rewrd"'))
+    assert result.exit_code == 1
+    assert 'did you mean "calc_gsm8k_reward"' in result.output
+
+
+def test_jsonl_gives_a_line_for_a_line_and_problems_are_data() -> None:
+    lines = [{"id": 1, "format": "hermes", "text": GOOD}, {"id": "b", "format": "qwen", "text": f"\u2028{BAD}"}]
+    result = run("--jsonl", text="\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n")
+    assert result.exit_code == 0
+    first, second = (json.loads(line) for line in result.output.split("\n") if line)
+    assert first == {
+        "id": 1,
+        "content": "",
+        "calls": [{"name": "search", "arguments": {"query": "q"}}],
+        "problems": [],
+    }
+    assert second["id"] == "b"
+    assert second["calls"] == []
+    assert [problem["kind"] for problem in second["problems"]] == ["bad_json"]
+
+
+def test_jsonl_names_each_bad_line_reads_the_others_and_exits_with_2() -> None:
+    lines = [
+        '{"id": 1}',
+        "nonsense",
+        "[1]",
+        '{"format": "hermse", "text": ""}',
+        '{"id": 5, "format": "glm", "text": ""}',
+    ]
+    result = run("--jsonl", text="\n".join(lines))
+    assert result.exit_code == 2
+    for number, word in ((1, "format is missing"), (2, "no JSON"), (3, "found list"), (4, "Did you mean 'hermes'")):
+        assert any(f"line {number}:" in line and word in line for line in result.stderr.split("\n"))
+    assert json.loads(result.stdout)["id"] == 5
+
+
+def test_half_a_surrogate_pair_goes_in_and_out() -> None:
+    result = run("--jsonl", text='{"id": 1, "format": "hermes", "text": "\\ud800"}')
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["content"] == "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--format is missing"),
+        (["--format", "herms"], "Did you mean 'hermes'?"),
+        (["--format", "hermes", "no-such-file.txt"], "cannot be read"),
+        (["--format", "hermes", "--tools", "no-such-file.yaml"], "cannot be read"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_sentence_with_code_2(arguments: list[str], said: str) -> None:
+    result = run(*arguments, text=GOOD)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("content", ["tools: 7", "- 1", "{", "- {function: {}}", "a: [b"])
+def test_a_wrong_tools_file_is_refused_with_code_2(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "tools.yaml"
+    file.write_text(content, encoding="utf-8")
+    result = run("--format", "hermes", "--tools", str(file), text=GOOD)
+    assert result.exit_code == 2
+    assert str(file) in result.stderr
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "answer.txt"
+    file.write_bytes(b"\xff\xfe")
+    result = run("--format", "hermes", str(file))
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
+def test_control_characters_of_a_text_do_not_reach_the_terminal() -> None:
+    result = run("--format", "hermes", text="\x1b[31mred\n" + GOOD.replace('"q"', '"\\u001b[2J"'))
+    assert "\x1b" not in result.output
+    assert "\\x1b[2J" in result.output

@@ -1,0 +1,138 @@
+"""The option ``quirks: sglang`` does to a text what sglang was recorded to do to it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sglang.chance import whole
+from sfusion.fakes.sglang.quirks import QuirkError, held_by_client, quirk_stream, sglang_parse
+from sfusion.fakes.sglang.quirks_parser import QuirkParser
+from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
+
+EVENTS = [
+    json.loads(line) for line in (DATA / "stream_events.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n")
+]
+# How many of the recorded streams are reached; the rest depends on cuts that were not recorded, or is not understood.
+REACHED = {
+    "hermes": 88,
+    "qwen25": 80,
+    "llama3": 75,
+    "mistral": 87,
+    "deepseekv3": 74,
+    "deepseekv31": 74,
+    "kimi_k2": 76,
+    "glm45": 58,
+    "qwen3_coder": 64,
+    "pythonic": 62,
+    "gpt-oss": 71,
+}
+_TOKEN = re.compile(r"</?(?:tool_call|think)>|\[TOOL_CALLS\]|\[ARGS\]|<\|[a-z_]+\|>|<｜[^｜]*｜>")
+
+
+@pytest.mark.parametrize("record", records(), ids=ids(records()))
+def test_a_whole_text_becomes_what_sglang_made_of_it(record: dict[str, Any]) -> None:
+    expected = record["sglang"]
+    if "exception" in expected:
+        with pytest.raises(QuirkError, match=re.escape(expected["exception"])):
+            sglang_parse(record["format"], record["text"], TOOLS)
+        return
+    parsed = sglang_parse(record["format"], record["text"], TOOLS)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
+    assert {"content": parsed.content, "calls": calls} == expected
+
+
+@pytest.mark.parametrize("recording", EVENTS, ids=ids(EVENTS))
+def test_a_stream_sends_the_recorded_pieces_with_the_recorded_deltas(recording: dict[str, Any]) -> None:
+    tools = [tool for tool in TOOLS if tool["function"]["name"] in recording["tools"]]
+    stream = quirk_stream(recording["format"], tools)
+    events: list[list[Any]] = []
+    for delta in (*map(stream.feed, recording["chunks"]), stream.finish()):
+        if delta.content:
+            events.append(["c", delta.content])
+        events.extend(["t", piece.index, piece.name, piece.arguments] for piece in delta.pieces)
+    assert events == recording["events"]
+
+
+@functools.cache
+def reached() -> Counter[str]:
+    """How many recorded streams some way to cut the text leads to."""
+    found: Counter[str] = Counter()
+    for record in records():
+        wanted = record["sglang_stream"]
+        calls = [(call["name"], call["arguments"]) for call in wanted["calls"]]
+        for pieces in cuts(record["text"]):
+            if held_by_client(record["format"], pieces, TOOLS) == (wanted["content"], calls):
+                found[record["format"]] += 1
+                break
+    return found
+
+
+@pytest.mark.parametrize("form", REACHED)
+def test_a_stream_leaves_the_client_with_what_was_recorded(form: str) -> None:
+    assert reached()[form] >= REACHED[form]
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "held"),
+    [
+        ("mistral", '[TOOL_CALLS] [{"name": "search", "arguments": {"query": "a"}}, {"name": "search"', 1),
+        ("llama3", '<|python_tag|>{"name": "code_interpreter", "parameters": {"code": "d = {\'a\': 1}"}}', 1),
+        ("hermes", '<tool_call>\n{"name": "nope", "arguments": {}}\n</tool_call>', 0),
+    ],
+)
+def test_a_stream_loses_what_sglang_loses(form: str, text: str, held: int) -> None:
+    _, calls = held_by_client(form, list(text), TOOLS)
+    assert len(calls) == held
+    if form == "llama3":
+        assert calls == [("code_interpreter", '{"code": "d = {\'a\'"}')]
+
+
+def test_an_unknown_tool_in_a_stream_glues_a_later_call_to_the_first() -> None:
+    names = ("search", "nope", "calc_gsm8k_reward")
+    text = "\n".join(f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": "1"}}}}\n</tool_call>' for name in names)
+    _, calls = held_by_client("hermes", list(text), TOOLS)
+    assert calls == [("search", '{"a": "1"}{"a": "1"}')]
+
+
+def test_the_index_of_a_whole_call_is_the_place_of_its_tool() -> None:
+    text = '<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>'
+    assert sglang_parse("hermes", text, TOOLS).calls[0].index == 2
+    coder = "<tool_call>\n<function=search>\n</function>\n</tool_call>"
+    assert sglang_parse("qwen3_coder", coder, TOOLS).calls[0].index == 0
+
+
+def test_the_parser_of_the_chat_route_keeps_a_text_whose_parsing_raised() -> None:
+    parser = QuirkParser("mistral")
+    assert parser.whole("[TOOL_CALLS] [42]", TOOLS, "stop") is None
+    assert parser.whole("Just text.", TOOLS, "stop") is None
+    cut = parser.whole('[TOOL_CALLS] [{"name": "search", "arguments": {"query": "a"}}]', TOOLS, "stop")
+    assert cut is not None
+    assert [(piece.index, piece.name, piece.arguments) for piece in cut.pieces] == [(2, "search", '{"query": "a"}')]
+
+
+def cuts(text: str) -> Iterator[list[str]]:
+    """Single characters, one piece, and pieces of up to six characters with special tokens whole or not."""
+    yield [text]
+    if len(text) < 2000:
+        yield list(text)
+    for seed in range(58):
+        tokens = list(_TOKEN.finditer(text)) if seed % 2 else []
+        pieces: list[str] = []
+        at = 0
+        for match in (*tokens, None):
+            end = match.start() if match else len(text)
+            while at < end:
+                size = min(whole(1, 6, "cut", seed, len(pieces)), end - at)
+                pieces.append(text[at : at + size])
+                at += size
+            if match:
+                pieces.append(match[0])
+                at = match.end()
+        yield pieces

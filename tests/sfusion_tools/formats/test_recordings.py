@@ -1,0 +1,95 @@
+"""Every recorded text is read as it was meant, whole and in pieces; every broken one is answered for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from sfusion_tools.formats import format_names, get_format
+from tests.sfusion_tools.formats.recordings import DATA, TOOLS, chunkings, ids, plain, records, streamed
+
+INTENDED = [record for record in records() if "intended_calls" in record]
+OTHERS = [record for record in records() if "intended_calls" not in record]
+MALFORMED = [record for record in records() if record["class"] == "malformed"]
+
+EXPECTED = {
+    line["id"]: line
+    for line in map(json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n"))
+}
+"""What our own parser is to make of the texts that have no intended calls, checked by hand once."""
+
+
+def test_all_formats_are_recorded() -> None:
+    assert {record["format"] for record in records()} == set(format_names())
+
+
+@pytest.mark.parametrize("record", INTENDED, ids=ids(INTENDED))
+def test_wellformed_text_yields_the_intended_calls(record: dict[str, Any]) -> None:
+    form = get_format(record["format"])
+    parsed = form.parse(record["text"], TOOLS)
+    # Compared as JSON, in which 1, 1.0 and true differ and the order of keys shows.
+    assert json.dumps(plain(parsed)) == json.dumps(record["intended_calls"])
+    assert parsed.problems == ()
+    for pieces in chunkings(record["text"], _tag_cuts(record["text"])):
+        assert streamed(form, pieces) == parsed
+
+
+@pytest.mark.parametrize("record", INTENDED, ids=ids(INTENDED))
+def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None:
+    form = get_format(record["format"])
+    text = form.render(record["intended_calls"], tools=TOOLS)
+    recorded = record["text"]
+    content = form.parse(recorded, TOOLS).content
+    if not record["intended_calls"]:
+        assert form.render([], recorded, tools=TOOLS) == recorded if form.name != "gpt-oss" else True
+    elif not content and record["format"] != "gpt-oss":
+        assert text == recorded
+    else:
+        assert text in recorded
+
+
+@pytest.mark.parametrize("record", OTHERS, ids=ids(OTHERS))
+def test_text_without_intended_calls_is_read_as_agreed(record: dict[str, Any]) -> None:
+    form = get_format(record["format"])
+    parsed = form.parse(record["text"], TOOLS)
+    expected = EXPECTED[record["id"]]
+    assert json.dumps(plain(parsed)) == json.dumps(expected["calls"])
+    assert [f"{problem.severity} {problem.kind}" for problem in parsed.problems] == expected["problems"]
+    for pieces in chunkings(record["text"], _tag_cuts(record["text"])):
+        assert streamed(form, pieces) == parsed
+    for problem in parsed.problems:
+        assert problem.message[0].isupper()
+        assert 0 <= problem.position <= len(record["text"])
+
+
+@pytest.mark.parametrize(
+    "record", [r for r in MALFORMED if "/several_" in r["id"]], ids=ids(r for r in MALFORMED if "/several_" in r["id"])
+)
+def test_one_bad_call_never_drops_its_siblings(record: dict[str, Any]) -> None:
+    parsed = get_format(record["format"]).parse(record["text"], TOOLS)
+    expected = [{"name": "calc_gsm8k_reward", "arguments": {"answer": "1"}}]
+    if not record["id"].endswith("_first"):
+        expected.insert(0, {"name": "search", "arguments": {"query": "q"}})
+    assert plain(parsed) == expected
+    assert len(parsed.refused) == 1
+
+
+@pytest.mark.parametrize(
+    "record", [r for r in MALFORMED if "/trunc_" in r["id"]], ids=ids(r for r in MALFORMED if "/trunc_" in r["id"])
+)
+def test_a_truncated_call_is_never_passed_off_as_whole(record: dict[str, Any]) -> None:
+    whole = [
+        {"name": "code_interpreter", "arguments": {"code": 's = "a\\n"\nprint(s)'}},
+        {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}},
+    ]
+    for call in plain(get_format(record["format"]).parse(record["text"], TOOLS, finish_reason="tool_calls")):
+        assert call in whole
+
+
+def _tag_cuts(text: str) -> list[int]:
+    """A place inside every tag of the text, at most twenty of them."""
+    tags = [match.start() + len(match[0]) // 2 for match in re.finditer(r"<[^<>\s]{2,40}>|\[[A-Z_]+\]", text)]
+    return tags[:20]

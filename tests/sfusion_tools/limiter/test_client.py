@@ -1,0 +1,393 @@
+"""One event loop's end of a limiter: order, cancelling, leases, and a limiter that is not always there."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+
+from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
+from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTransport, local_host, local_limiter
+from sfusion_tools.limiter.blocking import BlockingLimiter
+from sfusion_tools.limiter.choice import LimiterChoice
+from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.messages import Batch, Reply
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def host_on_loop_time(**settings: object) -> LimiterHost:
+    """A limiter whose clock is the running loop's, virtual or not."""
+    return local_host(LimiterSettings(**settings), asyncio.get_running_loop().time)  # type: ignore[arg-type]
+
+
+async def test_callers_of_one_client_are_served_in_order() -> None:
+    limiter = local_limiter(LimiterSettings(1))
+    order: list[int] = []
+
+    async def caller(number: int) -> None:
+        async with limiter.permit():
+            order.append(number)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(caller(number) for number in range(50)))
+    assert order == list(range(50))
+
+
+async def test_never_more_than_the_limit_are_inside_at_once() -> None:
+    limiter = local_limiter(LimiterSettings(3))
+    inside: set[int] = set()
+    peak = 0
+
+    async def caller(number: int) -> None:
+        nonlocal peak
+        async with limiter.permit():
+            inside.add(number)
+            peak = max(peak, len(inside))
+            await asyncio.sleep(0)
+            inside.discard(number)
+
+    await asyncio.gather(*(caller(number) for number in range(200)))
+    assert peak == 3
+
+
+async def test_a_busy_client_hands_permits_on_instead_of_asking_for_each() -> None:
+    host = local_host(LimiterSettings(2))
+    limiter = Limiter(LocalTransport(host))
+
+    async def caller() -> None:
+        async with limiter.permit():
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(caller() for _ in range(500)))
+    await limiter.flush()
+    snapshot = host.snapshot()
+    assert snapshot.granted + snapshot.handed_on == 500
+    assert snapshot.handed_on > 450
+
+
+async def test_two_clients_are_served_by_turns_when_both_wait() -> None:
+    host = local_host(LimiterSettings(1))
+    left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))
+    held = await left.acquire()
+    order: list[str] = []
+
+    async def caller(limiter: Limiter, label: str) -> None:
+        async with limiter.permit():
+            order.append(label)
+
+    tasks = []
+    for number in range(6):
+        limiter = (left, right)[number % 2]
+        tasks.append(asyncio.create_task(caller(limiter, f"{limiter.name} {number}")))
+        await settle()
+        assert host.snapshot().waiting == number + 1
+    held.release()
+    await asyncio.gather(*tasks)
+    assert order == ["left 0", "right 1", "left 2", "right 3", "left 4", "right 5"]
+
+
+async def test_a_cancelled_caller_leaves_the_line() -> None:
+    host = local_host(LimiterSettings(1))
+    limiter = Limiter(LocalTransport(host))
+    held = await limiter.acquire()
+    gives_up = asyncio.create_task(limiter.acquire())
+    stays = asyncio.create_task(limiter.acquire())
+    await settle()
+    gives_up.cancel()
+    await settle()
+    assert host.snapshot().waiting == 1
+    held.release()
+    assert (await stays).id
+
+
+async def test_a_caller_cancelled_in_the_moment_of_the_grant_gives_it_back() -> None:
+    host = local_host(LimiterSettings(1))
+    limiter = Limiter(LocalTransport(host))
+    held = await limiter.acquire()
+    unlucky = asyncio.create_task(limiter.acquire())
+    await settle()
+    held.release()  # hands on: the future is done, the caller has not run yet
+    unlucky.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await unlucky
+    await limiter.flush()
+    assert host.snapshot().in_use == 0
+
+
+async def test_a_second_release_of_a_permit_does_nothing() -> None:
+    host = local_host(LimiterSettings(2))
+    limiter = Limiter(LocalTransport(host))
+    first, second = await limiter.acquire(), await limiter.acquire()
+    first.release()
+    first.release()
+    await limiter.flush()
+    assert host.snapshot().in_use == 1
+    assert host.snapshot().fenced == 0
+    second.release()
+
+
+def test_waiting_for_a_permit_can_have_an_end() -> None:
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1)
+        limiter = Limiter(LocalTransport(host))
+        held = await limiter.acquire()
+        with pytest.raises(PermitTimeout, match="no permit within 7 s"):
+            await limiter.acquire(7)
+        assert asyncio.get_running_loop().time() == pytest.approx(7)
+        await settle()
+        assert host.snapshot().waiting == 0
+        held.release()
+        assert (await limiter.acquire(7)).id, "the one that gave up took nothing along"
+
+    run_virtually(scenario())
+
+
+def test_permits_that_are_held_are_renewed_for_as_long_as_it_takes() -> None:
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1, lease=10)
+        permit = await Limiter(LocalTransport(host)).acquire()
+        await asyncio.sleep(1000)
+        snapshot = host.snapshot()
+        assert (snapshot.in_use, snapshot.expired) == (1, 0)
+        permit.release()
+
+    run_virtually(scenario())
+
+
+def test_the_permit_of_a_stalled_client_goes_to_others_and_its_release_is_fenced() -> None:
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1, lease=10)
+        stalled = Limiter(Stalling(host))
+        permit = await stalled.acquire()
+        assert isinstance(stalled._transport, Stalling)
+        stalled._transport.stall = asyncio.Event()
+        other = await Limiter(LocalTransport(host)).acquire()
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=1)
+        stalled._transport.stall.set()
+        permit.release()
+        await stalled.flush()
+        assert host.snapshot().in_use == 1, "the late release took nothing from its new holder"
+        other.release()
+
+    run_virtually(scenario())
+
+
+def test_a_grant_that_a_stalled_client_hears_of_too_late_is_not_used() -> None:
+    """The process stood still while it was granted a permit; when it wakes up, the permit has long been another's."""
+
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1, lease=10)
+        first = await Limiter(LocalTransport(host)).acquire()
+        transport = StalledOnTheWayBack(host)
+        stalled = Limiter(transport)
+        late = asyncio.ensure_future(stalled.acquire())
+        await asyncio.sleep(1)
+        transport.stall = asyncio.Event()
+        first.release()
+        other = await Limiter(LocalTransport(host)).acquire()
+        assert asyncio.get_running_loop().time() > 10
+        transport.stall.set()
+        await asyncio.sleep(5)
+        assert not late.done(), "the limit is 1, and the permit is the other's"
+        other.release()
+        (await late).release()
+        await stalled.flush()
+        assert host.snapshot().in_use == 0
+
+    run_virtually(scenario())
+
+
+class StalledOnTheWayBack(LocalTransport):
+    """What the limiter says arrives late while it is stalled."""
+
+    stall: asyncio.Event | None = None
+
+    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+        reply = await super().wait(client, epoch, at_most)
+        if self.stall is not None:
+            await self.stall.wait()
+        return reply
+
+
+class Stalling(LocalTransport):
+    """A way to the limiter on which nothing moves while it is stalled."""
+
+    stall: asyncio.Event | None = None
+
+    async def exchange(self, batch: Batch) -> Reply:
+        if self.stall is not None:
+            await self.stall.wait()
+        return await super().exchange(batch)
+
+    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+        if self.stall is not None:
+            await self.stall.wait()
+        return await super().wait(client, epoch, at_most)
+
+
+class Flaky(LocalTransport):
+    """Fails in three ways, in turn: before the limiter heard, after it heard, and not at all."""
+
+    def __init__(self, host: LimiterHost) -> None:
+        super().__init__(host)
+        self.count = 0
+
+    async def exchange(self, batch: Batch) -> Reply:
+        self.count += 1
+        if self.count % 3 == 0:
+            raise LimiterUnreachable("not heard")
+        reply = await super().exchange(batch)
+        if self.count % 3 == 1:
+            raise LimiterUnreachable("heard, but the answer was lost")
+        return reply
+
+
+def test_a_limiter_that_is_often_unreachable_loses_no_permit_and_no_caller() -> None:
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=3, lease=60)
+        clients = [Limiter(Flaky(host), name=f"client {n}") for n in range(3)]
+        inside = peak = done = 0
+
+        async def caller(limiter: Limiter) -> None:
+            nonlocal inside, peak, done
+            async with limiter.permit():
+                inside += 1
+                peak = max(peak, inside)
+                await asyncio.sleep(0.01)
+                inside -= 1
+                done += 1
+
+        await asyncio.gather(*(caller(clients[n % 3]) for n in range(60)))
+        for client in clients:
+            await client.flush()
+        assert done == 60
+        assert peak <= 3
+        assert host.snapshot().in_use == 0
+        assert host.snapshot().expired == 0, "none of them had to be waited for"
+
+    run_virtually(scenario())
+
+
+class Broken(LocalTransport):
+    """A limiter with a defect."""
+
+    async def exchange(self, batch: Batch) -> Reply:
+        raise ZeroDivisionError("a defect")
+
+
+async def test_a_defect_of_the_limiter_is_told_to_those_who_wait() -> None:
+    limiter = Limiter(Broken(local_host(LimiterSettings(1))))
+    with pytest.raises(LimiterError, match="a defect"):
+        await limiter.acquire()
+
+
+async def test_closing_tells_those_who_wait_and_returns_the_permits() -> None:
+    host = local_host(LimiterSettings(1))
+    limiter = Limiter(LocalTransport(host))
+    await limiter.acquire()
+    waits = asyncio.create_task(limiter.acquire())
+    await settle()
+    await limiter.aclose()
+    with pytest.raises(LimiterClosed):
+        await waits
+    with pytest.raises(LimiterClosed):
+        await limiter.acquire()
+    assert host.snapshot().in_use == 0
+
+
+def test_the_end_of_a_loop_leaves_nothing_behind() -> None:
+    """In a process of its own, with every warning an error: callers are cut off in the middle and nobody closes."""
+    script = """
+import asyncio
+from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
+host = local_host(LimiterSettings(1))
+async def main():
+    limiter = Limiter(LocalTransport(host))
+    async def hold():
+        async with limiter.permit():
+            await asyncio.Event().wait()
+    tasks = [asyncio.create_task(hold()) for _ in range(5)]
+    while host.snapshot().waiting < 4:
+        await asyncio.sleep(0)
+asyncio.run(main(), debug=True)
+print(host.snapshot().in_use, host.snapshot().waiting)
+"""
+    run = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("0 0\n", "")
+
+
+def test_threads_take_permits_too() -> None:
+    host = local_host(LimiterSettings(2))
+    blocking = BlockingLimiter(lambda: Limiter(LocalTransport(host)))
+    inside, peak, lock = 0, 0, threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, peak
+        for _ in range(20):
+            with blocking.permit():
+                with lock:
+                    inside += 1
+                    peak = max(peak, inside)
+                with lock:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    blocking.close()
+    assert 1 <= peak <= 2
+    assert host.snapshot().in_use == 0
+
+
+class TestChoice:
+    """Which limiter a tool gets."""
+
+    async def test_tools_that_choose_alike_share_one_client_of_the_loop(self) -> None:
+        choices = [LimiterChoice(LimiterSettings(2), kind="local", name="shared") for _ in range(2)]
+        assert choices[0]() is choices[1]()
+
+    def test_a_loop_that_ended_is_not_kept_alive_by_its_limiter(self) -> None:
+        choice = LimiterChoice(LimiterSettings(2), kind="local", name="loops come and go")
+
+        async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+            async with choice().permit():
+                return weakref.ref(asyncio.get_running_loop())
+
+        loops = [asyncio.run(main()) for _ in range(3)]
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None, None]
+
+    async def test_without_ray_auto_says_that_the_limit_holds_here_only(self, caplog: pytest.LogCaptureFixture) -> None:
+        with caplog.at_level(logging.WARNING):
+            limiter = LimiterChoice(LimiterSettings(2), kind="auto", name="no ray here")()
+        assert (await limiter.acquire()).id
+        assert "holds for this process only" in caplog.text
+
+    def test_asking_for_ray_without_ray_is_refused_at_once(self) -> None:
+        with pytest.raises(ConfigError, match=r"call ray\.init\(\) first"):
+            LimiterChoice(LimiterSettings(2), kind="ray", name="x")
+
+    @pytest.mark.parametrize("apply", [False, True])
+    def test_other_limits_are_refused_or_applied_but_never_silently(
+        self, apply: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        name = f"mismatch {apply}"
+        shared_host(name, LimiterSettings(2), apply=False)
+        with caplog.at_level(logging.WARNING):
+            host = shared_host(name, LimiterSettings(50), apply=apply)
+        assert host.settings.rate_limit == (50 if apply else 2)
+        assert ("now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force") in caplog.text

@@ -1,0 +1,96 @@
+"""Many trajectories at once, and over-sampling: enough is enough, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, format_parser, run_batch
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request
+
+PARSE = format_parser("hermes")
+
+
+class Straggling(RecordingTool):
+    """Answers quick instances, and keeps the others waiting for ever."""
+
+    def __init__(self, quick: set[str]) -> None:
+        super().__init__()
+        self.quick = quick
+
+    async def execute(self, instance_id: str, parameters: dict[str, object], **kwargs: object) -> object:
+        """Answer or wait."""
+        if instance_id not in self.quick:
+            self.enter()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.running -= 1
+        return await super().execute(instance_id, parameters, **kwargs)
+
+
+def requests(count: int) -> list[AsyncRolloutRequest]:
+    return [request(request_id=f"r{number}", batch_data_id=number) for number in range(count)]
+
+
+async def test_enough_done_cancels_the_rest_which_let_go_of_their_tools() -> None:
+    tool = Straggling({"r0", "r2", "r5"})
+    ended: list[str] = []
+    batch = await run_batch(
+        RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE),
+        requests(6),
+        enough=3,
+        on_end=lambda done: ended.append(done.request_id),
+    )
+    assert [r.state is State.COMPLETED for r in batch] == [True, False, True, False, False, True]
+    assert {r.ended_by for r in batch if r.state is State.FAILED} == {EndCause.CANCELLED}
+    assert tool.open_instances == []
+    assert tool.running == 0
+    assert sorted(ended) == sorted(r.request_id for r in batch)
+
+
+async def test_requests_that_never_began_are_told_apart_and_ended() -> None:
+    tool = Straggling({"r0"})
+    driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
+    batch = await run_batch(driver, requests(4), enough=1, at_once=1)
+    assert [r.state for r in batch] == [State.COMPLETED] + [State.FAILED] * 3
+    assert tool.open_instances == []
+
+
+async def test_failed_requests_do_not_count_as_done() -> None:
+    driver = RolloutDriver(ScriptedEngine(RuntimeError("down")), [RecordingTool()], PARSE)
+    batch = await run_batch(driver, requests(3), enough=1)
+    assert [r.ended_by for r in batch] == [EndCause.ENGINE] * 3
+
+
+async def test_cancelling_the_batch_releases_everything() -> None:
+    tool = Straggling(set())
+    tool.busy_at = 5
+    batch = requests(5)
+    task = asyncio.ensure_future(run_batch(RolloutDriver(ScriptedEngine(calling("3")), [tool], PARSE), batch, enough=5))
+    await tool.busy.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert tool.open_instances == []
+    assert {r.ended_by for r in batch} == {EndCause.CANCELLED}
+
+
+async def test_no_more_run_at_once_than_allowed() -> None:
+    tool = RecordingTool()
+    driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
+    batch = await run_batch(driver, requests(9), at_once=2)
+    assert all(r.state is State.COMPLETED for r in batch)
+    assert tool.peak <= 2
+
+
+async def test_nothing_to_do_is_done() -> None:
+    assert await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), []) == []
+
+
+@pytest.mark.parametrize("enough", [0, 3])
+async def test_an_impossible_enough_is_refused(enough: int) -> None:
+    with pytest.raises(ValueError, match="between 1 and the 2 requests"):
+        await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), requests(2), enough=enough)

@@ -1,0 +1,265 @@
+"""Every answer a server can give has one meaning, and none raises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.answer import Reading, read_answer
+from tests.sfusion_tools.sandbox.helpers import run_answer
+
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "data" / "recorded_answers.jsonl").read_text(encoding="utf-8").splitlines()
+]
+HALF = "\ud800"
+
+
+def read(answer: Any, status: int = 200, content_type: str = "application/json") -> Reading:
+    body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return read_answer(status, content_type, body)
+
+
+def compiled(**result: Any) -> dict[str, Any]:
+    answer = run_answer()
+    fine = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": "", "stderr": ""}
+    return {**answer, "status": "Failed", "compile_result": {**fine, **result}, "run_result": None}
+
+
+def _expected(recorded: dict[str, Any]) -> Outcome:
+    """The meaning of a recording, from the table of the real server's answers and from its name."""
+    answer = recorded["answer"]
+    if recorded["id"].startswith("missing_") or answer["status"] == "SandboxError":
+        return Outcome.SANDBOX_ERROR
+    if answer["run_result"] is None:
+        return Outcome.COMPILE_ERROR
+    if answer["run_result"]["status"] == "TimeLimitExceeded":
+        return Outcome.PROGRAM_TIMEOUT
+    return Outcome.OK if answer["run_result"]["return_code"] == 0 else Outcome.PROGRAM_ERROR
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda r: r["id"])
+def test_what_the_real_server_answered_is_understood(recorded):
+    reading = read(recorded["answer"])
+    assert reading.outcome is _expected(recorded)
+    ran = recorded["answer"]["run_result"]
+    if ran is not None and reading.outcome.is_programs:
+        assert (reading.stdout, reading.stderr) == (ran["stdout"] or "", ran["stderr"] or "")
+        assert reading.return_code == ran["return_code"]
+        assert reading.execution_time == ran["execution_time"]
+
+
+@pytest.mark.parametrize("stdout", [None, "", "out\n"])
+@pytest.mark.parametrize("stderr", [None, "", "err\n"])
+@pytest.mark.parametrize(
+    ("run", "code", "outcome"),
+    [
+        ("Finished", 0, Outcome.OK),
+        ("Finished", 1, Outcome.PROGRAM_ERROR),
+        ("TimeLimitExceeded", None, Outcome.PROGRAM_TIMEOUT),
+    ],
+)
+def test_a_null_stream_never_takes_the_other_along(stdout, stderr, run, code, outcome):
+    """Incident B6: null in one stream lost the text of both."""
+    reading = read(run_answer(stdout, stderr, run=run, code=code))
+    assert (reading.outcome, reading.stdout, reading.stderr) == (outcome, stdout or "", stderr or "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (run_answer(run="TimeLimitExceeded", code=None, status="Success"), Outcome.PROGRAM_TIMEOUT),
+        (run_answer(code=1, status="Success"), Outcome.PROGRAM_ERROR),
+        (run_answer(code=0, status="Failed"), Outcome.BAD_RESPONSE),
+        (run_answer(code=0, status="Fine"), Outcome.BAD_RESPONSE),
+        (run_answer(code=None), Outcome.BAD_RESPONSE),
+        (run_answer(code=True), Outcome.BAD_RESPONSE),
+        (run_answer(code="0"), Outcome.BAD_RESPONSE),
+        (run_answer(run="Error", code=None), Outcome.SANDBOX_ERROR),
+        (run_answer(run="Paused", code=0, status="Success"), Outcome.SANDBOX_ERROR),
+        ({**run_answer(), "run_result": None}, Outcome.BAD_RESPONSE),
+        ({**run_answer(), "run_result": []}, Outcome.BAD_RESPONSE),
+        ({**run_answer(), "compile_result": f"gcc {HALF}"}, Outcome.BAD_RESPONSE),
+        ({**run_answer(), "status": None}, Outcome.BAD_RESPONSE),
+        ({"status": "Success"}, Outcome.BAD_RESPONSE),
+        ({}, Outcome.BAD_RESPONSE),
+        ([run_answer()], Outcome.BAD_RESPONSE),
+        (None, Outcome.BAD_RESPONSE),
+        ("pong", Outcome.BAD_RESPONSE),
+    ],
+)
+def test_an_answer_that_proves_no_success_is_never_one(answer, outcome):
+    """Incident A16: a timeout, or nothing at all, reported upward as success."""
+    assert read(answer).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "exception on running command python x.py: unable to perform operation on <WriteUnixTransport closed=True "
+        "reading=False 0x7f>; the handler is closed | None",
+        "Exception occurred in preexec_fn. | None",
+    ],
+)
+def test_a_sandbox_error_is_the_sandbox_s(message):
+    """Incidents B1 and B2, which a trainer took for wrong programs."""
+    reading = read({**run_answer(None, None, run="Error", code=None), "status": "SandboxError", "message": message})
+    assert reading.outcome is Outcome.SANDBOX_ERROR
+    assert message in reading.message
+
+
+def test_a_sandbox_error_that_quotes_a_long_program_still_says_why():
+    answer = {"status": "SandboxError", "message": f"exception on running code {'x = 1;' * 500}: 'sql' None"}
+    reading = read(answer)
+    assert reading.message.startswith("SandboxError: exception on running code")
+    assert reading.message.endswith("'sql' None")
+    assert len(reading.message) < 400
+
+
+def test_a_missing_runtime_is_never_the_programs_fault():
+    """Incident B7: go is not installed in the sandbox."""
+    missing = {"return_code": 127, "stderr": "/bin/bash: line 1: go: command not found\n"}
+    for answer in (compiled(**missing), run_answer("", missing["stderr"], code=127)):
+        reading = read(answer)
+        assert reading.outcome is Outcome.SANDBOX_ERROR
+        assert reading.message == "the sandbox has no 'go'"
+
+
+def test_a_program_cannot_pass_its_failure_off_as_a_missing_runtime():
+    words = "/bin/bash: line 1: go: command not found\n"
+    assert read(run_answer("I ran\n", words, code=127)).outcome is Outcome.PROGRAM_ERROR
+    assert read(run_answer("", "boom\n" + words, code=127)).outcome is Outcome.PROGRAM_ERROR
+    assert read(run_answer("", words, code=1)).outcome is Outcome.PROGRAM_ERROR
+    assert read(run_answer("", "", code=127)).outcome is Outcome.PROGRAM_ERROR
+
+
+def test_what_the_compiler_said_is_kept():
+    reading = read(compiled(return_code=1, stderr="error: expected ';'\n"))
+    assert (reading.outcome, reading.stderr) == (Outcome.COMPILE_ERROR, "error: expected ';'\n")
+    reading = read(compiled(status="TimeLimitExceeded", return_code=None))
+    assert (reading.outcome, reading.message) == (Outcome.COMPILE_ERROR, "compiling ran out of time")
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "says"),
+    [
+        (429, Outcome.THROTTLED, "429: busy"),
+        (500, Outcome.SANDBOX_ERROR, "500: busy"),
+        (502, Outcome.SANDBOX_ERROR, "502"),
+        (503, Outcome.SANDBOX_ERROR, "503"),
+        (504, Outcome.SANDBOX_ERROR, "504"),
+        (204, Outcome.BAD_RESPONSE, "HTTP 204"),
+        (307, Outcome.BAD_RESPONSE, "redirects (307); give the final URL"),
+        (400, Outcome.BAD_RESPONSE, "refused"),
+        (401, Outcome.BAD_RESPONSE, "credentials"),
+        (404, Outcome.BAD_RESPONSE, "is the URL that of a Sandbox Fusion server?"),
+        (405, Outcome.BAD_RESPONSE, "does not take POST"),
+        (407, Outcome.BAD_RESPONSE, "proxy"),
+        (422, Outcome.BAD_RESPONSE, "refused"),
+    ],
+)
+def test_a_status_says_who_failed_and_what_to_do(status, outcome, says):
+    reading = read(b"busy", status, "text/plain")
+    assert reading.outcome is outcome
+    assert says in reading.message
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "says"),
+    [
+        (b"<html><body>Welcome</body></html>", "text/html", "a web page came"),
+        (b"  <!doctype html>", "application/json", "a web page came"),
+        (b"", "application/json", "not JSON (application/json): (no body)"),
+        (b"", "", "not JSON (no content type)"),
+        (b'{"status": "Succ', "application/json", "not JSON"),
+        (b"[" * 100_000, "application/json", "not JSON"),
+        (b'{"status": ' + b"9" * 5000 + b"}", "application/json", "not JSON"),
+        (b'{"status": "\xff\xfe"}', "application/json", "not UTF-8: invalid start byte at byte 12"),
+    ],
+)
+def test_what_is_no_json_is_shown(body, content_type, says):
+    reading = read(body, content_type=content_type)
+    assert reading.outcome is Outcome.BAD_RESPONSE
+    assert says in reading.message
+
+
+def test_the_right_body_under_the_wrong_content_type_is_taken():
+    assert read(run_answer(), content_type="text/html").outcome is Outcome.OK
+
+
+def test_half_characters_are_replaced_so_that_text_can_be_encoded_again():
+    reading = read(run_answer(f"a{HALF}b", f"{HALF}"))
+    assert (reading.stdout, reading.stderr) == ("a\ufffdb", "\ufffd")
+    raw = json.dumps(run_answer("X")).encode().replace(b"X", b"\xed\xa0\x80")  # a surrogate encoded as if it were one
+    assert read(raw).stdout == "\ufffd"
+
+
+@pytest.mark.parametrize("value", [True, "1", [], 10**400, float("nan"), float("inf")])
+def test_an_execution_time_that_is_no_time_is_left_out(value):
+    answer = run_answer()
+    answer["run_result"]["execution_time"] = value
+    reading = read(answer)
+    assert (reading.outcome, reading.execution_time) == (Outcome.OK, None)
+
+
+def test_streams_that_are_no_text_are_shown_as_json():
+    assert read(run_answer({"a": [1]}, 3)).stdout == '{"a": [1]}'
+
+
+def test_files_come_along():
+    assert read(run_answer(files={"a.txt": "aGk=", "b": None})).files == {"a.txt": "aGk="}
+    assert read(run_answer(files=None)).files == {}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+RESULT = JSON | st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["Finished", "TimeLimitExceeded", "Error"]) | JSON,
+        "return_code": st.sampled_from([0, 1, 127, -9]) | JSON,
+        "execution_time": JSON,
+        "stdout": JSON,
+        "stderr": JSON,
+    },
+)
+ANSWER = st.fixed_dictionaries(
+    {},
+    optional={
+        "status": st.sampled_from(["Success", "Failed", "SandboxError"]) | JSON,
+        "message": JSON,
+        "compile_result": RESULT,
+        "run_result": RESULT,
+        "files": JSON,
+    },
+)
+
+
+def _is_whole(reading: Reading) -> None:
+    assert isinstance(reading.outcome, Outcome)
+    for text in (reading.message, reading.stdout, reading.stderr):
+        text.encode()
+    if not reading.outcome.is_programs:
+        assert reading.message
+
+
+@settings(deadline=None, derandomize=True, max_examples=300)
+@given(ANSWER | JSON)
+def test_no_json_raises(answer):
+    _is_whole(read(answer))
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.integers(200, 599), st.text(max_size=20), st.binary(max_size=60))
+def test_no_bytes_raise(status, content_type, body):
+    _is_whole(read_answer(status, content_type, body))
+    _is_whole(read_answer(200, content_type, body))

@@ -1,0 +1,234 @@
+"""One deadline covers a call; what is cancelled ends at once; loops leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.limiter import LimiterSettings, local_host
+from sfusion_tools.limiter.client import Limiter
+from sfusion_tools.limiter.local import LocalTransport
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import Bounds, Program, RetryPolicy, SandboxClient
+from tests.sfusion_tools.sandbox.helpers import Events, RawServer, answering, client, http, in_virtual_time, until
+
+PROGRAM = Program("print(3)", timeout=30.0)
+
+
+async def _silence(writer: asyncio.StreamWriter, number: int) -> None:
+    """Accept, read, and never answer."""
+    await asyncio.Event().wait()
+
+
+async def _drip(writer: asyncio.StreamWriter, number: int) -> None:
+    """A byte a second, for ever."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n{")
+    while not writer.is_closing():
+        await asyncio.sleep(1.0)
+        writer.write(b" ")
+
+
+@pytest.mark.parametrize("serve", [_silence, _drip], ids=["silent", "dripping"])
+def test_a_call_ends_at_its_deadline(serve):
+    """A drip of a byte a second outlived every timeout of verl's client."""
+
+    async def go() -> None:
+        server = RawServer(serve)
+        async with server.running() as url:
+            result = await SandboxClient(url).run(PROGRAM)
+            first, last = result.attempts[0], result.attempts[-1]
+            assert result.outcome is Outcome.TRANSPORT_TIMEOUT
+            assert first.seconds == pytest.approx(40.0, abs=0.01)  # the program's 30 s and 10 s on top
+            assert first.detail.startswith("no complete answer within 40 s")
+            assert result.seconds == pytest.approx(90.0, abs=0.01)  # twice that and 10 s: the whole call
+            assert sum(a.seconds for a in result.attempts) + result.backed_off == pytest.approx(90.0, abs=0.01)
+            assert len(result.attempts) == len(server.requests) == result.possible_executions == 3
+            assert last.seconds < 40.0
+            assert "the next would come after the deadline" in result.message
+
+    in_virtual_time(go)
+
+
+def test_a_deadline_of_the_callers_counts():
+    async def go() -> None:
+        async with RawServer(_drip).running() as url:
+            result = await client(url, bounds=Bounds(deadline=12.0)).run(PROGRAM)
+        assert (result.outcome, len(result.attempts)) == (Outcome.TRANSPORT_TIMEOUT, 1)
+        assert result.seconds == pytest.approx(12.0, abs=0.01)
+
+    in_virtual_time(go)
+
+
+def test_the_deadline_bounds_retries_too():
+    async def go() -> None:
+        async with answering(http("", "503 Service Unavailable")) as (url, _):
+            retry = RetryPolicy(max_attempts=10_000, base=1.0, cap=4.0)
+            result = await client(url, retry=retry, bounds=Bounds(deadline=60.0)).run(PROGRAM)
+        assert result.outcome is Outcome.SANDBOX_ERROR
+        assert 50.0 < result.seconds <= 60.0
+
+    in_virtual_time(go)
+
+
+def test_compiling_has_time_of_its_own():
+    async def go() -> None:
+        async with RawServer(_silence).running() as url:
+            sandbox = client(url, retry=RetryPolicy(max_attempts=1), bounds=Bounds(margin=5.0))
+            result = await sandbox.run(Program("int main(){}", "cpp", timeout=20.0, compile_timeout=15.0))
+        assert result.seconds == pytest.approx(40.0, abs=0.01)
+
+    in_virtual_time(go)
+
+
+def test_time_in_line_is_not_taken_from_the_call():
+    async def go() -> None:
+        clock = asyncio.get_running_loop().time
+        limiter = Limiter(LocalTransport(local_host(LimiterSettings(rate_limit=1), clock)))
+        async with FakeSandbox() as sandbox:
+            tool = client(sandbox.url, limiter=lambda: limiter, bounds=Bounds(deadline=15.0))
+            slow = [Program(f"print({n})  # sfusion:call=c{n} seconds=10") for n in range(5)]
+            results = await asyncio.gather(*(tool.run(program) for program in slow))
+        assert [result.outcome for result in results] == [Outcome.OK] * 5
+        assert [round(result.waited) for result in results] == [0, 10, 20, 30, 40]
+        assert [round(result.metrics()["permit_wait_s"]) for result in results] == [0, 10, 20, 30, 40]
+        assert {round(result.metrics()["request_s"]) for result in results} == {10}
+
+    in_virtual_time(go)
+
+
+def test_a_connection_that_never_comes_about_has_run_nothing(monkeypatch):
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def never(*args: object, **kwargs: object) -> None:
+            await asyncio.Event().wait()
+
+        # Loopback always answers; what a black hole does is nothing, here at the loop's own door.
+        monkeypatch.setattr(loop, "sock_connect", never)
+        result = await client("http://192.0.2.1:8080", retry=RetryPolicy(max_attempts=2)).run(PROGRAM)
+        assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
+        assert "no connection to http://192.0.2.1:8080 within 10 s" in result.message
+
+    in_virtual_time(go)
+
+
+@pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in line"])
+async def test_cancelling_frees_the_permit_at_once(where):
+    """verl defect (j): a cancelled call held its permit 70 s more, and still sent its request."""
+    events = Events()
+    host = local_host(LimiterSettings(rate_limit=1))
+    limiter = Limiter(LocalTransport(host))
+    busy = http("", "429 Too Many Requests", "retry-after: 3600")
+
+    async def serve(writer: asyncio.StreamWriter, number: int) -> None:
+        if where == "backing_off":
+            writer.write(busy)
+        else:
+            await server.client_left(writer)
+
+    server = RawServer(serve)
+    async with server.running() as url:
+        sandbox = client(url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0))
+        held = await limiter.acquire() if where == "in line" else None
+        task = asyncio.create_task(sandbox.run(PROGRAM))
+        if held is not None:
+            await until(lambda: host.snapshot().waiting)
+        else:
+            await events.first(where)
+        if where == "attempt_started":
+            await until(lambda: server.requests)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        if held is not None:
+            held.release()
+        await limiter.flush()
+        snapshot = host.snapshot()
+        assert (snapshot.in_use, snapshot.waiting) == (0, 0)
+        if where == "attempt_started":
+            await server.gone.wait()  # the connection goes too
+        assert len(server.requests) == (0 if where == "in line" else 1)
+    ended = events.of("call_ended")[0]
+    assert ended["outcome"] == "cancelled"
+    assert ended["executions"] == (1 if where == "attempt_started" else 0)
+
+
+def test_a_client_works_in_one_loop_after_another_and_keeps_none_alive():
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    with FakeSandbox() as sandbox:
+        tool = client(sandbox.url)
+
+        async def go() -> Outcome:
+            loops.append(weakref.ref(asyncio.get_running_loop()))
+            return (await tool.run(PROGRAM)).outcome
+
+        assert [asyncio.run(go()) for _ in range(3)] == [Outcome.OK] * 3
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None, None]
+
+
+async def test_one_loop_uses_one_session_and_its_connections_again():
+    async with FakeSandbox() as sandbox:
+        tool = client(sandbox.url)
+        for number in range(5):
+            await tool.run(Program(f"print({number})"))
+        assert sandbox.ledger.connections == 1
+        await tool.aclose()
+        assert (await tool.run(PROGRAM)).outcome is Outcome.OK
+        assert sandbox.ledger.connections == 2
+        await tool.aclose()
+        await tool.aclose()
+
+
+async def test_clients_of_one_loop_share_its_connections_and_none_closes_them_for_another():
+    """Some trainers make the tools anew for every trajectory."""
+    async with FakeSandbox() as sandbox:
+        for number in range(5):
+            await client(sandbox.url).run(Program(f"print({number})"))
+        staying, leaving = client(sandbox.url), client(sandbox.url)
+        await staying.run(PROGRAM)
+        await leaving.run(PROGRAM)
+        await leaving.aclose()
+        await staying.run(PROGRAM)
+        assert sandbox.ledger.connections == 1
+
+
+def test_nothing_is_left_when_loops_end():
+    """No unclosed session, no destroyed task, no warning: in a fresh process, with all of them switched on."""
+    program = """
+        import asyncio, gc
+        from sfusion.fakes.sandbox import FakeSandbox
+        from sfusion_tools.sandbox import Program
+        from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+        with FakeSandbox() as sandbox:
+            tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "rate_limit": 2})
+
+            async def go(code):
+                await asyncio.gather(*(tool.execute("x", {"code": code}) for _ in range(5)))
+
+            async def give_up():
+                await asyncio.wait([asyncio.create_task(go("1  # sfusion:call=x seconds=60"))], timeout=0.05)
+
+            asyncio.run(go("1"))
+            asyncio.run(give_up())
+            asyncio.run(go("2"))
+        gc.collect()
+        print("done")
+    """
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

@@ -1,0 +1,154 @@
+"""Proxy variables: never for loopback, told where they apply, and really used."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import Program, RetryPolicy
+from sfusion_tools.sandbox.proxy import is_usable, proxy_for
+from tests.sfusion_tools.sandbox.helpers import answering, client, free_port, http, in_virtual_time, run_answer
+
+NOWHERE = "http://192.0.2.1:8080"
+"""An address reserved for documentation: nobody is there, and no name must be looked up."""
+PROXY = "http://proxy:3128"
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """No proxy variable but those the test sets."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.9.9.9", "localhost", "localhost.", "box.localhost", "[::1]", "0.0.0.0", "[::ffff:127.0.0.1]"],
+)
+def test_loopback_never_goes_through_a_proxy(host):
+    assert proxy_for(f"http://{host}:8080", dict.fromkeys(("HTTP_PROXY", "ALL_PROXY"), PROXY)) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "proxy"),
+    [
+        ("http://h", {}, None),
+        ("http://h", {"http_proxy": PROXY}, PROXY),
+        ("http://h", {"HTTP_PROXY": PROXY}, PROXY),
+        ("http://h", {"HTTP_PROXY": "proxy:3128"}, PROXY),
+        ("http://h", {"HTTPS_PROXY": PROXY}, None),
+        ("https://h", {"HTTPS_PROXY": PROXY}, PROXY),
+        ("https://h", {"ALL_PROXY": PROXY}, PROXY),
+        ("http://h", {"HTTP_PROXY": " "}, None),
+        ("http://10.1.2.3", {"HTTP_PROXY": PROXY}, PROXY),
+    ],
+)
+def test_which_variable_counts(url, environ, proxy):
+    assert proxy_for(url, environ) == proxy
+
+
+@pytest.mark.parametrize(
+    ("url", "no_proxy", "exempt"),
+    [
+        ("http://h.corp:8080", "h.corp", True),
+        ("http://h.corp:8080", ".corp", True),
+        ("http://h.corp:8080", "*.corp", True),
+        ("http://h.corp:8080", "a, corp", True),
+        ("http://h.corp:8080", "a corp", True),
+        ("http://H.CORP:8080", "h.corp", True),
+        ("http://h.corp:8080", "*", True),
+        ("http://h.corp:8080", "h.corp:8080", True),
+        ("http://h.corp:8080", "h.corp:9090", False),
+        ("http://h.corp", "h.corp:80", True),
+        ("https://h.corp", "h.corp:443", True),
+        ("http://h.corp:8080", "orp", False),
+        ("http://h.corp:8080", "", False),
+        ("http://10.1.2.3:8080", "10.0.0.0/8", True),
+        ("http://11.1.2.3:8080", "10.0.0.0/8", False),
+    ],
+)
+def test_no_proxy_exempts(url, no_proxy, exempt):
+    """Also networks: their omission sent calls into a proxy (incident F4)."""
+    environ = {"HTTP_PROXY": PROXY, "HTTPS_PROXY": PROXY, "NO_PROXY": no_proxy}
+    assert proxy_for(url, environ) == (None if exempt else PROXY)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://p:1080", "http://", "http://[::1", "http://p:99999"])
+def test_proxies_that_cannot_be_used_are_known(proxy):
+    assert not is_usable(proxy)
+    assert is_usable(PROXY)
+
+
+async def test_a_proxy_is_used_and_told(environment, caplog):
+    async with answering(http(run_answer("through\n"))) as (proxy, server):
+        secret = proxy.replace("//", "//user:hunter2@")
+        environment.setenv("http_proxy", secret)
+        with caplog.at_level(logging.WARNING):
+            sandbox = client("http://sandbox.internal:8080/run_code")
+        result = await sandbox.run(Program("print(1)"))
+    assert (result.outcome, result.stdout, result.proxy) == (Outcome.OK, "through\n", proxy)
+    assert server.requests[0][0] == "POST http://sandbox.internal:8080/run_code HTTP/1.1"
+    assert f"requests to http://sandbox.internal:8080 go through the proxy {proxy} of the environment" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_an_answer_of_the_proxy_itself_is_told_as_such(environment):
+    """Incident F4: a proxy's 503 looked like the sandbox's."""
+    async with answering(http("<html>no route</html>", "403 Forbidden", "content-type: text/html")) as (proxy, _):
+        environment.setenv("http_proxy", proxy)
+        result = await client("http://sandbox.internal").run(Program("print(1)"))
+    assert result.outcome is Outcome.BAD_RESPONSE
+    assert f"(through the proxy {proxy})" in result.message
+
+
+async def test_a_proxy_that_refuses_to_connect_has_run_nothing(environment):
+    async with answering(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n") as (proxy, server):
+        environment.setenv("https_proxy", proxy)
+        result = await client("https://sandbox.internal").run(Program("print(1)"))
+    assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
+    assert "the proxy answered 503" in result.message
+    assert len(server.requests) == 6
+    assert all(first.startswith("CONNECT sandbox.internal:443") for first, _, _ in server.requests)
+
+
+async def test_a_dead_proxy_is_unreachable(environment):
+    environment.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    result = await client("http://sandbox.internal").run(Program("print(1)"))
+    assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
+    assert "through the proxy" in result.message
+
+
+async def test_loopback_is_reached_past_the_proxy(environment, caplog):
+    async with answering(http(run_answer("direct\n"))) as (url, _):
+        environment.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+        result = await client(url).run(Program("print(1)"))
+    assert (result.stdout, result.proxy) == ("direct\n", None)
+    assert not caplog.records
+
+
+def test_a_proxy_we_cannot_speak_to_is_named_and_passed_over(environment, caplog):
+    environment.setenv("all_proxy", "socks5://user:hunter2@127.0.0.1:1080")
+    sandbox = client(NOWHERE, retry=RetryPolicy(max_attempts=1))
+    assert "the proxy socks5://127.0.0.1:1080" in caplog.text
+    assert "only HTTP proxies can be used" in caplog.text
+    assert "hunter2" not in caplog.text
+    result = in_virtual_time(lambda: sandbox.run(Program("print(1)")))
+    assert (result.outcome, result.proxy, result.possible_executions) == (Outcome.UNREACHABLE, None, 0)
+
+
+def test_the_environment_can_be_left_out_altogether(environment):
+    async def go() -> None:
+        async with answering(http(run_answer())) as (proxy, server):
+            environment.setenv("http_proxy", proxy)
+            once = RetryPolicy(max_attempts=1)
+            past = await client(NOWHERE, trust_proxy_env=False, retry=once).run(Program("print(1)"))
+            assert (past.outcome, server.requests) == (Outcome.UNREACHABLE, [])
+            through = await client(NOWHERE, retry=once).run(Program("print(1)"))
+            assert (through.outcome, len(server.requests)) == (Outcome.OK, 1)
+
+    in_virtual_time(go)

@@ -1,0 +1,65 @@
+"""docs/tool.md says what the code does: its table is the config's, its lists are the types', its snippets run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from pydantic_core import PydanticUndefined
+
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.tool_registry import initialize_tools_from_config
+from tests import ROOT
+
+PAGE = ROOT / "docs" / "tool.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+PYTHON = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def _table(heading: str) -> list[list[str]]:
+    """The cells of the table under a heading, without its head."""
+    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_the_table_of_keys_is_the_config():
+    keys = []
+    for name, field in SandboxToolConfig.model_fields.items():
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if default is PydanticUndefined else f"`{json.dumps(default)}`"
+        keys.append([f"`{name}`", shown, field.description])
+    assert _table("Config keys") == keys
+
+
+def test_every_outcome_is_told():
+    assert [row[0] for row in _table("Outcomes")] == [f"`{outcome.value}`" for outcome in Outcome]
+    for name, whose, *_ in _table("Outcomes"):
+        outcome = Outcome(name.strip("`"))
+        assert (whose == "program") is outcome.is_programs
+        assert (whose == "infrastructure") is outcome.is_infrastructure
+
+
+def test_every_metric_is_told():
+    assert [row[0].strip("`") for row in _table("Metrics")] == list(CallResult("c", Outcome.OK).metrics())
+
+
+def test_the_example_config_is_read(tmp_path):
+    (config,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    path = tmp_path / "tools.yaml"
+    path.write_text(config, encoding="utf-8")
+    (tool,) = initialize_tools_from_config(path)
+    assert tool.name == "code_interpreter"
+
+
+@pytest.mark.parametrize("snippet", PYTHON, ids=range(len(PYTHON)))
+def test_snippets_run_and_print_what_they_say(snippet):
+    """A comment behind a print says what it prints."""
+    done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=60, check=False)
+    promised = re.findall(r"^ *print\(.*\)  # (.*)$", snippet, re.MULTILINE)
+    assert (done.returncode, done.stdout.splitlines()) == (0, promised), done.stderr
