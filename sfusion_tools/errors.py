@@ -1,28 +1,54 @@
 """The errors of sfusion_tools.
 
     SfusionError
-    ├── ConfigError            a tool config, a limiter setting or a URL is wrong (also a ValueError)
-    ├── JudgeError             the cases given to a reward are unusable (also a ValueError)
-    └── LimiterError           the limiter could not do what was asked
-        ├── PermitTimeout      no permit within the time given (also a TimeoutError)
-        ├── LimiterUnreachable the limiter does not answer: no Ray, or its actor is gone
-        └── LimiterClosed      this end of the limiter was closed while a caller waited
+    ├── ConfigError                a tool config, a limiter setting or a URL is wrong (also a ValueError)
+    ├── MissingExtra               an optional dependency is not installed (also an ImportError); exit code 3
+    ├── JudgeError                 the cases given to a reward are unusable (also a ValueError)
+    ├── LimiterError               the limiter could not do what was asked
+    │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
+    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone
+    │   └── LimiterClosed          the client was closed while a caller waited for a permit
+    ├── FormatError                a tool-call format cannot be used (also a ValueError)
+    │   ├── UnknownFormatError     there is no format of that name
+    │   └── RenderError            the format cannot express this call or content
+    ├── RolloutError               a rollout request was used wrongly
+    │   ├── IllegalTransition      the request's state does not allow this step
+    │   ├── EngineAnswerError      the engine's answer is not a generation
+    │   ├── TemplateError          the chat template cannot be continued turn by turn
+    │   └── BadLimits              limits out of range, or contradicting each other (also a ValueError)
+    └── TokenizerError             a tokenizer cannot be used
+        ├── TokenizerNotFound      there is no usable tokenizer at the path
+        └── UnknownToken           an id outside the vocabulary was to be decoded (also a ValueError)
 
-What a sandbox answers is never an exception: see ``sfusion_tools.outcome``.
+What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
+``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class SfusionError(Exception):
     """Base of every error raised by sfusion_tools."""
 
+    exit_code: ClassVar[int] = 2
+
 
 class ConfigError(SfusionError, ValueError):
-    """Raised while reading a configuration: the message names the place, what was found and what was meant."""
+    """Raised while reading a configuration: the message names the place, what was found and what was expected."""
+
+
+class MissingExtra(SfusionError, ImportError):
+    """Raised when something needs a package that only an extra of sfusion installs."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, extra: str, cause: ImportError | None = None) -> None:
+        reason = f" ({cause})" if cause is not None else ""
+        super().__init__(f"{what} needs an extra that is not installed{reason}: pip install 'sfusion[{extra}]'")
 
 
 class JudgeError(SfusionError, ValueError):
@@ -34,19 +60,63 @@ class LimiterError(SfusionError):
 
 
 class PermitTimeout(LimiterError, TimeoutError):
-    """Raised when no permit was granted within the time given."""
+    """Raised when no permit was granted within the given time."""
 
 
 class LimiterUnreachable(LimiterError):
-    """Raised by a transport when the limiter behind it does not answer; clients attach anew."""
+    """Raised by a transport when the limiter behind it does not answer; clients then attach again."""
 
 
 class LimiterClosed(LimiterError):
-    """Raised to those who wait for a permit when their end of the limiter is closed."""
+    """Raised in callers that wait for a permit when their client is closed."""
+
+
+class FormatError(SfusionError, ValueError):
+    """Base of the errors about tool-call formats."""
+
+
+class UnknownFormatError(FormatError):
+    """Raised by ``get_format`` for an unknown name."""
+
+
+class RenderError(FormatError):
+    """Raised by ``render`` when the text it would write could not be read back as it was meant."""
+
+
+class RolloutError(SfusionError):
+    """Base of the errors about rollout requests."""
+
+
+class IllegalTransition(RolloutError):
+    """Raised for a step that the request's state does not allow."""
+
+
+class EngineAnswerError(RolloutError):
+    """Raised when the engine's answer lacks what every generation has."""
+
+
+class TemplateError(RolloutError):
+    """Raised when a template renders earlier turns differently once messages are added."""
+
+
+class BadLimits(RolloutError, ValueError):
+    """Raised when a limit is out of its range, or two limits contradict each other."""
+
+
+class TokenizerError(SfusionError):
+    """Base of the errors about tokenizers."""
+
+
+class TokenizerNotFound(TokenizerError):
+    """Raised when the path does not hold a tokenizer that can be loaded."""
+
+
+class UnknownToken(TokenizerError, ValueError):
+    """Raised when an id outside the vocabulary is decoded."""
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A clause proposing the nearest known word, or listing them when none is near."""
+    """Return a clause that proposes the nearest known word, or lists all of them when none is near."""
     words = sorted(known)
     close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults.action import (
     KINDS,
     PHASES,
@@ -25,7 +26,6 @@ from sfusion.fakes.faults.action import (
 )
 from sfusion.fakes.faults.chance import uniform
 from sfusion.fakes.faults.duration import Distribution, Seconds, seconds
-from sfusion.fakes.faults.errors import FaultError
 from sfusion.fakes.faults.plan import Attempt, Fate, FaultPlan, Strike
 from sfusion.fakes.faults.rule import Rule
 from sfusion.fakes.faults.source import load_rules, parse_rules, read_rule, read_rules

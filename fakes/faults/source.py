@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from sfusion.fakes.faults.errors import FaultError
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults.rule import Rule, near
 
 

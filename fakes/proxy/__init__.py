@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.fakes.proxy.errors import BadUpstream, ProxySetupError
+from sfusion.fakes.errors import BadUpstream, SandboxSetupError
 from sfusion.fakes.proxy.ledger import ForwardRecord, ProxyLedger
 from sfusion.fakes.proxy.proxy import FaultProxy
 
@@ -11,5 +11,5 @@ __all__ = [
     "FaultProxy",
     "ForwardRecord",
     "ProxyLedger",
-    "ProxySetupError",
+    "SandboxSetupError",
 ]

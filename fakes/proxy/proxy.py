@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
+from sfusion.fakes.errors import BadUpstream, SandboxSetupError
 from sfusion.fakes.faults import Rule, read_rules
 from sfusion.fakes.proxy.app import WHOLE_BODY, ProxyApp
-from sfusion.fakes.proxy.errors import BadUpstream, ProxySetupError
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import read_upstream
@@ -47,14 +47,16 @@ class FaultProxy(Faulted):
         """``headers`` are added to what is sent on; ``trust_env`` goes through the environment's HTTP proxies."""
         self.model = read_model(model)
         if self.model.cores is not None or self.model.spawn_cost:
-            raise ProxySetupError(
+            raise SandboxSetupError(
                 "cores and spawn_cost say how a server runs programs, and a proxy runs none; "
                 "a model of a proxy is unbounded, a quota or a queue"
             )
         for name, value in (headers or {}).items():
             if not name.strip() or not (name + value).isprintable() or ":" in name:
                 # The value may be a secret, so it is not shown.
-                raise ProxySetupError(f"the header {name!r} cannot be sent: its name or value is not one line of text")
+                raise SandboxSetupError(
+                    f"the header {name!r} cannot be sent: its name or value is not one line of text"
+                )
         self._host = host
         self._trust_env = trust_env
         self._gate = Gate(self.model)

@@ -6,7 +6,7 @@ import base64
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from sfusion.fakes.proxy.errors import BadUpstream
+from sfusion.fakes.errors import BadUpstream
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.proxy import is_loopback
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.fakes.sandbox.errors import CassetteError, SandboxSetupError, UnsafeBindError
+from sfusion.fakes.errors import CassetteError, SandboxSetupError, UnsafeBindError
 from sfusion.fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecutor, ScriptedExecutor
 from sfusion.fakes.sandbox.fake import FakeSandbox
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model

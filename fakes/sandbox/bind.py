@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from sfusion.fakes.sandbox.errors import UnsafeBindError
+from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.wire import is_loopback
 
 

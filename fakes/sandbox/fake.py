@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Rule, read_rules
 from sfusion.fakes.sandbox.app import SandboxApp
 from sfusion.fakes.sandbox.bind import token_for
-from sfusion.fakes.sandbox.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model

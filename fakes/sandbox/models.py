@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
-from sfusion.fakes.sandbox.errors import SandboxSetupError
 
 
 class _Load(BaseModel):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sfusion.fakes.errors import BadScript, BadValue, EngineDown, EngineRefused, FakeSGLangError, NothingToSay
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.errors import BadScript, BadValue, EngineDown, FakeSGLangError, NothingToSay, Refused
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.misbehaving import Misbehaving
@@ -28,6 +28,7 @@ __all__ = [
     "BadScript",
     "BadValue",
     "EngineDown",
+    "EngineRefused",
     "FakeSGLang",
     "FakeSGLangError",
     "FakeSGLangServer",
@@ -38,7 +39,6 @@ __all__ = [
     "NothingToSay",
     "Policy",
     "Problem",
-    "Refused",
     "Reply",
     "Script",
     "Snapshot",

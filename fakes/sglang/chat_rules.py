@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError
 
-from sfusion.fakes.sglang.errors import BadValue
+from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
 from sfusion.fakes.sglang.spelling import Constraint

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
-from sfusion.fakes.sglang.errors import BadValue, EngineDown, Refused
 from sfusion.fakes.sglang.generation import Generation, Request, output, steps_of
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
@@ -234,7 +234,7 @@ class FakeSGLang:
             raise EngineDown("The engine is not running.")
         if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
             state.refused += 1
-            raise Refused("The request queue is full.")
+            raise EngineRefused("The request queue is full.")
         run = Run(request.rid)
         state.arrive(run)
         started = asyncio.get_running_loop().time()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.fakes.sglang.errors import BadValue
+from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.generation import Logprobs, Request
 from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion.fakes.sglang.spelling import Constraint

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 from pydantic import Field, TypeAdapter
 
+from sfusion.fakes.errors import EngineRefused
 from sfusion.fakes.sglang.bodies import (
     AbortReq,
     ContinueGenerationReqInput,
@@ -25,7 +26,6 @@ from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.errors import Refused
 from sfusion.fakes.sglang.parsers import (
     Quirks,
     array_parser,
@@ -239,7 +239,7 @@ class Handlers:
             output = await self._engine.generate(call)
         except ValueError as error:
             return Answer.json(native_error(str(error)), status=400)
-        except Refused:
+        except EngineRefused:
             raise
         except Exception:
             logger.exception("generation failed; the client hears no more than a 500, as from the real server")
@@ -249,7 +249,7 @@ class Handlers:
         if failed is not None and failed["status_code"] == 400:
             return Answer.json(native_error(failed["message"]), status=400)
         if failed is not None:
-            raise Refused(failed["message"], failed["status_code"])
+            raise EngineRefused(failed["message"], failed["status_code"])
         return Answer.json(output)
 
     async def _native_stream(self, call: GenerateCall) -> AsyncIterator[bytes]:
@@ -259,7 +259,7 @@ class Handlers:
                     yield event(output)
         except ValueError as error:
             yield native_error_event(str(error))
-        except Refused as error:
+        except EngineRefused as error:
             yield native_error_event(str(error), error.status)
         yield DONE
 
@@ -323,7 +323,7 @@ class Handlers:
             output = await self._engine.generate(call)
         except ValueError as error:
             return error_answer(str(error))
-        except Refused:
+        except EngineRefused:
             raise
         except Exception as error:
             return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
@@ -333,7 +333,7 @@ class Handlers:
             if is_error(finish):
                 if finish["status_code"] == 400:
                     return error_answer(finish["message"])
-                raise Refused(finish["message"], finish["status_code"])
+                raise EngineRefused(finish["message"], finish["status_code"])
         return Answer.json(body(outputs))
 
     async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
@@ -343,7 +343,7 @@ class Handlers:
             first = await anext(events)
         except ValueError as error:
             return error_answer(str(error))
-        except Refused:
+        except EngineRefused:
             raise
         except Exception as error:
             return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
@@ -400,6 +400,6 @@ def refused(error: Exception) -> Answer | None:
         return error_answer(str(error), "400")
     if isinstance(error, Unanswerable):
         return Answer.text("Internal Server Error", status=500)
-    if isinstance(error, Refused):
+    if isinstance(error, EngineRefused):
         return error_answer(str(error), str(error.status), error.status)
     return None

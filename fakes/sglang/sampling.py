@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.sglang.errors import BadValue
+from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
 

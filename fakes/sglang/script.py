@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from sfusion.fakes.sglang.errors import BadScript, NothingToSay
+from sfusion.fakes.errors import BadScript, NothingToSay
 from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.sglang.errors import NothingToSay
+from sfusion.fakes.errors import NothingToSay
 from sfusion.fakes.sglang.protocol import Reply, ToolCall
 from sfusion_tools.formats import Format, RenderError
 

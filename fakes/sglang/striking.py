@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
+from sfusion.fakes.errors import EngineDown, EngineRefused
 from sfusion.fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultError, FaultPlan, Hang, Rule, Status
 from sfusion.fakes.sglang.chance import hex_id
-from sfusion.fakes.sglang.errors import EngineDown, Refused
 from sfusion.fakes.sglang.faults import Abort, checked
 from sfusion.fakes.sglang.generation import Generation, Request
 
@@ -60,7 +60,7 @@ class EngineFaults:
                     await wait(float("inf") if seconds is None else seconds)
                     raise EngineDown("The engine did not answer.")
                 case Status(status=status):
-                    raise Refused(f"The engine refused the request with status {status}.", status)
+                    raise EngineRefused(f"The engine refused the request with status {status}.", status)
                 case Crash(restart_after=restart_after):
                     engine.crash()
                     if restart_after is not None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from sfusion.fakes.sglang.errors import FakeSGLangError
+from sfusion.fakes.errors import FakeSGLangError
 
 T = TypeVar("T")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sfusion.fakes.errors import BrokenStream, PortTaken, WireError
 from sfusion.fakes.wire.app import MARK, App, Execution, Request, Subject, WireApp, digest_of
 from sfusion.fakes.wire.doors import PREFIX, Doors
-from sfusion.fakes.wire.errors import BrokenStream, PortTaken, WireError
 from sfusion.fakes.wire.exchange import Words
 from sfusion.fakes.wire.ledger import CallRecord, Ledger
 from sfusion.fakes.wire.message import Answer, dump_json

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
+from sfusion.fakes.errors import BrokenStream
 from sfusion.fakes.faults import Drip, Malformed
 from sfusion.fakes.faults.action import part
 from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.errors import BrokenStream
 from sfusion.fakes.wire.message import Answer, chunk, render_head
 
 Ending = Literal["close", "reset", "hang", "crash"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Literal
 
+from sfusion.fakes.errors import BrokenStream
 from sfusion.fakes.faults import (
     Action,
     Attempt,
@@ -31,7 +32,6 @@ from sfusion.fakes.faults import (
 from sfusion.fakes.wire.app import Request, Subject
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.delivery import Delivery, Ending, Spoilage
-from sfusion.fakes.wire.errors import BrokenStream
 from sfusion.fakes.wire.message import Answer, dump_json
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import errno
 import socket
 from typing import Protocol
 
+from sfusion.fakes.errors import PortTaken, WireError
 from sfusion.fakes.wire.acceptor import Acceptor, Factory
-from sfusion.fakes.wire.errors import PortTaken, WireError
 
 
 class _Server(Protocol):

@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 from aiohttp import HttpVersion10, StreamReader, web
 
+from sfusion.fakes.errors import WireError
 from sfusion.fakes.faults import Attempt, Close, Crash, Delay, FaultPlan, Hang, Reset, Rule, Strike, Wedge
 from sfusion.fakes.wire.app import App, Request, Subject, parse_target
 from sfusion.fakes.wire.connection import Connection, written
 from sfusion.fakes.wire.delivery import Delivery
-from sfusion.fakes.wire.errors import WireError
 from sfusion.fakes.wire.exchange import Exchange, Words, asked_to_wait
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.listener import Listener

@@ -13,11 +13,11 @@ import typer
 
 from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
+from sfusion.harness.errors import MissingWorld
 from sfusion.harness.reports import Reports, Run, reporter, run_of
 from sfusion.harness.runs import plan, run_all, write_run
 from sfusion.harness.scenarios import ScenarioError, scenario_files
 from sfusion.harness.targets import FakeTarget, RealSandbox
-from sfusion.harness.worlds.errors import MissingWorld
 from sfusion_tools.errors import ConfigError, near
 
 WORLDS = ("sim", "ray")

@@ -13,11 +13,11 @@ def replay(
 ) -> None:
     """Run recorded runs again. Exit code 0: every journal is the same and every promise held; 1: not so."""
     from sfusion.harness.commands._tell import fail
+    from sfusion.harness.errors import MissingWorld
     from sfusion.harness.journal import JournalError, first_difference
     from sfusion.harness.runs import read_run, run_one
     from sfusion.harness.runs.directory import JOURNAL, SCENARIO
     from sfusion.harness.scenarios import ScenarioError
-    from sfusion.harness.worlds.errors import MissingWorld
 
     fine = True
     folders = [one for run in runs for one in _folders(run, JOURNAL)]

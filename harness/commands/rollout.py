@@ -78,10 +78,10 @@ def rollout(
     from sfusion.fakes.sglang import FakeSGLangError
     from sfusion.harness.commands.serve_sglang import read_policy
     from sfusion.harness.rollouts import RolloutPlan, reporter, run_rollouts
-    from sfusion_tools.errors import ConfigError
+    from sfusion_tools.errors import ConfigError, MissingExtra
     from sfusion_tools.formats import get_format
     from sfusion_tools.rollout import RolloutLimits, TruncateSide
-    from sfusion_tools.tokenizers import TokenizerError, TokenizerUnavailable, load_tokenizer
+    from sfusion_tools.tokenizers import TokenizerError, load_tokenizer
 
     try:
         plan = RolloutPlan(
@@ -109,7 +109,7 @@ def rollout(
             ),
             tokenizer=load_tokenizer(tokenizer),
         )
-    except TokenizerUnavailable as error:
+    except MissingExtra as error:
         _fail(str(error), 3)
     except (FakeSGLangError, FaultError, TokenizerError, ValueError) as error:
         _fail(str(error), 2)

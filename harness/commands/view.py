@@ -21,11 +21,12 @@ def view(
             raise
         typer.echo("sfusion view needs textual, which is not installed: pip install 'sfusion[view]'", err=True)
         raise typer.Exit(3) from None
-    from sfusion.harness.viewer import ViewerError, open_dump
+    from sfusion.harness.errors import HarnessError
+    from sfusion.harness.viewer import open_dump
 
     try:
         steps = open_dump(path)
-    except (ViewerError, OSError) as error:
+    except (HarnessError, OSError) as error:
         typer.echo(f"sfusion view: {error}", err=True)
         raise typer.Exit(2) from None
     ViewerApp(steps, path).run()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sfusion.harness.doctor.errors import DoctorError, NotExamined
 from sfusion.harness.doctor.examination import CHECKS, Check, Examination, Listener, examine
 from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion.harness.doctor.knee import Knee, Point, find_knee
 from sfusion.harness.doctor.plan import Plan
 from sfusion.harness.doctor.subject import Client, Subject, of_tools, of_url
+from sfusion.harness.errors import DoctorError, NotExamined
 
 __all__ = [
     "CHECKS",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from sfusion.harness.doctor.errors import NotExamined
 from sfusion.harness.doctor.finding import Finding, breaks
 from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 

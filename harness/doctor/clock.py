@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sfusion.harness.doctor.errors import NotExamined
 from sfusion.harness.doctor.finding import Finding, breaks
 from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
 
 _OVER = 3

@@ -13,7 +13,6 @@ from sfusion.harness.doctor.burst import race_stdin
 from sfusion.harness.doctor.clock import keep_time, run_long
 from sfusion.harness.doctor.detour import take_detour
 from sfusion.harness.doctor.endpoint import greet, reach, say_hello
-from sfusion.harness.doctor.errors import NotExamined, Vanished
 from sfusion.harness.doctor.finding import Finding
 from sfusion.harness.doctor.http import Wire
 from sfusion.harness.doctor.identity import recognise, unmask
@@ -26,6 +25,7 @@ from sfusion.harness.doctor.proxies import secrets_of_proxies
 from sfusion.harness.doctor.steadiness import check_steadiness, stopped_answering
 from sfusion.harness.doctor.subject import Subject
 from sfusion.harness.doctor.sweep import sweep
+from sfusion.harness.errors import NotExamined, Vanished
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 
-from sfusion.harness.doctor.errors import NotExamined
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.doctor.patient import Patient
 from sfusion.harness.doctor.plan import LANGUAGES, PACKAGES
+from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.doctor.errors import NotExamined, Vanished
 from sfusion.harness.doctor.http import Answer, Silence, Wire
 from sfusion.harness.doctor.plan import Plan
 from sfusion.harness.doctor.proxies import proxy_of
 from sfusion.harness.doctor.subject import Subject
+from sfusion.harness.errors import NotExamined, Vanished
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 

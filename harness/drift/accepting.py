@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sfusion.harness.drift.difference import Difference
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.probes import BadProbes
-from sfusion.harness.scenarios.errors import ScenarioError
 from sfusion.harness.scenarios.marked import read_marked
 from sfusion_tools.errors import near
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sfusion.harness.errors import BadProbes, ProbeError, Unreachable
 from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines, write_whole
-from sfusion.harness.probes.errors import BadProbes, ProbeError, Unreachable
 from sfusion.harness.probes.model import Probe, ProbeRequest
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.sending import Sender

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.wire import dump_json
-from sfusion.harness.probes.errors import BadProbes
+from sfusion.harness.errors import BadProbes
 from sfusion.harness.probes.model import Probe
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.suite import SUITE_VERSION

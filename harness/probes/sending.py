@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sfusion.harness.probes.errors import Unreachable
+from sfusion.harness.errors import Unreachable
 from sfusion.harness.probes.model import Probe, ProbeRequest
 from sfusion.harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
 

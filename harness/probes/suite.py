@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from sfusion.harness.probes.errors import BadProbes
+from sfusion.harness.errors import BadProbes, ScenarioError
 from sfusion.harness.probes.model import Probe, ProbeRequest
-from sfusion.harness.scenarios.errors import ScenarioError
 from sfusion.harness.scenarios.marked import Marked, Path_, read_marked
 from sfusion_tools.errors import near
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.model import Scenario, World
 from sfusion.harness.scenarios.reading import read_scenarios
 from sfusion.harness.scenarios.realising import only_faked

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
 from sfusion.harness.runs.plan import Task
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.worlds.errors import MissingWorld
 
 World = Callable[[Scenario], Journal]
 """Where a scenario runs."""

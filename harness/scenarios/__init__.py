@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.library import bundled_folder, scenario_files
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios

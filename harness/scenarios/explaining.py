@@ -14,8 +14,8 @@ from pydantic_core import PydanticUndefined
 
 from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.promises import PROMISES
-from sfusion.harness.scenarios.errors import ScenarioError
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.library import scenario_files
 from sfusion.harness.scenarios.model import CancelPart, ClusterPart, LinkPart, LoadPart, SandboxPart, Scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sfusion
-from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.errors import ScenarioError
 from sfusion_tools.errors import near
 
 

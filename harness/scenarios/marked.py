@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.scenarios.errors import ScenarioError
+from sfusion.harness.errors import ScenarioError
 
 Path_ = tuple[str | int, ...]
 _MAX_DEPTH = 40

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SerializeAsAny, field_validator, model_validator
 
+from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Distribution, Rule, Seconds
-from sfusion.fakes.sandbox.errors import SandboxSetupError
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.harness.promises import Promise, read_promise

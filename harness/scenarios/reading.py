@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.base import Misplaced
-from sfusion.harness.scenarios.errors import ScenarioError
 from sfusion.harness.scenarios.marked import Marked, Path_, Place, parse_marked, read_marked
 from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.errors import near

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sfusion.harness.targets.errors import BadTarget, MissingTarget, TargetError
+from sfusion.harness.errors import BadTarget, MissingTarget, TargetError
 from sfusion.harness.targets.opening import open_targets, silent
 from sfusion.harness.targets.sandbox import RealSandbox
 from sfusion.harness.targets.target import DEFAULT_IMAGE, DockerTarget, FakeTarget, Target, UrlTarget, read_target

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.errors import MissingTarget
 from sfusion.harness.targets.engine import Engine, architecture, told
-from sfusion.harness.targets.errors import MissingTarget
 from sfusion.harness.targets.options import PREFIX, DockerOptions, size
 from sfusion.harness.targets.owner import LABEL, Owner
 from sfusion.harness.targets.ping import is_ready

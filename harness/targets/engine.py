@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from sfusion.harness.targets.errors import MissingTarget, TargetError
+from sfusion.harness.errors import MissingTarget, TargetError
 from sfusion.harness.targets.options import size
 from sfusion.harness.targets.pulling import PullProgress
 from sfusion_tools.sandbox.proxy import is_loopback

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import cycle, islice
 
-from sfusion.harness.targets.errors import BadTarget, MissingTarget
+from sfusion.harness.errors import BadTarget, MissingTarget
 from sfusion.harness.targets.sandbox import RealSandbox, UrlSandbox
 from sfusion.harness.targets.target import DockerTarget, Target, UrlTarget
 

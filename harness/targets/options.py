@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sfusion.harness.targets.errors import BadTarget
+from sfusion.harness.errors import BadTarget
 
 MEMORY = 4 * 2**30
 """Bytes of memory of one container, swap included: a hundred small programs, or four that use 1 GiB each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sfusion.harness.targets.errors import BadTarget
+from sfusion.harness.errors import BadTarget
 from sfusion.harness.targets.ping import why_silent
 from sfusion.harness.targets.target import UrlTarget
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from sfusion.harness.targets.errors import BadTarget
+from sfusion.harness.errors import BadTarget
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.sandbox.endpoints import is_placeholder, normalise_url, redact
 

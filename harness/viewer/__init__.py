@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sfusion.harness.errors import NoDump
 from sfusion.harness.viewer.dump import StepFile, open_dump
-from sfusion.harness.viewer.errors import NoDump, ViewerError
 from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
 from sfusion.harness.viewer.lines import LineIndex
 from sfusion.harness.viewer.sample import Sample, read_sample
@@ -19,7 +19,6 @@ __all__ = [
     "Sample",
     "StepFile",
     "Turn",
-    "ViewerError",
     "open_dump",
     "read_call",
     "read_filter",

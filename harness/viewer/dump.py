@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from sfusion.harness.viewer.errors import NoDump
+from sfusion.harness.errors import NoDump
 from sfusion.harness.viewer.lines import LineIndex
 from sfusion.harness.viewer.sample import Sample, read_sample
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sfusion.harness.viewer.errors import ViewerError
+from sfusion.harness.errors import HarnessError
 from sfusion.harness.viewer.sample import Sample
 
 _SCORE = re.compile(r"score\s*(<=|>=|!=|==|=|<|>)\s*(\S+)")
@@ -30,7 +30,7 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-class BadFilter(ViewerError):
+class BadFilter(HarnessError):
     """A filter that cannot be read."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from sfusion.harness.errors import MissingWorld, WorldError
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.realising import realised
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.worlds.errors import MissingWorld, WorldError
 from sfusion.harness.worlds.measuring import bounds_of
 from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
 from sfusion.harness.worlds.ray_run import Run, SandboxOn

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
+from sfusion.harness.errors import MissingWorld
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.worlds.errors import MissingWorld
 
 _REACH_SECONDS = 5.0
 _QUICK_HEALTH = {

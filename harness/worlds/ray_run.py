@@ -13,11 +13,11 @@ from uuid import uuid4
 
 from ray.exceptions import RayError
 
+from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.worlds.errors import WorldError
 from sfusion.harness.worlds.measuring import default_timeout
 from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes
 from sfusion.harness.worlds.ray_crew import Crew, Member, at_once

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.worlds.calling import call_tool
-from sfusion.harness.worlds.errors import WorldError
 from sfusion.harness.worlds.happenings import Happenings
 from sfusion.harness.worlds.limiter_place import CoreFactory, LimiterPlace, Link
 from sfusion.harness.worlds.measuring import bounds_of, default_timeout

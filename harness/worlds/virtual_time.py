@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from sfusion.harness.worlds.errors import NoProgress, NothingLeft
+from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
 
 T = TypeVar("T")

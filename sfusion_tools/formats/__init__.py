@@ -9,8 +9,9 @@ A broken text is data, not an exception: the good calls come out, each refused o
 
 from __future__ import annotations
 
+from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError
+
 from .base import Format
-from .errors import FormatError, RenderError, UnknownFormatError
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .registry import format_names, get_format
 from .streamparser import StreamParser

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeAlias
 
-from .errors import RenderError
+from sfusion_tools.errors import RenderError
+
 from .model import Parsed
 from .streamparser import THOUGHT, StreamParser, Tools
 from .toolbox import Toolbox

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sfusion_tools.errors import RenderError
+
 from .base import Format, joined
-from .errors import RenderError
 from .jsontext import Flaw
 from .rawvalue import read_value, write_value
 from .reader import Markers, Scan

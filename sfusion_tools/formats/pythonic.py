@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from sfusion_tools.errors import RenderError
+
 from .base import Format, joined
-from .errors import RenderError
 from .jsontext import Flaw
 from .literal import is_json_tree
 from .pytext import scan_brackets, stray_escapes, without_raw_breaks

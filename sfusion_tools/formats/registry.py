@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 
+from sfusion_tools.errors import UnknownFormatError
+
 from .base import Format
 from .deepseek import DeepSeekV3, DeepSeekV31
-from .errors import UnknownFormatError
 from .glm import Glm45
 from .harmony import GptOss
 from .hermes import Hermes, Qwen25

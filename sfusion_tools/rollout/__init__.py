@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sfusion_tools.rollout.batch import run_batch
-from sfusion_tools.rollout.driver import RolloutDriver
-from sfusion_tools.rollout.engine import Engine
-from sfusion_tools.rollout.errors import (
+from sfusion_tools.errors import (
     BadLimits,
     EngineAnswerError,
     IllegalTransition,
     RolloutError,
     TemplateError,
 )
+from sfusion_tools.rollout.batch import run_batch
+from sfusion_tools.rollout.driver import RolloutDriver
+from sfusion_tools.rollout.engine import Engine
 from sfusion_tools.rollout.interaction import Interaction
 from sfusion_tools.rollout.limits import RolloutLimits, TruncateSide, truncate
 from sfusion_tools.rollout.messages import Message

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sfusion_tools.rollout.errors import EngineAnswerError
+from sfusion_tools.errors import EngineAnswerError
 from sfusion_tools.rollout.states import FinishReasonTypeEnum
 from sfusion_tools.tokenizers import Tokenizer
 

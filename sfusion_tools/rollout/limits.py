@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sfusion_tools.rollout.errors import BadLimits
+from sfusion_tools.errors import BadLimits
 
 TRUNCATED = "(truncated)"
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
-from sfusion_tools.rollout.errors import IllegalTransition
+from sfusion_tools.errors import IllegalTransition
 from sfusion_tools.rollout.limits import RolloutLimits, truncate
 from sfusion_tools.rollout.messages import Message
 from sfusion_tools.rollout.metrics import RolloutMetrics

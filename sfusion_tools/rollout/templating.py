@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion_tools.rollout.errors import TemplateError
+from sfusion_tools.errors import TemplateError
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import Tokenizer
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfusion_tools.tokenizers.byte_level import ByteTokenizer
-from sfusion_tools.tokenizers.chatml import tools_section
-from sfusion_tools.tokenizers.errors import (
+from sfusion_tools.errors import (
     TokenizerError,
     TokenizerNotFound,
-    TokenizerUnavailable,
     UnknownToken,
 )
+from sfusion_tools.tokenizers.byte_level import ByteTokenizer
+from sfusion_tools.tokenizers.chatml import tools_section
 from sfusion_tools.tokenizers.hugging_face import HfTokenizer
 from sfusion_tools.tokenizers.protocol import MessageLike, Tokenizer, ToolLike
 
@@ -22,7 +21,6 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "TokenizerNotFound",
-    "TokenizerUnavailable",
     "ToolLike",
     "UnknownToken",
     "load_tokenizer",

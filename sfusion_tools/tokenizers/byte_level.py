@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal, overload
 
+from sfusion_tools.errors import UnknownToken
 from sfusion_tools.tokenizers.chatml import END_OF_TEXT, IM_END, IM_START, layout
-from sfusion_tools.tokenizers.errors import UnknownToken
 from sfusion_tools.tokenizers.protocol import MessageLike, ToolLike
 
 _BYTES = 256

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from sfusion_tools.errors import MissingExtra, TokenizerNotFound
 from sfusion_tools.tokenizers.chatml import as_mapping, layout
-from sfusion_tools.tokenizers.errors import TokenizerNotFound, TokenizerUnavailable
 from sfusion_tools.tokenizers.protocol import MessageLike, ToolLike
 
 
@@ -18,10 +18,7 @@ class HfTokenizer:
         try:
             from transformers import AutoTokenizer
         except ImportError as missing:
-            raise TokenizerUnavailable(
-                f"a Hugging Face tokenizer was asked for ({path}), and transformers is not installed: "
-                "pip install 'sfusion[hf]', or leave the tokenizer out to use the built-in one"
-            ) from missing
+            raise MissingExtra(f"the Hugging Face tokenizer {path}", "hf", missing) from missing
         if not Path(path).is_dir():
             raise TokenizerNotFound(
                 f"{path} is not a directory: give the path of a downloaded tokenizer "

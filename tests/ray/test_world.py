@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import ray
 
+from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Verdict, judge
 from sfusion.harness.scenarios import parse_scenarios
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds.errors import MissingWorld
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster
 from tests.ray.actors import until
 

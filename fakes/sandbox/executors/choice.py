@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sfusion.fakes.sandbox.errors import SandboxSetupError
+from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
 from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
 from sfusion.fakes.sandbox.profile import Profile

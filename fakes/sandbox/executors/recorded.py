@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from sfusion.fakes.errors import CassetteError
 from sfusion.fakes.sandbox.body import Unusable, check_body
-from sfusion.fakes.sandbox.errors import CassetteError
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.proxy import BadUpstream, FaultProxy, ProxySetupError
+from sfusion.fakes.proxy import BadUpstream, FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, UnsafeBindError
 from tests.fakes.proxy.behind import OK, always, behind
 from tests.fakes.sandbox.raw import PING, Heard, Watch, get, one, post, run_code
@@ -162,12 +162,12 @@ async def test_a_proxy_in_front_of_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}])
 def test_a_model_of_a_server_is_refused(model: Any) -> None:
-    with pytest.raises(ProxySetupError, match="cores and spawn_cost say how a server runs programs"):
+    with pytest.raises(SandboxSetupError, match="cores and spawn_cost say how a server runs programs"):
         FaultProxy("http://127.0.0.1:1", model={"kind": "unbounded", **model})
 
 
 def test_a_header_that_cannot_be_sent_is_refused_without_its_value() -> None:
     for headers in ({"X-A": "secret\r\nX-B: 1"}, {"": "secret"}, {"a:b": "secret"}):
-        with pytest.raises(ProxySetupError, match="cannot be sent") as caught:
+        with pytest.raises(SandboxSetupError, match="cannot be sent") as caught:
             FaultProxy("http://127.0.0.1:1", headers=headers)
         assert "secret" not in str(caught.value)

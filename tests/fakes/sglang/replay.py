@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Finish, Latency, Refused, Reply, Step
+from sfusion.fakes.sglang import Ask, EngineRefused, FakeSGLang, FakeSGLangServer, Finish, Latency, Reply, Step
 
 DATA = Path(__file__).parent / "data"
 EOS = 151645
@@ -69,7 +69,7 @@ def chat_reply(record: Record) -> Reply:
     kind = record["id"].partition("/")[0]
     error: Exception | None = None
     if kind == "engine_503":
-        error = Refused("The request queue is full.")
+        error = EngineRefused("The request queue is full.")
     elif kind == "engine_crash":
         error = RuntimeError("boom")
     return Reply(
@@ -102,7 +102,7 @@ def native_server(record: Record) -> FakeSGLangServer:
     error: Exception | None = None
     after = 0
     if name == "generate/queue_full":
-        error = Refused("The request queue is full.")
+        error = EngineRefused("The request queue is full.")
     elif name == "generate/crash":
         error = RuntimeError("boom")
     elif name == "generate/stream_mid_error":

@@ -11,10 +11,10 @@ from sfusion.fakes.sglang import (
     Ask,
     BadValue,
     EngineDown,
+    EngineRefused,
     FakeSGLang,
     Latency,
     NothingToSay,
-    Refused,
     Reply,
     Script,
     Snapshot,
@@ -276,7 +276,7 @@ def test_places_are_given_first_come_first_served_and_the_rest_refused() -> None
             order.append(name)
 
         results = await asyncio.gather(*(one(name) for name in "abcde"), return_exceptions=True)
-        return order, sum(isinstance(result, Refused) for result in results)
+        return order, sum(isinstance(result, EngineRefused) for result in results)
 
     assert run_virtually(crowd()) == (["a", "b", "c"], 2)
 

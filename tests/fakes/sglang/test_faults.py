@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.faults import FaultError
-from sfusion.fakes.sglang import Ask, EngineDown, FakeSGLang, FakeSGLangServer, Latency, Refused, Reply, Script
+from sfusion.fakes.sglang import Ask, EngineDown, EngineRefused, FakeSGLang, FakeSGLangServer, Latency, Reply, Script
 from sfusion.fakes.sglang.faults import engine_rules
 from sfusion.harness.worlds.virtual_time import run_virtually
 from tests.fakes.sglang.client import chat, get, post
@@ -134,11 +134,11 @@ def test_engine_faults_strike_the_object_too() -> None:
         for _ in range(3):
             try:
                 said.append((await engine.async_generate("hi"))["text"])
-            except (Refused, EngineDown) as error:
+            except (EngineRefused, EngineDown) as error:
                 said.append(type(error).__name__)
         return said, asyncio.get_running_loop().time()
 
-    assert run_virtually(struck({"first": 1, "what": {"status": 503}})) == (["Refused", "ok", "ok"], 0.0)
+    assert run_virtually(struck({"first": 1, "what": {"status": 503}})) == (["EngineRefused", "ok", "ok"], 0.0)
     assert run_virtually(struck({"every": 2, "what": {"delay": 2.0}})) == (["ok", "ok", "ok"], 2.0)
     assert run_virtually(struck({"first": 1, "what": {"hang": 60}})) == (["EngineDown", "ok", "ok"], 60.0)
     assert run_virtually(struck({"first": 1, "what": "crash"}))[0] == ["EngineDown"] * 3
@@ -149,7 +149,9 @@ def test_chance_strikes_the_same_questions_whatever_came_before() -> None:
         rules = engine_rules([{"probability": 0.5, "what": {"status": 500}}])
         engine = FakeSGLang(Script([], otherwise="ok"), faults=rules, seed=5)
         results = await asyncio.gather(*map(engine.async_generate, questions), return_exceptions=True)
-        return {question for question, result in zip(questions, results, strict=True) if isinstance(result, Refused)}
+        return {
+            question for question, result in zip(questions, results, strict=True) if isinstance(result, EngineRefused)
+        }
 
     questions = [f"question {number}" for number in range(40)]
     hit = run_virtually(struck(questions))

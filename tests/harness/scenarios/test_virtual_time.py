@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.worlds.errors import NoProgress, NothingLeft
+from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sfusion_tools.errors import MissingExtra
 from sfusion_tools.tokenizers import (
     ByteTokenizer,
     HfTokenizer,
     TokenizerNotFound,
-    TokenizerUnavailable,
     load_tokenizer,
 )
 
@@ -75,5 +75,5 @@ def test_a_path_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(TokenizerUnavailable, match=r"pip install 'sfusion\[hf\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'sfusion\[hf\]'"):
         load_tokenizer(tmp_path)

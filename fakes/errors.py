@@ -1,0 +1,88 @@
+"""The errors of the fakes.
+
+FakeError
+├── FaultError (ValueError)             a fault rule cannot be used as written
+├── SandboxSetupError (ValueError)      a fake sandbox or a fault proxy cannot be set up as asked
+│   ├── CassetteError                   a cassette cannot be read or served
+│   ├── UnsafeBindError                 it would run code for strangers, and was not explicitly allowed to
+│   └── BadUpstream                     the address to forward to is not an HTTP server's, or is the proxy's own
+├── WireError (RuntimeError)            the server cannot be started or used as asked
+│   ├── PortTaken                       another process listens on the address
+│   └── BrokenStream                    the source of an answer ended before the answer did
+└── FakeSGLangError                     the fake engine refuses
+    ├── BadValue (ValueError)           the request cannot be served as it is: 400
+    ├── EngineRefused                   the engine turned the request away with a status of its own, such as 503
+    ├── EngineDown                      the engine is not running: crashed, or not started yet
+    ├── NothingToSay                    the policy has no reply to the prompt: a mistake in a test, not in a client
+    └── BadScript (ValueError)          a script file cannot be read
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class FakeError(Exception):
+    """Base of every error that a fake raises on purpose."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class FaultError(FakeError, ValueError):
+    """Raised for a rule that cannot be used; the message names the rule, what was found and what was expected."""
+
+
+class SandboxSetupError(FakeError, ValueError):
+    """Raised when a fake sandbox or a fault proxy cannot be set up as asked."""
+
+
+class CassetteError(SandboxSetupError):
+    """Raised when a cassette cannot be read or served."""
+
+
+class UnsafeBindError(SandboxSetupError):
+    """Raised when a fake would run code for anyone who reaches it without being explicitly allowed to."""
+
+
+class BadUpstream(SandboxSetupError):
+    """Raised when the upstream is not the address of an HTTP server, or is the proxy itself."""
+
+
+class WireError(FakeError, RuntimeError):
+    """Raised when a server cannot be started or used as asked."""
+
+
+class PortTaken(WireError):
+    """Raised when another process listens on the address."""
+
+
+class BrokenStream(WireError):
+    """Raised when an answer in transit cannot be completed; the client must see that it ends too early."""
+
+
+class FakeSGLangError(FakeError):
+    """Base of the fake engine's errors."""
+
+
+class BadValue(FakeSGLangError, ValueError):
+    """Raised for a request that cannot be served; sglang itself raises a plain ValueError."""
+
+
+class EngineRefused(FakeSGLangError):
+    """Raised when the engine turns a request away with an HTTP status."""
+
+    def __init__(self, message: str, status: int = 503) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EngineDown(FakeSGLangError):
+    """Raised when the engine is not running."""
+
+
+class NothingToSay(FakeSGLangError):
+    """Raised when the policy has no reply to the prompt."""
+
+
+class BadScript(FakeSGLangError, ValueError):
+    """Raised for a script file that cannot be read."""

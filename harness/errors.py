@@ -1,0 +1,106 @@
+"""The errors of the harness.
+
+    HarnessError
+    ├── ScenarioError       a scenario file cannot be read; one line per problem: FILE:LINE: found; expected
+    ├── WorldError          a run cannot go on
+    │   ├── NothingLeft     every task waits and no timer is set (a deadlock, exposed by virtual time)
+    │   ├── NoProgress      the run is always busy and time never advances
+    │   └── MissingWorld    something the world needs is not there (Ray, a sandbox); exit code 3
+    ├── TargetError         a real sandbox cannot be used
+    │   ├── BadTarget       the target or one of its options makes no sense (also a ValueError)
+    │   └── MissingTarget   engine, image or address is missing or does not work; exit code 3
+    ├── ProbeError          probing a server failed
+    │   ├── BadProbes       a probe file or a recording is wrong (also a ValueError)
+    │   └── Unreachable     the server cannot be reached, stopped answering or is not a sandbox; exit code 3
+    ├── DoctorError         a check of the doctor did not finish; these never reach the user
+    │   ├── NotExamined     the check could not be made; becomes a line of the report
+    │   └── Vanished        the sandbox stopped answering; becomes a finding
+    └── NoDump              there is no rollout dump at the path
+
+Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless noted above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class HarnessError(Exception):
+    """Base of every error of the harness. The message tells the user what was found and what to do."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class _Problems(HarnessError):
+    """An error made of several problems, one line each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = list(problems)
+
+
+class ScenarioError(_Problems):
+    """Raised when a scenario cannot be read; every problem names its file and line."""
+
+
+class WorldError(HarnessError):
+    """Base of what a world raises when a run cannot go on."""
+
+
+class NothingLeft(WorldError):
+    """Raised by the virtual loop when every task waits and no timer is set."""
+
+
+class NoProgress(WorldError):
+    """Raised by the virtual loop when callbacks keep it busy without time ever advancing."""
+
+
+class MissingWorld(WorldError):
+    """Raised when a world is not available on this machine."""
+
+    exit_code = 3
+
+
+class TargetError(HarnessError):
+    """Base of the errors about real sandboxes."""
+
+
+class BadTarget(TargetError, ValueError):
+    """Raised when a target, or one of its options, makes no sense."""
+
+
+class MissingTarget(TargetError):
+    """Raised when a target is clear but what it needs is missing or does not work."""
+
+    exit_code = 3
+
+
+class ProbeError(HarnessError):
+    """Base of the errors about probes."""
+
+
+class BadProbes(_Problems, ProbeError, ValueError):
+    """Raised when probes or recordings cannot be read; one line per problem, with file and line."""
+
+
+class Unreachable(ProbeError):
+    """Raised when a server does not give a complete set of answers."""
+
+    exit_code = 3
+
+
+class DoctorError(HarnessError):
+    """Base of the doctor's errors."""
+
+
+class NotExamined(DoctorError):
+    """Raised by a check that cannot be made; the message says why."""
+
+
+class Vanished(DoctorError):
+    """Raised when the sandbox stops answering in the middle of a check; the message says how."""
+
+
+class NoDump(HarnessError):
+    """Raised when a path holds no rollout dump."""
