@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from sfusion.fakes.errors import FakeError
 from sfusion.harness.commands.check import check
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
@@ -21,10 +23,25 @@ from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
 from sfusion.harness.commands.view import view
+from sfusion.harness.errors import HarnessError
 from sfusion_tools._version import __version__
+from sfusion_tools.errors import SfusionError
+
+
+class _Commands(TyperGroup):
+    """Prints the message of our own errors and exits with their code, whichever command raised them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (SfusionError, FakeError, HarnessError) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(error.exit_code) from None
+
 
 app = typer.Typer(
     name="sfusion",
+    cls=_Commands,
     help="Test and emulate the code sandbox of a reinforcement-learning rollout.",
     no_args_is_help=True,
     add_completion=False,
