@@ -140,7 +140,7 @@ async def measure_pairs(args: argparse.Namespace) -> dict[str, list[float]]:
     from the_plan import PlanLimiter
 
     from sfusion_tools.limiter import LimiterSettings
-    from sfusion_tools.limiter.ray_actor import ray_limiter
+    from sfusion_tools.limiter.ray_limiter import ray_limiter
 
     limiter = ray_limiter(LimiterSettings(args.limit), "bench-pairs")
     plan = PlanLimiter.remote(args.limit)

@@ -6,7 +6,7 @@
     ├── JudgeError                 the cases given to a reward are unusable (also a ValueError)
     ├── LimiterError               the limiter could not do what was asked
     │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
-    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone
+    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone; exit code 3
     │   └── LimiterClosed          the client was closed while a caller waited for a permit
     ├── FormatError                a tool-call format cannot be used (also a ValueError)
     │   ├── UnknownFormatError     there is no format of that name
@@ -65,6 +65,8 @@ class PermitTimeout(LimiterError, TimeoutError):
 
 class LimiterUnreachable(LimiterError):
     """Raised by a transport when the limiter behind it does not answer; clients then attach again."""
+
+    exit_code = 3
 
 
 class LimiterClosed(LimiterError):

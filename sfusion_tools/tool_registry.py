@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from sfusion_tools.errors import ConfigError, near
+from sfusion_tools.errors import ConfigError, MissingExtra, near
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _ENTRY_KEYS = ("class_name", "config", "tool_schema")
@@ -88,6 +88,8 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
     schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
     try:
         tool = tool_class(config=config, tool_schema=schema)
+    except MissingExtra:
+        raise
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
     except Exception as error:  # other people's tools raise what they like; the reader needs the place all the same

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from sfusion_tools.errors import MissingExtra, TokenizerNotFound
+from sfusion_tools._extras import import_extra
+from sfusion_tools.errors import TokenizerNotFound
 from sfusion_tools.tokenizers.chatml import as_mapping, layout
 from sfusion_tools.tokenizers.protocol import MessageLike, ToolLike
 
@@ -15,10 +16,7 @@ class HfTokenizer:
     """A tokenizer directory read by ``transformers``, with its own chat template or, lacking one, ChatML."""
 
     def __init__(self, path: str | Path) -> None:
-        try:
-            from transformers import AutoTokenizer
-        except ImportError as missing:
-            raise MissingExtra(f"the Hugging Face tokenizer {path}", "hf", missing) from missing
+        transformers = import_extra("transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}")
         if not Path(path).is_dir():
             raise TokenizerNotFound(
                 f"{path} is not a directory: give the path of a downloaded tokenizer "
@@ -26,7 +24,7 @@ class HfTokenizer:
             )
         try:
             # Remote code is never run, and nothing is fetched: a rollout must not depend on the network.
-            self._inner: Any = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+            self._inner: Any = transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise TokenizerNotFound(f"{path} holds no tokenizer that transformers can load: {error}") from error
         if self._inner.eos_token_id is None:

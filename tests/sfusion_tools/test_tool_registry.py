@@ -162,10 +162,10 @@ def test_no_tools_are_no_error(write):
         ("SandboxFusionTool", f"class_name needs a module, as in '{SANDBOX}'"),
         ("sfusion_tools.tool_registry.near", "is not a class but function"),
         (
-            "tests.sfusion_tools.tools.test_tool_registry.NoTool",
+            "tests.sfusion_tools.test_tool_registry.NoTool",
             "is a class but no tool: it has no execute(); derive it from BaseTool",
         ),
-        ("tests.sfusion_tools.tools.test_tool_registry.Nameless", "the tool has no name; call BaseTool.__init__"),
+        ("tests.sfusion_tools.test_tool_registry.Nameless", "the tool has no name; call BaseTool.__init__"),
         (".Tool", "could not be imported"),
         ("a..b.Tool", "there is no module 'a'"),
     ],
@@ -261,7 +261,7 @@ def test_a_wrong_key_of_gsm8k_is_named(refused):
 
 def test_what_other_peoples_tools_raise_is_told_with_its_place(refused):
     schema = "{type: function, function: {name: f, description: d}}"
-    name = "tests.sfusion_tools.tools.test_tool_registry.Elsewhere"
+    name = "tests.sfusion_tools.test_tool_registry.Elsewhere"
     message = refused(one(name, "{type: native}", schema))
     assert message == f"tools[0] ({name}): the tool refused its config: KeyError: 'path'"
     message = refused(one("sfusion_tools.base_tool.BaseTool"))
