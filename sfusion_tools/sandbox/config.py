@@ -1,4 +1,4 @@
-"""The configuration of SandboxFusionTool; the table in docs/tool.md is made from these fields."""
+"""The configuration of SandboxFusionTool; a test compares the table in docs/tool.md with these fields."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sfusion_tools.sandbox.retry import RetryPolicy
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET = ("headers", "sandbox_fusion_url")
-"""Keys whose values are not repeated in an error: they may hold passwords."""
+"""Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class SandboxToolConfig(BaseModel):
-    """The keys of the ``config`` section of a tool."""
+    """The ``config`` section of a tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -101,34 +101,31 @@ class SandboxToolConfig(BaseModel):
     @model_validator(mode="after")
     def _combinations(self) -> SandboxToolConfig:
         if self.requests_burst is not None and self.requests_per_second is None:
-            raise ConfigError("requests_burst belongs to requests_per_second, which is not set")
+            raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
         return self
 
     @property
     def longest_timeout(self) -> float:
-        """The most seconds a model gets."""
+        """The longest timeout a model can get."""
         return max(self.max_timeout, self.default_timeout)
 
     @property
     def limits(self) -> LimiterSettings:
-        """What the limiter is asked to hold to."""
         return LimiterSettings(
             self.rate_limit, self.permit_lease, self.requests_per_second, self.requests_burst, self.adaptive_rate_limit
         )
 
     @property
     def retry(self) -> RetryPolicy:
-        """When to try again."""
         return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
 
     @property
     def bounds(self) -> Bounds:
-        """What a call may cost."""
         return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, int(self.max_response_mb * 2**20))
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
-        """Check a config section; the error names the owner, each wrong key and the nearest right one."""
+        """Validate a config section; the error names the owner, each wrong key and the nearest known one."""
         try:
             return cls.model_validate(config)
         except ValidationError as error:
@@ -136,11 +133,11 @@ class SandboxToolConfig(BaseModel):
 
 
 def explain(owner: str, error: ValidationError, known: Any) -> str:
-    """One line for each thing wrong with a config."""
+    """Describe everything that is wrong with a config."""
     lines = []
     for problem in error.errors():
         first, *rest = problem["loc"] or ("config",)
-        # Behind the key, pydantic names the alternatives of its type.
+        # After the key, pydantic lists the alternatives of its type.
         key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":
