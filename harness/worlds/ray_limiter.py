@@ -13,13 +13,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sfusion.harness.worlds.wire import Wire, WireRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.core import Observer
-from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, NAMESPACE, _TokenBucketWorker, remove
+from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
+from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
 
 PROCESS = "limiter"
 """What it is called on the wire."""
 
 
-class _WatchedLimiter(_TokenBucketWorker):
+class _WatchedLimiter(LimiterActor):
     def __init__(self, limits: dict[str, Any], wire: Wire) -> None:
         self._recorder = WireRecorder(wire, PROCESS)
         super().__init__(limits)

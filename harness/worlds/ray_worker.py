@@ -21,8 +21,8 @@ from sfusion.harness.worlds.toolbox import make_tools
 from sfusion.harness.worlds.wire import Wire, WireRecorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings
-from sfusion_tools.limiter.messages import Batch, Reply
-from sfusion_tools.limiter.ray_actor import RayTransport
+from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.ray_limiter import RayTransport
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox.program import Program
 
@@ -43,12 +43,12 @@ class _Way(RayTransport):
 
     is_cut = False
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         """Deliver a batch."""
         self._check()
         return await super().exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         """Wait for news."""
         self._check()
         reply = await super().wait(client, epoch, at_most)

@@ -11,7 +11,7 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.trajectory import note_ending
+from sfusion_tools.sandbox.trajectory import count_outcome
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 
@@ -41,12 +41,12 @@ async def test_the_endings_of_a_trajectorys_calls_are_noted_where_verl_keeps_the
 )
 def test_what_is_not_verls_is_left_alone(agent_data: Any) -> None:
     before = repr(getattr(agent_data, "extra_fields", None))
-    note_ending(agent_data, Outcome.OK)
+    count_outcome(agent_data, Outcome.OK)
     assert repr(getattr(agent_data, "extra_fields", None)) == before
 
 
 def test_notes_of_other_tools_are_kept() -> None:
     agent_data = SimpleNamespace(extra_fields={"extras": {"search": 3}})
-    note_ending(agent_data, Outcome.THROTTLED)
+    count_outcome(agent_data, Outcome.THROTTLED)
     noted = {"calls": 1, "infrastructure": 1, "outcomes": ["throttled"]}
     assert agent_data.extra_fields == {"extras": {"search": 3, "sfusion": noted}}

@@ -301,7 +301,7 @@ def test_the_code_of_a_generation(text, language, code):
         ({"inputs": [], "outputs": []}, "0 inputs and 0 outputs"),
         ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 inputs and 2 outputs"),
         ({"inputs": ["1"], "outputs": [None]}, "outputs[0] is null"),
-        ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value a line"),
+        ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value per line"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "must be a list of arguments, found 3"),
         ({"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"}, "fn_name must be the name of a function, found 'a-b'"),
     ],

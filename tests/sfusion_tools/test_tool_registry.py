@@ -160,12 +160,12 @@ def test_no_tools_are_no_error(write):
         ),
         ("verl.tools.sandbox_fusion_tools.SandboxFusionTool", f"did you mean '{SANDBOX}'?"),
         ("SandboxFusionTool", f"class_name needs a module, as in '{SANDBOX}'"),
-        ("sfusion_tools.tool_registry.near", "is not a class but function"),
+        ("sfusion_tools.tool_registry.near", "is not a class but a function"),
         (
-            "tests.sfusion_tools.tools.test_tool_registry.NoTool",
-            "is a class but no tool: it has no execute(); derive it from BaseTool",
+            "tests.sfusion_tools.test_tool_registry.NoTool",
+            "is not a tool: it has no execute(); derive it from BaseTool",
         ),
-        ("tests.sfusion_tools.tools.test_tool_registry.Nameless", "the tool has no name; call BaseTool.__init__"),
+        ("tests.sfusion_tools.test_tool_registry.Nameless", "the tool has no name; call BaseTool.__init__"),
         (".Tool", "could not be imported"),
         ("a..b.Tool", "there is no module 'a'"),
     ],
@@ -228,7 +228,7 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
         ),
         (
             "{sandbox_fusion_url: 'http://h', requests_burst: 3}",
-            "requests_burst belongs to requests_per_second, which is not set",
+            "requests_burst is set but requests_per_second is not; it has no meaning without it",
         ),
         ("{sandbox_fusion_url: 'http://h', headers: {'a b': x}}", "headers: 'a b' is not the name of a header"),
         (
@@ -261,11 +261,11 @@ def test_a_wrong_key_of_gsm8k_is_named(refused):
 
 def test_what_other_peoples_tools_raise_is_told_with_its_place(refused):
     schema = "{type: function, function: {name: f, description: d}}"
-    name = "tests.sfusion_tools.tools.test_tool_registry.Elsewhere"
+    name = "tests.sfusion_tools.test_tool_registry.Elsewhere"
     message = refused(one(name, "{type: native}", schema))
     assert message == f"tools[0] ({name}): the tool refused its config: KeyError: 'path'"
     message = refused(one("sfusion_tools.base_tool.BaseTool"))
-    assert "BaseTool was given no tool_schema and brings none of its own" in message
+    assert "BaseTool got no tool_schema and has no default one" in message
 
 
 def test_two_tools_of_one_name_are_refused(refused):

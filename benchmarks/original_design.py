@@ -1,6 +1,7 @@
-"""The plan taken literally, to measure against: its limiter, its pool, its tool and a client that blocks.
+"""A literal implementation of verl's original design, as a baseline: limiter, pool, tool and a blocking client.
 
-Written anew from the design document of 2025; nothing outside the benchmarks uses it.
+Written from the design document; nothing outside the benchmarks uses it:
+https://github.com/volcengine/verl/blob/6e3df6e7d117e3a22d11e94be64fff4a06983715/docs/sglang_multiturn/sandbox_fusion.rst
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import requests
 
 
 @ray.remote(num_cpus=0, concurrency_groups={"acquire": 1, "release": 10})
-class PlanLimiter:
-    """A semaphore in an actor; acquire has one thread, so that those who wait are served in order."""
+class OriginalLimiter:
+    """A semaphore in an actor; acquire has a single thread, so that waiters are served in order."""
 
     def __init__(self, rate_limit: int) -> None:
         self._semaphore = threading.Semaphore(rate_limit)
@@ -30,7 +31,7 @@ class PlanLimiter:
         self._semaphore.release()
 
 
-class PlanWorker:
+class OriginalWorker:
     """Runs pickled functions in the threads of an actor, each between an acquire and a release."""
 
     def __init__(self, limiter: Any) -> None:
@@ -43,27 +44,25 @@ class PlanWorker:
             return fn(*args)
 
 
-class PlanTool:
-    """Trajectories by instance id, and a pool that is handed a method of the tool, and so the whole tool."""
+class OriginalTool:
+    """Passes its own method, and so a pickle of the whole tool, to the pool with every call."""
 
     def __init__(self, url: str, *, num_workers: int, rate_limit: int) -> None:
         self._url = url
         self._instances: dict[str, dict[str, Any]] = {}
-        limiter = PlanLimiter.remote(rate_limit)
-        self._pool = ray.remote(PlanWorker).options(max_concurrency=num_workers, num_cpus=0).remote(limiter)
+        limiter = OriginalLimiter.remote(rate_limit)
+        self._pool = ray.remote(OriginalWorker).options(max_concurrency=num_workers, num_cpus=0).remote(limiter)
 
     def create(self, instance_id: str) -> None:
-        """Begin a trajectory."""
         self._instances[instance_id] = {"response": "", "ground_truth": None, "reward": []}
 
     async def execute(self, instance_id: str, code: str) -> str:
-        """Run code for a trajectory."""
         result: str = await self._pool.execute.remote(self.execute_code, instance_id, code)
         self._instances[instance_id]["reward"].append(result.strip())
         return result
 
     def execute_code(self, instance_id: str, code: str, timeout: int = 30) -> str:
-        """One blocking request on a connection of its own."""
+        """Send one blocking request on a new connection."""
         body = {"code": code, "language": "python", "run_timeout": timeout, "compile_timeout": timeout}
         answer = requests.post(self._url, json=body, timeout=2 * timeout + 10)
         answer.raise_for_status()
