@@ -37,6 +37,7 @@ def test_one_module_adds_a_format(tmp_path: Path) -> None:
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
