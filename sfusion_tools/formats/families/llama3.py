@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from .base import Format, joined
-from .callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, next_object
-from .jsontext import Flaw, JsonScan, dump, scan_json
-from .literal import decode_python
-from .pytext import scan_brackets
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.jsontext import Flaw, JsonScan, dump, scan_json
+from sfusion_tools.formats.literal import decode_python
+from sfusion_tools.formats.pytext import scan_brackets
+from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Llama3"]
 
@@ -131,16 +131,10 @@ class Llama3Parser(ObjectCallParser):
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Step over a broken object; True if another one follows."""
-        reader = self.reader
-        nearest = yield from next_object(reader, (TAG,))
-        if nearest:
-            if scan.truncated:
-                fault = Flaw("bad_json", "a string in its JSON is never closed")
-            reader.rewind()
-            self.refuse(fault, position=position, raw=reader.take(nearest))
+        if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
-        edge = yield from reader.before(_NEXT, lambda text: None)
-        self.refuse(fault, position=position, raw=reader.since_mark())
+        edge = yield from self.reader.before(_NEXT, lambda text: None)
+        self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
     def _sum_up(
@@ -171,14 +165,18 @@ class Llama3Parser(ObjectCallParser):
             self.report([one], [*remarks, *python])
 
 
-class Llama3(Format):
+class Llama3(ObjectFormat):
     """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works without content."""
 
     name = "llama3"
-    variants = ("python_tag", "bare")
-    example = '<|python_tag|>{"name": "TOOL", "parameters": {"KEY": "VALUE"}}'
     parser = Llama3Parser
+    marks = (re.compile(r"<\|python_tag\|>", re.IGNORECASE),)
+    variants = ("python_tag", "bare")
+    closing = _ENDS[0]
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        text = ";".join(dump({"name": name, "parameters": arguments}) for name, arguments in calls)
-        return joined(content, text if variant == "bare" else TAG + text)
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        text = super().write(calls, tools, variant)
+        return text.removeprefix(TAG) if variant == "bare" else text
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return TAG + ";".join(calls)

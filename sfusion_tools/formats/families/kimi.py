@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from .argumenttext import SectionParser
-from .base import Format, joined
-from .jsontext import Flaw, Loaded, dump
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
+from sfusion_tools.formats.jsontext import Flaw, Loaded
+from sfusion_tools.formats.text_reader import Markers, Scan
 
 __all__ = ["KimiK2"]
 
@@ -68,16 +65,13 @@ class KimiK2Parser(SectionParser):
             super()._nameless(read, start, raw)
 
 
-class KimiK2(Format):
+class KimiK2(ArgumentTextFormat):
     """The format of Kimi K2. ``render`` counts ids from 0; a conversation with earlier calls goes on counting."""
 
     name = "kimi_k2"
-    example = f'{SECTION}{CALL}functions.TOOL:0{ARGUMENTS}{{"KEY": "VALUE"}}{CALL_END}{SECTION_END}'
     parser = KimiK2Parser
+    marks = (re.compile(r"<\|tool_calls?_(?:section_|argument_)?(?:begin|end)\|>", re.IGNORECASE),)
+    closing = CALL_END
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        blocks = [
-            f"{CALL}functions.{name}:{number}{ARGUMENTS}{dump(arguments)}{CALL_END}"
-            for number, (name, arguments) in enumerate(calls)
-        ]
-        return joined(content, f"{SECTION}{''.join(blocks)}{SECTION_END}")
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{CALL}functions.{name}:{place}{ARGUMENTS}{arguments}{CALL_END}"

@@ -5,33 +5,28 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.errors import RenderError
-
-from .base import Format, joined
-from .jsontext import Flaw
-from .rawvalue import read_value, write_value
-from .reader import Markers, Scan
-from .streamparser import StreamParser
-from .tagvalue import TagSpec, read_tag_value
-from .toolbox import Toolbox
+from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
+from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.text_reader import Markers, Scan
 
 __all__ = ["Glm45"]
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 _GAP = re.compile(r"(?:\s|\\n)+")
 _HEAD = Markers((KEY, VALUE, CLOSE, OPEN))
 _KEY = Markers((KEY_END, KEY, VALUE, CLOSE, OPEN))
-_EDGES = Markers((CLOSE, OPEN))
 _SPEC = TagSpec(VALUE, VALUE_END, (KEY, CLOSE), (OPEN, KEY), _GAP)
 _MARKERS = _SPEC.markers()
-_NAME = re.compile(r"[\w.:/-]+")
 
 
-class GlmParser(StreamParser):
+class GlmParser(RawTextParser):
     """Reads keys and values; types come from the schema."""
 
     openers = (OPEN,)
+    closing = CLOSE
+    edges = Markers((CLOSE, OPEN))
     silent = ("<|observation|>", "<|user|>", "<|endoftext|>")
 
     def opened(self, marker: str) -> Scan[None]:
@@ -47,7 +42,7 @@ class GlmParser(StreamParser):
             return
         flaw = self._name_flaw(name, "".join(head), edge)
         if flaw:
-            yield from self._give_up(flaw, start, raw, name if _NAME.fullmatch(name) else None)
+            yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
             return
         mended: list[Flaw] = []
         if len(lines) > 1:
@@ -59,7 +54,7 @@ class GlmParser(StreamParser):
             if edge == CLOSE:
                 return Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
             return Flaw("missing_name", f"there is no name behind {OPEN}")
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             return Flaw("missing_name", f"{name[:40]!r} is no name of a tool")
         if edge == CLOSE and "\n" not in head and "\\n" not in head:
             return Flaw("bad_layout", "a call without arguments needs a line break behind its name")
@@ -86,21 +81,16 @@ class GlmParser(StreamParser):
             if edge == CLOSE:
                 break
             if edge == VALUE:
-                yield from self._give_up(Flaw("bad_layout", f"there is a {VALUE} without {KEY}"), start, raw, name)
+                yield from self.give_up(Flaw("bad_layout", f"there is a {VALUE} without {KEY}"), start, raw, name)
                 return
             key, value, fault = yield from self._pair(raw)
             if fault:
                 if fault.kind == "truncated":
                     yield from self.skip_rest()
-                yield from self._give_up(fault, start, raw, name)
+                yield from self.give_up(fault, start, raw, name)
                 return
-            read = read_value(value, self.tools.types(name, key), key)
-            if key in arguments:
-                flaw = flaw or Flaw("duplicate_key", f"it has the argument {key} twice")
-            if isinstance(read, Flaw):
-                flaw = flaw or read
-            else:
-                arguments[key] = read.value
+            wrong = self.add_argument(arguments, name, key, value, "argument")
+            flaw = flaw or wrong
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
@@ -130,30 +120,16 @@ class GlmParser(StreamParser):
             return "", "", Flaw("bad_layout", message)
         return "".join(key).strip(), value.text, None
 
-    def _give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
-        """Refuse the call and step over the rest of it."""
-        edge = yield from self.reader.before(_EDGES, raw.append)
-        if edge == CLOSE:
-            raw.append(self.reader.take(len(CLOSE)))
-        self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
-
-class Glm45(Format):
+class Glm45(RawTextFormat):
     """The format of GLM 4.5 and 4.6."""
 
     name = "glm45"
     aliases = ("glm",)
-    example = f"{OPEN}TOOL\n{KEY}KEY{KEY_END}\n{VALUE}VALUE{VALUE_END}\n{CLOSE}"
     parser = GlmParser
+    marks = (MARK, PARTS_MARK)
+    argument = (KEY, f"{KEY_END}\n{VALUE}", f"{VALUE_END}\n")
+    closing = VALUE_END
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        return joined(content, "\n".join(self._block(name, arguments, tools) for name, arguments in calls))
-
-    def _block(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
-        if not _NAME.fullmatch(name):
-            raise RenderError(f"{self.name} cannot express the name {name!r}")
-        pairs = [
-            f"{KEY}{key}{KEY_END}\n{VALUE}{write_value(value, tools.types(name, key))}{VALUE_END}\n"
-            for key, value in arguments.items()
-        ]
-        return f"{OPEN}{name}\n{''.join(pairs)}{CLOSE}"
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{OPEN}{name}\n{arguments}{CLOSE}"

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion_tools.errors import RenderError
-
-from .base import Format, joined
-from .jsontext import Flaw
-from .literal import is_json_tree
-from .pytext import scan_brackets, stray_escapes, without_raw_breaks
-from .reader import Scan
-from .streamparser import StreamParser
-from .toolbox import Toolbox
+from sfusion_tools.formats.format import Format
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.literal import is_json_tree
+from sfusion_tools.formats.pytext import scan_brackets, stray_escapes, without_raw_breaks
+from sfusion_tools.formats.streamparser import StreamParser
+from sfusion_tools.formats.text_reader import Scan
+from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Pythonic"]
 
@@ -258,14 +257,25 @@ class Pythonic(Format):
     """The format of Llama 4 and of Llama 3.2/3.3 with a pythonic template."""
 
     name = "pythonic"
-    example = '[TOOL(KEY="VALUE")]'
     parser = PythonicParser
+    closing = "]"
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        return joined(content, "[" + ", ".join(self._call(name, arguments) for name, arguments in calls) + "]")
+    @property
+    def example(self) -> str:
+        return '[TOOL(KEY="VALUE")]'
 
-    def _call(self, name: str, arguments: dict[str, Any]) -> str:
-        for word in (*name.split("."), *arguments):
-            if not word.isidentifier() or not word.isascii() or keyword.iskeyword(word):
-                raise RenderError(f"{self.name} cannot express the name {word!r}: it is no Python name")
-        return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        for name, arguments in calls:
+            for word in (*name.split("."), *arguments):
+                if not word.isidentifier() or not word.isascii() or keyword.iskeyword(word):
+                    raise RenderError(f"{self.name} cannot express the name {word!r}: it is not a Python name")
+        return super().write(calls, tools, variant)
+
+    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{name}({arguments})"
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return f"[{', '.join(calls)}]"

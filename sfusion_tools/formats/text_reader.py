@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-__all__ = ["Markers", "Reader", "Scan"]
+__all__ = ["Markers", "Scan", "TextReader"]
 
 T = TypeVar("T")
 Scan = Generator[None, None, T]
@@ -37,7 +37,7 @@ class Markers:
         return 0
 
 
-class Reader:
+class TextReader:
     """The unread part of a text that is still growing."""
 
     def __init__(self) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import Sequence
 
-from .base import Format, joined
-from .callobject import UNESCAPED, Found, ObjectCallParser
-from .jsontext import Flaw, dump, scan_json
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.callobject import UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
+from sfusion_tools.formats.text_reader import Markers, Scan
 
-__all__ = ["Hermes", "Qwen25"]
+__all__ = ["CLOSE", "MARK", "OPEN", "Hermes", "Qwen25"]
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
 _EDGES = Markers((OPEN, CLOSE))
 _NEXT = Markers((OPEN, CLOSE, "{", "["))
 
@@ -53,7 +53,7 @@ class HermesParser(ObjectCallParser):
                 self.refuse(scan.fault, position=start, raw=marker + reader.since_mark())
                 closing = ""
                 break
-            fault = Flaw("bad_json", "a string in its JSON is never closed") if scan.truncated else scan.fault
+            fault = UNCLOSED if scan.truncated else scan.fault
             reader.rewind()
             skipped: list[str] = []
             edge = yield from reader.before(_EDGES, skipped.append)
@@ -87,16 +87,17 @@ class HermesParser(ObjectCallParser):
         self.report(found, remarks, crowded=Flaw("several_in_one_tag", f"every call needs its own {OPEN} and {CLOSE}"))
 
 
-class Hermes(Format):
+class Hermes(ObjectFormat):
     """The format of Hermes models."""
 
     name = "hermes"
-    example = '<tool_call>\n{"name": "TOOL", "arguments": {"KEY": "VALUE"}}\n</tool_call>'
     parser = HermesParser
+    marks = (MARK,)
+    tag = (f"{OPEN}\n", f"\n{CLOSE}")
+    closing = CLOSE
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        blocks = [f"{OPEN}\n{dump({'name': name, 'arguments': arguments})}\n{CLOSE}" for name, arguments in calls]
-        return joined(content, "\n".join(blocks))
+    def write_section(self, calls: Sequence[str]) -> str:
+        return "\n".join(calls)
 
 
 class Qwen25(Hermes):

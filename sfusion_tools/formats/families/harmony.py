@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from .argumenttext import ArgumentTextParser
-from .base import Format, joined
-from .jsontext import Flaw, dump
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.argumenttext import ArgumentTextFormat, ArgumentTextParser
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.text_reader import Markers, Scan
 
 __all__ = ["GptOss"]
 
@@ -80,17 +77,15 @@ class HarmonyParser(ArgumentTextParser):
             )
 
 
-class GptOss(Format):
+class GptOss(ArgumentTextFormat):
     """The harmony format of gpt-oss."""
 
     name = "gpt-oss"
     aliases = ("gpt_oss",)
-    example = f'{START}assistant{CHANNEL}commentary to=functions.TOOL {CONSTRAIN}json{MESSAGE}{{"KEY": "VALUE"}}{CALL}'
     parser = HarmonyParser
+    marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
+    call = (f"{START}assistant{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}", CALL)
+    closing = CALL
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        blocks = [
-            f"{START}assistant{CHANNEL}commentary to=functions.{name} {CONSTRAIN}json{MESSAGE}{dump(arguments)}{CALL}"
-            for name, arguments in calls
-        ]
-        return joined(content, "".join(blocks))
+    def write_thinking(self, text: str, *, closed: bool = True) -> str:
+        return f"{CHANNEL}analysis{MESSAGE}{text}" + (END if closed else "")

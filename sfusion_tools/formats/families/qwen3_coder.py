@@ -5,34 +5,29 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion_tools.errors import RenderError
-
-from .base import Format, joined
-from .jsontext import Flaw
-from .rawvalue import read_value, write_value
-from .reader import Markers, Scan
-from .streamparser import StreamParser
-from .tagvalue import TagSpec, TagValue, read_tag_value
-from .toolbox import Toolbox
+from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
+from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.text_reader import Markers, Scan
 
 __all__ = ["Qwen3Coder"]
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 _EDGES = Markers((CLOSE, OPEN, FUNCTION))
-_REST = Markers((CLOSE, OPEN))
 _HEADER = Markers((">", "\n", "<"))
 _IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
 _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
 _MARKERS = _SPEC.markers()
-_NAME = re.compile(r"[\w.:/-]+")
 
 
-class Qwen3CoderParser(StreamParser):
+class Qwen3CoderParser(RawTextParser):
     """Reads functions one by one; types come from the schema."""
 
     openers = (OPEN,)
+    closing = CLOSE
+    edges = Markers((CLOSE, OPEN))
     silent = ("<|im_end|>", "<|endoftext|>")
 
     def opened(self, marker: str) -> Scan[None]:
@@ -71,10 +66,10 @@ class Qwen3CoderParser(StreamParser):
         raw = [FUNCTION]
         name = yield from self._header(raw)
         flaw: Flaw | None = None
-        if name is None or not _NAME.fullmatch(name):
+        if name is None or not NAME.fullmatch(name):
             kind = "missing_name" if (yield from reader.peek()) else "truncated"
             flaw = Flaw(kind, f"{FUNCTION} is not followed by the name of a tool and >")
-            yield from self._give_up(flaw, start, raw, None)
+            yield from self.give_up(flaw, start, raw, None)
             return False
         mended = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
         arguments: dict[str, Any] = {}
@@ -87,14 +82,14 @@ class Qwen3CoderParser(StreamParser):
                 char = yield from reader.peek()
                 kind = "bad_layout" if char else "truncated"
                 flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one belongs")
-                yield from self._give_up(flaw, start, raw, name)
+                yield from self.give_up(flaw, start, raw, name)
                 return False
             raw.append(PARAMETER)
             key = yield from self._header(raw)
             if not key:
                 kind = "bad_layout" if (yield from reader.peek()) else "truncated"
                 flaw = flaw or Flaw(kind, f"{PARAMETER} is not followed by a name and >")
-                yield from self._give_up(flaw, start, raw, name)
+                yield from self.give_up(flaw, start, raw, name)
                 return False
             value = yield from read_tag_value(reader, _SPEC, _MARKERS)
             raw.append(reader.since_mark())
@@ -104,17 +99,14 @@ class Qwen3CoderParser(StreamParser):
                     fault = Flaw("truncated", f"the text ends inside its parameter {key}")
                 else:
                     fault = Flaw("bad_layout", f"its parameter {key} is not closed by {PARAMETER_END}")
-                yield from self._give_up(flaw or fault, start, raw, name)
+                yield from self.give_up(flaw or fault, start, raw, name)
                 return False
             if value.implied:
                 mended.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
-            read = read_value(_unwrapped(value), self.tools.types(name, key), key)
-            if key in arguments:
-                flaw = flaw or Flaw("duplicate_key", f"it has the parameter {key} twice")
-            if isinstance(read, Flaw):
-                flaw = flaw or read
-            else:
-                arguments[key] = read.value
+            # The layout puts a line break at either end of a value.
+            text = value.text.removeprefix("\n").removesuffix("\n")
+            wrong = self.add_argument(arguments, name, key, text, "parameter")
+            flaw = flaw or wrong
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
@@ -131,34 +123,15 @@ class Qwen3CoderParser(StreamParser):
         raw.append(self.reader.take(1))
         return "".join(parts).strip()
 
-    def _give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
-        """Refuse the call and step over the rest of it."""
-        edge = yield from self.reader.before(_REST, raw.append)
-        if edge == CLOSE:
-            raw.append(self.reader.take(len(CLOSE)))
-        self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
-
-class Qwen3Coder(Format):
+class Qwen3Coder(RawTextFormat):
     """The format of Qwen3-Coder."""
 
     name = "qwen3_coder"
-    example = f"{OPEN}\n{FUNCTION}TOOL>\n{PARAMETER}KEY>\nVALUE\n{PARAMETER_END}\n{FUNCTION_END}\n{CLOSE}"
     parser = Qwen3CoderParser
+    marks = (MARK, PARTS_MARK)
+    argument = (PARAMETER, ">\n", f"\n{PARAMETER_END}\n")
+    closing = CLOSE
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        return joined(content, "\n".join(self._block(name, arguments, tools) for name, arguments in calls))
-
-    def _block(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
-        if not _NAME.fullmatch(name):
-            raise RenderError(f"{self.name} cannot express the name {name!r}")
-        pairs = [
-            f"{PARAMETER}{key}>\n{write_value(value, tools.types(name, key))}\n{PARAMETER_END}\n"
-            for key, value in arguments.items()
-        ]
-        return f"{OPEN}\n{FUNCTION}{name}>\n{''.join(pairs)}{FUNCTION_END}\n{CLOSE}"
-
-
-def _unwrapped(value: TagValue) -> str:
-    """The text without the line break at either end that the layout puts there."""
-    return value.text.removeprefix("\n").removesuffix("\n")
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{OPEN}\n{FUNCTION}{name}>\n{arguments}{FUNCTION_END}\n{CLOSE}"

@@ -4,54 +4,54 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from sfusion_tools.errors import RenderError
 
+from .declaration import Declaration
+from .jsontext import dump
 from .model import Parsed
-from .streamparser import THOUGHT, StreamParser, Tools
+from .streamparser import THINK, THOUGHT, StreamParser, Tools
 from .toolbox import Toolbox
 
-__all__ = ["CallLike", "Format", "joined"]
+__all__ = ["CallLike", "Format"]
 
 CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""
 
 
-def joined(content: str, calls: str) -> str:
-    """Content and calls as models put them after each other: thinking is followed by an empty line."""
-    if not content:
-        return calls
-    return content + ("\n\n" if content.endswith(THOUGHT) else "\n") + calls
+class Format(Declaration, ABC):
+    """One way in which a model family writes tool calls.
 
+    A subclass in a module of ``families`` is registered under its ``name`` and its ``aliases``.
+    """
 
-class Format(ABC):
-    """One way in which a model family writes tool calls."""
-
-    name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]] = ()
-    variants: ClassVar[tuple[str, ...]] = ("",)
-    """The spellings that ``render`` can choose between; the first is the usual one."""
-    example: ClassVar[str]
-    """How a call is written, to be shown to the model."""
     parser: ClassVar[type[StreamParser]]
+    variants: ClassVar[tuple[str, ...]] = ("",)
+    """The spellings that ``render`` can choose between; the first is the default."""
+    closing: ClassVar[str]
+    """A marker that ends a call, unless it is inside a string."""
+
+    @property
+    def example(self) -> str:
+        return self.write_section([self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))])
 
     def parse(
         self, text: str, tools: Tools = None, *, in_think: bool = False, finish_reason: str | None = None
     ) -> Parsed:
-        """Read a whole text. It is the stream parser fed once, so both always agree."""
+        """Parse a whole text. It is the stream parser fed once, so both always agree."""
         stream = self.stream(tools, in_think=in_think)
         return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
 
     def stream(self, tools: Tools = None, *, in_think: bool = False) -> StreamParser:
-        """A parser for a text that arrives in pieces; ``in_think`` if the prompt ended inside the thinking."""
+        """Return a parser for a text that arrives in pieces; ``in_think`` if the prompt ended inside the thinking."""
         return self.parser(self, tools, in_think=in_think)
 
     def render(
         self, calls: Iterable[CallLike], content: str = "", *, tools: Tools = None, variant: str | None = None
     ) -> str:
-        """The text in which a model would make these calls.
+        """Return the text in which a model would make these calls.
 
         Raises RenderError when the format has no spelling that would be read back as the same calls.
         """
@@ -60,27 +60,50 @@ class Format(ABC):
             raise RenderError(f"{self.name} has no variant {variant!r}; there are: {', '.join(self.variants)}")
         plain = [_plain_call(call) for call in calls]
         toolbox = Toolbox(tools)
-        text = self.write(plain, content, toolbox, chosen) if plain else content
+        text = content
+        if plain:
+            written = self.write(plain, toolbox, chosen)
+            # Models leave an empty line behind the thinking.
+            gap = "\n\n" if content.endswith(THOUGHT) else "\n"
+            text = content + gap + written if content else written
         self._check(text, plain, content, toolbox)
         return text
 
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        """Write at least one call, not yet checked."""
+        return self.write_section(
+            [
+                self.write_call(name, self.write_arguments(name, arguments, tools), place)
+                for place, (name, arguments) in enumerate(calls)
+            ]
+        )
+
+    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        """Write the arguments of a call of tool ``name``."""
+        return dump(arguments)
+
     @abstractmethod
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        """The text, not yet checked; there is at least one call."""
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        """Write a call whose arguments are already text; ``place`` is its number in the section, from 0."""
+
+    @abstractmethod
+    def write_section(self, calls: Sequence[str]) -> str:
+        """Write all calls of a turn, which are already text."""
+
+    def write_thinking(self, text: str, *, closed: bool = True) -> str:
+        """Write thinking, or the beginning of it."""
+        return f"{THINK}\n{text}\n" + (f"{THOUGHT}\n\n" if closed else "")
 
     def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
-        """Read the text back: what cannot be read as it was meant must not be written."""
+        """Read the text back and refuse to write what would be read differently."""
         read = self.parse(text, tools if tools.declared else None)
-        got = [(call.name, call.arguments) for call in read.calls]
-        unknown = [problem for problem in read.problems if problem.kind == "unknown_tool"]
-        if unknown:
+        if any(problem.kind == "unknown_tool" for problem in read.problems):
             read = self.parse(text, None)
-            got = [(call.name, call.arguments) for call in read.calls]
-        if not _same(got, calls):
+        if not _same([(call.name, call.arguments) for call in read.calls], calls):
             why = read.problems[0].message if read.problems else "it would be read back differently"
             raise RenderError(f"{self.name} cannot express these calls: {why}")
         if read.content.strip() != content.strip():
-            raise RenderError(f"{self.name} cannot express this content: it holds markers of the format itself")
+            raise RenderError(f"{self.name} cannot express this content: it contains markers of the format itself")
 
 
 def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from .base import Format, joined
-from .callobject import DOUBLED, SIBLINGS, UNESCAPED, Found, ObjectCallParser, next_object, read_arguments
-from .jsontext import Flaw, JsonScan, dump, load, scan_json
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.callobject import (
+    DOUBLED,
+    SIBLINGS,
+    UNESCAPED,
+    Found,
+    ObjectCallParser,
+    ObjectFormat,
+    read_arguments,
+)
+from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, JsonScan, dump, load, scan_json
+from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Mistral"]
 
@@ -94,12 +102,7 @@ class MistralParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Step over a broken element; True if that was the end of the list."""
         reader = self.reader
-        nearest = yield from next_object(reader, (OPEN,))
-        if nearest:
-            if scan.truncated:
-                fault = Flaw("bad_json", "a string in its JSON is never closed")
-            reader.rewind()
-            self.refuse(fault, position=position, raw=reader.take(nearest))
+        if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False
         if scan.truncated:
             yield from self.skip_rest()
@@ -152,7 +155,7 @@ class MistralParser(ObjectCallParser):
         scan = yield from scan_json(reader)
         if scan.fault:
             if scan.truncated and OPEN in reader.since_mark():
-                scan.fault = Flaw("bad_json", "a string in its JSON is never closed")
+                scan.fault = UNCLOSED
                 reader.rewind()
             yield from reader.before(_OPEN, lambda text: None)
             self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
@@ -170,15 +173,19 @@ class MistralParser(ObjectCallParser):
             self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=mended)
 
 
-class Mistral(Format):
+class Mistral(ObjectFormat):
     """The format of Mistral models; ``variant="compact"`` is the newer form."""
 
     name = "mistral"
-    variants = ("list", "compact")
-    example = '[TOOL_CALLS] [{"name": "TOOL", "arguments": {"KEY": "VALUE"}}]'
     parser = MistralParser
+    marks = (re.compile(r"\[TOOL_CALLS|\[ARGS\]", re.IGNORECASE),)
+    variants = ("list", "compact")
+    closing = "]"
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         if variant == "compact":
-            return joined(content, "".join(f"{OPEN}{name}{ARGS}{dump(arguments)}" for name, arguments in calls))
-        return joined(content, f"{OPEN} {dump([{'name': name, 'arguments': arguments} for name, arguments in calls])}")
+            return "".join(f"{OPEN}{name}{ARGS}{dump(arguments)}" for name, arguments in calls)
+        return super().write(calls, tools, variant)
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return f"{OPEN} [{', '.join(calls)}]"

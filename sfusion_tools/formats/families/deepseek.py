@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
-from .argumenttext import SectionParser
-from .base import Format, joined
-from .jsontext import Flaw, dump
-from .reader import Markers, Scan
-from .toolbox import Toolbox
+from sfusion_tools.formats.argumenttext import ArgumentTextFormat, SectionParser
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.text_reader import Markers, Scan
 
 __all__ = ["DeepSeekV3", "DeepSeekV31"]
 
 SECTION, SECTION_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 CALL, CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 SEPARATOR = "<｜tool▁sep｜>"
+_MARK = re.compile(r"<[｜|]tool[▁_]calls?[▁_](?:begin|end)[｜|]>|<[｜|]tool[▁_]sep[｜|]>", re.IGNORECASE)
 _HEAD = Markers((SEPARATOR, SECTION, SECTION_END, CALL, CALL_END))
 _LINE = Markers(("\n", SECTION, SECTION_END, CALL, CALL_END))
 
@@ -82,27 +81,22 @@ class DeepSeekV3Parser(DeepSeekV31Parser):
         yield from self.arguments(name or None, start, header, mended=mended, padding="```")
 
 
-class DeepSeekV31(Format):
-    """The format of DeepSeek V3.1 and V3.2-Exp."""
-
-    name = "deepseekv31"
-    example = f'{SECTION}{CALL}TOOL{SEPARATOR}{{"KEY": "VALUE"}}{CALL_END}{SECTION_END}'
-    parser = DeepSeekV31Parser
-
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        blocks = [f"{CALL}{name}{SEPARATOR}{dump(arguments)}{CALL_END}" for name, arguments in calls]
-        return joined(content, f"{SECTION}{''.join(blocks)}{SECTION_END}")
-
-
-class DeepSeekV3(Format):
+class DeepSeekV3(ArgumentTextFormat):
     """The format of DeepSeek V3-0324."""
 
     name = "deepseekv3"
-    example = f'{SECTION}{CALL}function{SEPARATOR}TOOL\n```json\n{{"KEY": "VALUE"}}\n```{CALL_END}{SECTION_END}'
     parser = DeepSeekV3Parser
+    marks = (_MARK,)
+    call = (f"{CALL}function{SEPARATOR}", "\n```json\n", f"\n```{CALL_END}")
+    between = "\n"
+    closing = CALL_END
 
-    def write(self, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox, variant: str) -> str:
-        blocks = [
-            f"{CALL}function{SEPARATOR}{name}\n```json\n{dump(arguments)}\n```{CALL_END}" for name, arguments in calls
-        ]
-        return joined(content, SECTION + "\n".join(blocks) + SECTION_END)
+
+class DeepSeekV31(ArgumentTextFormat):
+    """The format of DeepSeek V3.1 and V3.2-Exp."""
+
+    name = "deepseekv31"
+    parser = DeepSeekV31Parser
+    marks = (_MARK,)
+    call = (CALL, SEPARATOR, CALL_END)
+    closing = CALL_END
