@@ -14,7 +14,7 @@ import typer
 from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import MissingWorld
-from sfusion.harness.reports import Reports, Run, reporter, run_of
+from sfusion.harness.reports import Reports, Run, RunReporter, run_of
 from sfusion.harness.runs import plan, run_all, write_run
 from sfusion.harness.scenarios import ScenarioError, scenario_files
 from sfusion.harness.targets import FakeTarget, RealSandbox
@@ -58,7 +58,7 @@ def run_command(
         )
     except (ScenarioError, ConfigError) as error:
         return complain(str(error))
-    left_out = [f"{count} cell(s) {why}" for why, count in skipped.items()]
+    left_out = [f"{count} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
         return complain(f"no scenario was chosen: {'; '.join(left_out) or f'-k {keyword!r} matches none'}")
     if problem := reports.check():
@@ -70,13 +70,13 @@ def run_command(
         with (
             _sandboxes(sandbox if named else (), instances) as real,
             ray.opened(tasks, real, named) as place,
-            reporter(sys.stdout, len(tasks)) as shown,
+            RunReporter(sys.stdout, len(tasks)) as shown,
         ):
             for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, world=place):
                 folder = write_run(result, reports.out) if reports.out is not None else None
                 run = run_of(result, folder)
                 reports.ended(run, folder)
-                shown.ended(run)
+                shown.run_ended(run)
                 runs.append(run)
                 ok = ok and result.ok
             shown.finish(runs, "".join(f" {sentence}." for sentence in left_out))

@@ -11,16 +11,15 @@ from sfusion.harness.reports.markdown import markdown
 from sfusion.harness.reports.model import Run, headline
 from sfusion.harness.reports.stories import Span, Story, stories
 from sfusion.harness.reports.summary import summary, summary_json
-from sfusion.harness.reports.terminal import LiveReporter, PlainReporter, reporter
+from sfusion.harness.reports.terminal import RunReporter
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline, build_timeline
 from sfusion.harness.reports.writing import Reports, run_of
 
 __all__ = [
-    "LiveReporter",
     "Mark",
-    "PlainReporter",
     "Reports",
     "Run",
+    "RunReporter",
     "Span",
     "Steps",
     "Story",
@@ -31,7 +30,6 @@ __all__ = [
     "markdown",
     "render_index",
     "render_run",
-    "reporter",
     "run_of",
     "stories",
     "summary",

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.reports import LiveReporter, PlainReporter, Run, reporter
+from sfusion.harness.reports import Run, RunReporter
 from tests.harness.reports.synthetic import broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
@@ -22,10 +22,10 @@ class Terminal(io.StringIO):
 
 
 def shown(out: io.StringIO, runs: list[Run]) -> str:
-    with reporter(out, len(runs)) as told:
+    with RunReporter(out, len(runs)) as reporter:
         for run in runs:
-            told.ended(run)
-        told.finish(runs, " 2 cells do not run here.")
+            reporter.run_ended(run)
+        reporter.finish(runs, " 2 skipped (not written for world sim).")
     return out.getvalue()
 
 
@@ -38,7 +38,7 @@ def test_a_build_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == "[1/2] broken  throttled-gateway[nodes=2,limit=10]"
     assert second == "[2/2] held    single-node"
     assert (empty, head.split()) == ("", ["scenario", "promises", "calls", "time", "took"])
-    assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 cells do not run here.\n")
+    assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 skipped (not written for world sim).\n")
 
 
 def test_what_did_not_hold_is_told_below_the_table_with_the_way_to_replay_it() -> None:
@@ -70,10 +70,5 @@ def test_a_program_cannot_command_the_terminal(out: io.StringIO) -> None:
 def test_a_stream_that_cannot_write_a_sign_does_not_fail() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    PlainReporter(out, 1).finish([Run("s", [Verdict("p", "broken", "half \ud83d and ü")])])
+    RunReporter(out, 1).finish([Run("s", [Verdict("p", "broken", "half \ud83d and ü")])])
     assert rb"half \ud83d and ?" in raw.getvalue()
-
-
-def test_the_reporter_fits_the_stream() -> None:
-    assert isinstance(reporter(io.StringIO(), 1), PlainReporter)
-    assert isinstance(reporter(Terminal(), 1), LiveReporter)

@@ -67,7 +67,7 @@ def test_steps_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 
 
 def test_a_place_without_a_dump_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoDump, match=r"holds no \.jsonl file"):
+    with pytest.raises(NoDump, match=r"has no \.jsonl file"):
         open_dump(tmp_path)
     with pytest.raises(NoDump, match="does not exist"):
         open_dump(tmp_path / "missing")
