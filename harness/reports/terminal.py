@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.text import Text
 
-from sfusion.harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text
+from sfusion.harness.reports.run_report import BROKEN, HELD, UNKNOWN, RunReport, duration, headline
 from sfusion.harness.terminal import ProgressReporter
 
 _STYLES = {HELD: "green", BROKEN: "bold red", UNKNOWN: "yellow"}
@@ -21,7 +21,7 @@ class RunReporter(ProgressReporter):
         super().__init__(out, total, "running scenarios")
         self._counts = dict.fromkeys(_STYLES, 0)
 
-    def run_ended(self, run: Run) -> None:
+    def run_ended(self, run: RunReport) -> None:
         """Count a run."""
         self._counts[run.state] += 1
         done, width = sum(self._counts.values()), len(str(self._total))
@@ -29,7 +29,7 @@ class RunReporter(ProgressReporter):
         line = f"[{done:>{width}}/{self._total}] {run.state:<7} {run.name}"
         self.progress(done, Text("  ").join(counts), line=line)
 
-    def finish(self, runs: Sequence[Run], note: str = "") -> None:
+    def finish(self, runs: Sequence[RunReport], note: str = "") -> None:
         """Print the table, then each promise that did not hold, and the headline with ``note`` behind it."""
         self.print()
         self.table([_row(run) for run in runs], _HEAD, [_STYLES[run.state] for run in runs])
@@ -40,18 +40,18 @@ class RunReporter(ProgressReporter):
         worst = next((state for state in (BROKEN, UNKNOWN) if any(run.state == state for run in runs)), HELD)
         self.print(headline(runs) + note, _STYLES[worst])
 
-    def _print_problems(self, run: Run) -> None:
+    def _print_problems(self, run: RunReport) -> None:
         self.print(run.name, "bold")
         if run.error:
             self.print(f"  broken: {run.error}", _STYLES[BROKEN])
-        for one in [*run.of(BROKEN), *run.of(UNKNOWN)]:
+        for one in [*run.in_state(BROKEN), *run.in_state(UNKNOWN)]:
             self.print(f"  {one.state}: {one.promise}: {one.sentence}", _STYLES[one.state])
         if run.replay:
             self.print(f"  {run.replay}", "dim")
         self.print()
 
 
-def _row(run: Run) -> tuple[str, ...]:
-    held = f"{len(run.of(HELD))}/{len(run.verdicts)}"
-    took = "" if run.wall_seconds is None else span_text(run.wall_seconds)
-    return run.state, run.name, held, f"{run.calls:,}", span_text(run.seconds), took
+def _row(run: RunReport) -> tuple[str, ...]:
+    held = f"{len(run.in_state(HELD))}/{len(run.verdicts)}"
+    took = "" if run.wall_seconds is None else duration(run.wall_seconds)
+    return run.state, run.name, held, f"{run.calls:,}", duration(run.seconds), took
