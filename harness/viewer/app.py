@@ -22,9 +22,9 @@ from sfusion.harness.viewer.sample import Sample
 from sfusion.harness.viewer.sample_list import SampleList
 
 _PROMPTS = {
-    "find": "find text",
-    "filter": "filter: score<1 outcome:unreachable key:value words",
-    "goto": "go to sample number",
+    "find": "find:",
+    "filter": "filter (for example: score<1 outcome:unreachable bonus):",
+    "goto": "go to sample:",
 }
 _SAMPLES_PER_UPDATE = 500
 
@@ -41,7 +41,7 @@ class ViewerApp(App[None]):
         Binding("N", "step(1)", "Step+", key_display="N"),
         Binding("P", "step(-1)", "Step-", key_display="P"),
         Binding("slash", "ask('find')", "Find", key_display="/"),
-        Binding("enter", "next_hit", "Hit"),
+        Binding("enter", "next_hit", "Next hit"),
         Binding("f", "ask('filter')", "Filter"),
         Binding("g", "ask('goto')", "Go"),
         Binding("t", "fold", "Calls"),

@@ -124,7 +124,7 @@ def field_text(sample: Sample, term: str = "") -> Text:
         text.append(f"{key}: ", style="bold")
         text.append(f"{_printable(value)}\n")
     if not sample.fields:
-        text.append("no other fields", style="dim")
+        text.append("no fields", style="dim")
     return _hits(text, term)
 
 

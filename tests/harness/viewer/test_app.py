@@ -212,5 +212,5 @@ async def test_the_footer_shows_the_keys(opened: Opener) -> None:
         described = {
             key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
         }
-        assert {"Next", "Prev", "Step+", "Step-", "Find", "Hit", "Filter", "Calls", "Fields", "Quit"} <= described
+        assert {"Next", "Prev", "Step+", "Step-", "Find", "Next hit", "Filter", "Calls", "Fields", "Quit"} <= described
         assert app.query("Footer")
