@@ -58,7 +58,7 @@ def run_command(
         )
     except (ScenarioError, ConfigError) as error:
         return complain(str(error))
-    left_out = [f"{count} skipped ({why})" for why, count in skipped.items()]
+    left_out = [f"{count} cell(s) {why}" for why, count in skipped.items()]
     if not tasks:
         return complain(f"no scenario was chosen: {'; '.join(left_out) or f'-k {keyword!r} matches none'}")
     reports.check()

@@ -18,7 +18,7 @@ from sfusion.harness.reports.run_report import BROKEN, STATES, UNKNOWN, RunRepor
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
-_EVIDENCE_SHOWN, _EVIDENCE_MOST = 4, 200
+_EVIDENCE_SHOWN, _EVIDENCE_MAX = 4, 200
 """Rows of evidence shown at first, and after a click; verdict.json has all of them."""
 
 
@@ -34,7 +34,7 @@ def render_run(run: RunReport) -> str:
             headline=_run_headline(run),
             verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
             shown=_EVIDENCE_SHOWN,
-            most=_EVIDENCE_MOST,
+            most=_EVIDENCE_MAX,
             facts=_facts(run, data),
             data=Markup(embed(data)),  # embed() escapes everything that HTML would interpret
             style=_style("base.css", "run.css"),
@@ -75,7 +75,9 @@ def _run_headline(run: RunReport) -> str:
     if broken:
         parts.append(f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken")
     if unknown:
-        parts.append(f"{unknown} could not be judged" if broken else f"{unknown} of {total} could not be judged")
+        parts.append(
+            f"{unknown} could not be judged" if broken else f"{unknown} of {total} promises could not be judged"
+        )
     return ", ".join(parts)
 
 

@@ -25,7 +25,6 @@ def page_data(run: RunReport) -> dict[str, Any]:
     numbers = {worker: number for number, worker in enumerate(workers)}
     return {
         "outcomes": list(OUTCOMES),
-        "spans": list(SPANS),
         "workers": workers,
         "start": _time(timeline.start),
         "end": _time(timeline.end),
@@ -115,7 +114,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _plain(value: Any) -> Any:
-    """The value with everything that JSON cannot represent as text."""
+    """The value, with whatever JSON cannot represent converted to text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):

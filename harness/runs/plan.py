@@ -65,10 +65,10 @@ def plan(
             if keyword and not _selected(cell, keyword):
                 continue
             if world not in cell.worlds:
-                skipped[f"not written for world {world}"] += 1
+                skipped[f"do not run in world {world}"] += 1
                 continue
             if real and (why := only_faked(cell)) is not None:
-                skipped[f"needs the fake sandbox: {why}"] += 1
+                skipped[f"need the fake sandbox: {why}"] += 1
                 continue
             if tools is not None:
                 changes["tools"] = _fitted(tools, cell)

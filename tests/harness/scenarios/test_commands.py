@@ -186,7 +186,7 @@ def test_check_prints_the_schema() -> None:
         (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "no real time"),
         (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave one of them out"),
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "only world sim can promise that"),
-        (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "1 skipped (not written for world ray)"),
+        (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "do not run in world ray"),
         (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),
     ],
 )
