@@ -96,3 +96,14 @@ def test_calls_are_ordered_by_their_start() -> None:
     assert len(calls) == 50
     assert [call.start for call in calls] == sorted(call.start for call in calls)
     assert sum(len(call.events) for call in calls) == sum("call" in event for event in Simulation(50).run())
+
+
+def test_a_program_stops_running_when_it_finishes_or_is_broken_off() -> None:
+    for ending in ("finished", "broken_off"):
+        events = [
+            line(0.1, "server", "started", call="a", attempt=1),
+            line(0.4, "server", ending, call="a", attempt=1),
+            line(0.9, "world", "returned", call="a", outcome="ok"),
+        ]
+        (call,) = call_timelines(events)
+        assert Span("running", 0.1, 0.4, 1) in call.spans
