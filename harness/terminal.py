@@ -28,7 +28,7 @@ class ProgressReporter:
             return
         self._console = Console(file=out, force_terminal=True, highlight=False)
         self._bar = Progress(
-            TextColumn(label),
+            TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -36,7 +36,7 @@ class ProgressReporter:
             console=self._console,
             transient=True,
         )
-        self._task = self._bar.add_task(label, total=total, note="")
+        self._task = self._bar.add_task(Text(label).markup, total=total, note="")
 
     def __enter__(self) -> Self:
         if self._bar is not None:
