@@ -14,7 +14,7 @@ from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.doctor import Examination, Plan, Subject
-    from sfusion.harness.doctor.report import LiveReporter, PlainReporter
+    from sfusion.harness.doctor.report import DoctorReporter
 
 
 def doctor(
@@ -54,7 +54,7 @@ def doctor(
     import sys
 
     from sfusion.harness.doctor import CHECKS, Plan
-    from sfusion.harness.doctor.report import as_json, exit_code, reporter, write_json
+    from sfusion.harness.doctor.report import DoctorReporter, as_json, exit_code, write_json
     from sfusion.harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it, and where it belongs
@@ -70,12 +70,12 @@ def doctor(
         languages=_languages(languages),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
-    if not to_stdout and (problem := Reports(json=json_file).check()):
-        fail(f"doctor: {problem}")
+    if not to_stdout:
+        Reports(json=json_file).check()
     with _subjects(url, tools, sandbox) as subjects:
         if long:
             plan = _with_room(plan, subjects)
-        with reporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
+        with DoctorReporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
             try:
                 done = asyncio.run(_examine_all(subjects, plan, shown))
             except KeyboardInterrupt:
@@ -91,7 +91,7 @@ def doctor(
     raise typer.Exit(exit_code(done))
 
 
-async def _examine_all(subjects: list[Subject], plan: Plan, shown: PlainReporter | LiveReporter) -> list[Examination]:
+async def _examine_all(subjects: list[Subject], plan: Plan, shown: DoctorReporter) -> list[Examination]:
     import os
 
     from sfusion.harness.doctor import examine

@@ -1,10 +1,10 @@
-"""What a journal says of each call."""
+"""The timeline of each call in a journal."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.reports import Span, stories
+from sfusion.harness.reports import Span, call_timelines
 from tests.harness.reports.synthetic import Simulation
 
 
@@ -31,12 +31,12 @@ RETRIED = [
 ]
 
 
-def test_a_call_is_told_from_its_start_to_its_end() -> None:
-    (story,) = stories(RETRIED)
-    assert (story.call, story.worker, story.start, story.end, story.outcome) == ("a", "n1-w1", 0.0, 4.8, "ok")
-    assert (story.attempts, story.executions, story.strikes) == (2, 1, 1)
-    assert story.events == RETRIED
-    assert story.spans == [
+def test_a_call_with_a_retry_has_every_span() -> None:
+    (call,) = call_timelines(RETRIED)
+    assert (call.call, call.worker, call.start, call.end, call.outcome) == ("a", "n1-w1", 0.0, 4.8, "ok")
+    assert (call.attempts, call.executions, call.strikes) == (2, 1, 1)
+    assert call.events == RETRIED
+    assert call.spans == [
         Span("waiting", 0.5, 2.0, 1),
         Span("attempt", 2.0, 2.5, 1, "throttled", 429),
         Span("pause", 2.5, 3.5, 1),
@@ -45,23 +45,23 @@ def test_a_call_is_told_from_its_start_to_its_end() -> None:
     ]
 
 
-def test_a_call_whose_worker_died_ends_with_it_and_is_unfinished() -> None:
+def test_a_call_ends_unfinished_when_its_worker_dies() -> None:
     died = [*RETRIED[:4], line(2.3, "world", "worker_died", worker="n1-w1"), line(9.0, "world", "ended")]
-    (story,) = stories(died)
-    assert (story.end, story.outcome) == (2.3, "unfinished")
-    assert story.spans[-1] == Span("attempt", 2.0, 2.3, 1, "unfinished")
+    (call,) = call_timelines(died)
+    assert (call.end, call.outcome) == (2.3, "unfinished")
+    assert call.spans[-1] == Span("attempt", 2.0, 2.3, 1, "unfinished")
 
 
-def test_a_call_that_never_got_a_permit_waits_until_its_end() -> None:
+def test_a_call_without_a_permit_waits_until_its_end() -> None:
     events = [
         line(1.0, "client", "call_started", call="a"),
         line(6.0, "client", "call_ended", call="a", outcome="throttled"),
     ]
-    (story,) = stories(events)
-    assert story.spans == [Span("waiting", 1.0, 6.0, 1)]
+    (call,) = call_timelines(events)
+    assert call.spans == [Span("waiting", 1.0, 6.0, 1)]
 
 
-def test_a_tool_that_tells_nothing_is_told_by_the_world_and_the_server() -> None:
+def test_the_server_provides_the_attempts_of_a_tool_that_records_none() -> None:
     events = [
         line(0.0, "world", "called", call="a", worker="w"),
         line(0.1, "server", "arrived", call="a", attempt=1),
@@ -72,9 +72,9 @@ def test_a_tool_that_tells_nothing_is_told_by_the_world_and_the_server() -> None
         line(0.7, "server", "answered", call="a", attempt=2, status=200),
         line(0.8, "world", "returned", call="a", worker="w", outcome="program_error"),
     ]
-    (story,) = stories(events)
-    assert (story.end, story.outcome, story.executions, story.attempts) == (0.8, "program_error", 1, 2)
-    assert [span for span in story.spans if span.kind == "attempt"] == [
+    (call,) = call_timelines(events)
+    assert (call.end, call.outcome, call.executions, call.attempts) == (0.8, "program_error", 1, 2)
+    assert [span for span in call.spans if span.kind == "attempt"] == [
         Span("attempt", 0.1, 0.4, 1, "sandbox_error", 503),
         Span("attempt", 0.6, 0.7, 2, "program_error", 200),
     ]
@@ -82,17 +82,28 @@ def test_a_tool_that_tells_nothing_is_told_by_the_world_and_the_server() -> None
 
 def test_a_call_that_its_caller_gave_up_is_cancelled() -> None:
     events = [line(0.0, "world", "called", call="a", worker="w"), line(0.5, "world", "cancelled", call="a", worker="w")]
-    (story,) = stories(events)
-    assert (story.end, story.outcome) == (0.5, "cancelled")
+    (call,) = call_timelines(events)
+    assert (call.end, call.outcome) == (0.5, "cancelled")
 
 
-def test_a_journal_without_calls_has_no_stories() -> None:
-    assert stories([]) == []
-    assert stories([line(0.0, "world", "began", limit=3)]) == []
+def test_a_journal_without_calls_has_no_timelines() -> None:
+    assert call_timelines([]) == []
+    assert call_timelines([line(0.0, "world", "began", limit=3)]) == []
 
 
-def test_stories_come_in_the_order_in_which_the_calls_began() -> None:
-    told = stories(Simulation(50).run())
-    assert len(told) == 50
-    assert [story.start for story in told] == sorted(story.start for story in told)
-    assert sum(len(story.events) for story in told) == sum("call" in event for event in Simulation(50).run())
+def test_calls_are_ordered_by_their_start() -> None:
+    calls = call_timelines(Simulation(50).run())
+    assert len(calls) == 50
+    assert [call.start for call in calls] == sorted(call.start for call in calls)
+    assert sum(len(call.events) for call in calls) == sum("call" in event for event in Simulation(50).run())
+
+
+def test_a_program_stops_running_when_it_finishes_or_is_broken_off() -> None:
+    for ending in ("finished", "broken_off"):
+        events = [
+            line(0.1, "server", "started", call="a", attempt=1),
+            line(0.4, "server", ending, call="a", attempt=1),
+            line(0.9, "world", "returned", call="a", outcome="ok"),
+        ]
+        (call,) = call_timelines(events)
+        assert Span("running", 0.1, 0.4, 1) in call.spans

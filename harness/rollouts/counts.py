@@ -1,4 +1,4 @@
-"""Counts of a run so far: for the progress shown meanwhile and the words at the end."""
+"""Counts of the rollouts that have ended so far."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 
 
 @dataclass
-class Tally:
-    """What has come out until now."""
+class RolloutCounts:
+    """Requests, calls and outcomes, summed over every request that has ended, and the scores of the samples."""
 
-    total: int = 0
     ended: int = 0
     failed: int = 0
     cancelled: int = 0
@@ -41,7 +40,7 @@ class Tally:
 
     @property
     def mean_score(self) -> float | None:
-        """The mean of the scores, None before there is one."""
+        """The mean score, or None before the first sample."""
         return sum(self.scores) / len(self.scores) if self.scores else None
 
     def outcome_text(self) -> str:
@@ -54,4 +53,4 @@ class Tally:
             parts.append(f"failed requests {self.failed}")
         if self.cancelled:
             parts.append(f"cancelled {self.cancelled}")
-        return ", ".join(parts) or "no call yet"
+        return ", ".join(parts) or "no calls yet"

@@ -1,4 +1,4 @@
-"""Rollout data: what is dumped reads as in the plan's sample, and a run on the fakes is told as it was."""
+"""Dumps have the format of the sample in verl's original design, and record what happened to every request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLang, Script, problems
 from sfusion.harness.commands.serve_sglang import read_policy
-from sfusion.harness.rollouts import RolloutPlan, Tally, reporter, run_rollouts, sample_record, sample_text
+from sfusion.harness.rollouts import (
+    RolloutCounts,
+    RolloutPlan,
+    RolloutReporter,
+    run_rollouts,
+    sample_record,
+    sample_text,
+)
 from sfusion.harness.viewer import open_dump
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, RolloutLimits, format_parser
@@ -33,8 +39,8 @@ def files(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-async def test_the_plans_sample_comes_out_to_the_letter() -> None:
-    """The model says what it said in the sample, and the program is really run."""
+async def test_the_sample_of_verls_design_is_reproduced_exactly() -> None:
+    """The model replies as in the sample, and the program really runs."""
     _, first, last = re.split(r"(?:\ntool\n220000\.0\n\n)?assistant\n", SAMPLE["output"])
     john = problems(0, 1)[0]
     async with FakeSandbox(executor="python") as sandbox:
@@ -49,8 +55,8 @@ async def test_the_plans_sample_comes_out_to_the_letter() -> None:
     assert list(record) == ["input", "output", "score", "step"]
 
 
-async def test_problems_run_end_to_end_and_johns_bonus_is_among_them(tmp_path: Path) -> None:
-    tally = await run_rollouts(RolloutPlan(tmp_path, problems=6, executor="python"))
+async def test_problems_run_end_to_end_and_the_first_one_is_the_sample(tmp_path: Path) -> None:
+    counts = await run_rollouts(RolloutPlan(tmp_path, problems=6, executor="python"))
     assert files(tmp_path) == ["1.jsonl", "requests"]
     records = lines(tmp_path / "1.jsonl")
     assert len(records) == 6
@@ -60,11 +66,11 @@ async def test_problems_run_end_to_end_and_johns_bonus_is_among_them(tmp_path: P
     assert "</tool_call>\ntool\n220000.0\n\nassistant\n" in records[0]["output"]
     assert all(record["output"].startswith("assistant\n") for record in records)
     assert [record["score"] for record in records] == [SAMPLE["score"], 1, 1, 1, 1, 1]
-    assert tally.outcomes == {"ok": 6}
-    assert tally.failed == 0
+    assert counts.outcomes == {"ok": 6}
+    assert counts.failed == 0
 
 
-async def test_steps_are_files_and_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+async def test_each_step_is_a_file_and_equal_seeds_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         await run_rollouts(RolloutPlan(tmp_path / name, problems=5, steps=2, seed=3, executor="scripted"))
     for step in (1, 2):
@@ -75,15 +81,15 @@ async def test_steps_are_files_and_the_same_seed_gives_the_same_bytes(tmp_path: 
 
 
 @pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv3", "kimi_k2"])
-async def test_every_format_reaches_the_same_scores(tmp_path: Path, form: str) -> None:
-    tally = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
-    assert tally.mean_score == pytest.approx(2 / 3), "all but John, whose 220000.0 is not 220000 to the letter"
-    assert tally.refused == {}
+async def test_every_format_gives_the_same_scores(tmp_path: Path, form: str) -> None:
+    counts = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
+    assert counts.mean_score == pytest.approx(2 / 3), "all but the first, whose 220000.0 is not literally 220000"
+    assert counts.refused == {}
 
 
-async def test_what_failed_in_the_sandbox_is_in_the_requests_beside_the_dump(tmp_path: Path) -> None:
+async def test_sandbox_failures_are_recorded_in_the_requests_file(tmp_path: Path) -> None:
     rules = parse_rules("- {name: down, what: {status: 500}}")
-    tally = await run_rollouts(
+    counts = await run_rollouts(
         RolloutPlan(
             tmp_path,
             problems=2,
@@ -96,20 +102,21 @@ async def test_what_failed_in_the_sandbox_is_in_the_requests_beside_the_dump(tmp
     assert [record["infrastructure_failures"] for record in requests] == [1, 1]
     assert [record["outcomes"] for record in requests] == [{"sandbox_error": 1}] * 2
     assert [record["ended_by"] for record in requests] == ["max_assistant_turns"] * 2
-    assert tally.mean_score == 0
+    assert counts.mean_score == 0
     step = open_dump(tmp_path)[0]
     step.index.extend()
     assert "sandbox_error" in step.sample(1).tags
 
 
-async def test_over_sampled_requests_are_no_samples(tmp_path: Path) -> None:
-    tally = await run_rollouts(RolloutPlan(tmp_path, problems=4, over_sample=0.5, at_once=2, executor="scripted"))
+async def test_over_sampled_requests_are_not_dumped(tmp_path: Path) -> None:
+    plan = RolloutPlan(tmp_path, problems=4, over_sample=0.5, at_once=2, executor="scripted")
+    counts = await run_rollouts(plan)
     assert len(lines(tmp_path / "1.jsonl")) == len(lines(tmp_path / "requests" / "1.jsonl")) == 4
-    assert tally.total == tally.ended == 6
-    assert tally.cancelled >= 1
+    assert plan.requests == counts.ended == 6
+    assert counts.cancelled >= 1
 
 
-async def test_every_call_of_a_misbehaving_model_is_accounted_for(tmp_path: Path) -> None:
+async def test_every_call_of_a_misbehaving_model_is_counted(tmp_path: Path) -> None:
     plan = RolloutPlan(
         tmp_path,
         problems=20,
@@ -117,12 +124,17 @@ async def test_every_call_of_a_misbehaving_model_is_accounted_for(tmp_path: Path
         executor="scripted",
         limits=RolloutLimits(max_assistant_turns=5, max_consecutive_invalid_calls=3),
     )
-    tally = await run_rollouts(plan)
-    assert tally.failed == 0
-    for told in lines(tmp_path / "requests" / "1.jsonl"):
-        assert told["calls"] == told["executed"] + sum(told["refused"].values()) + told["not_run"]
-        assert told["executed"] == sum(told["outcomes"].values())
-    assert tally.refused.total() > 10
+    counts = await run_rollouts(plan)
+    assert counts.failed == 0
+    for record in lines(tmp_path / "requests" / "1.jsonl"):
+        assert record["calls"] == record["executed"] + sum(record["refused"].values()) + record["not_run"]
+        assert record["executed"] == sum(record["outcomes"].values())
+    assert counts.refused.total() > 10
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 async def finished() -> AsyncRolloutRequest:
@@ -131,23 +143,24 @@ async def finished() -> AsyncRolloutRequest:
     return await driver.run(request())
 
 
-async def test_progress_tells_rates_and_outcomes_in_plain_lines_without_a_terminal() -> None:
-    done, tally, out = await finished(), Tally(total=20), io.StringIO()
-    with reporter(Console(file=out)) as shown:
+async def test_progress_in_a_build_log_is_a_plain_line_per_tenth() -> None:
+    done, counts, out = await finished(), RolloutCounts(), io.StringIO()
+    with RolloutReporter(out, 20) as reporter:
         for second in range(1, 21):
-            tally.add(done)
-            shown.update(1, tally, seconds=second / 2)
-    told = out.getvalue().splitlines()
-    assert len(told) == 10
-    assert told[-1] == ("step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20")
+            counts.add(done)
+            reporter.update(1, counts, seconds=second / 2)
+    written = out.getvalue().splitlines()
+    assert len(written) == 10
+    assert written[-1] == "step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20"
     assert "\x1b" not in out.getvalue()
 
 
-async def test_progress_is_a_bar_at_a_terminal() -> None:
-    done, tally, out = await finished(), Tally(total=2), io.StringIO()
-    with reporter(Console(file=out, force_terminal=True, width=120)) as shown:
-        tally.add(done)
-        shown.update(1, tally, seconds=1)
+async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    done, counts, out = await finished(), RolloutCounts(), Terminal()
+    with RolloutReporter(out, 2) as reporter:
+        counts.add(done)
+        reporter.update(1, counts, seconds=1)
     assert "1/2" in out.getvalue()
     assert "1.0 requests/s" in out.getvalue()
     assert "ok 1" in out.getvalue()

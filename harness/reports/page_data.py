@@ -1,30 +1,30 @@
-"""What the page of a run is drawn from: its stories and its timeline in a compact form, safe in a script element."""
+"""The data that the page of a run is drawn from: its calls and its timeline, compact and safe in a script element."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sfusion.harness.reports.model import Run
-from sfusion.harness.reports.stories import OUTCOMES, Story, stories
+from sfusion.harness.reports.calls import OUTCOMES, CallTimeline, call_timelines
+from sfusion.harness.reports.run_report import RunReport
 from sfusion.harness.reports.timeline import Steps, build_timeline
 
 SPANS = ("waiting", "attempt", "running", "pause")
 _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})
 
 
-def payload(run: Run) -> dict[str, Any]:
-    """Everything the page draws. Rows instead of objects, indexes instead of words: 10,000 calls stay a few MB."""
-    told = stories(run.events)
-    timeline = build_timeline(run.events, told)
+def page_data(run: RunReport) -> dict[str, Any]:
+    """Everything the page draws. Lists and indexes instead of objects and words keep 10,000 calls within a few MB."""
+    calls = call_timelines(run.events)
+    timeline = build_timeline(run.events, calls)
     words = _Words()
-    workers = sorted({story.worker for story in told}, key=_natural)
-    place = {worker: index for index, worker in enumerate(workers)}
+    workers = sorted({call.worker for call in calls}, key=_natural)
+    numbers = {worker: number for number, worker in enumerate(workers)}
     return {
         "outcomes": list(OUTCOMES),
-        "spans": list(SPANS),
         "workers": workers,
         "start": _time(timeline.start),
         "end": _time(timeline.end),
@@ -36,40 +36,38 @@ def payload(run: Run) -> dict[str, Any]:
             [_time(mark.at), mark.kind, mark.text, mark.call, None if mark.until is None else _time(mark.until)]
             for mark in timeline.marks
         ],
-        "calls": [_call(story, place, words) for story in told],
+        "calls": [_call(call, numbers, words) for call in calls],
         "words": words.listed,
     }
 
 
 def embed(value: object) -> str:
-    """JSON that can stand in a script element whatever texts it holds: no tag, comment or entity can begin in it."""
+    """JSON that is safe in a script element: no tag, comment or entity can start in it, whatever the texts are."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     try:
         text = encode(value)
-    except (TypeError, ValueError):  # a foreign journal may hold what JSON cannot; looking at every value is slow
+    except (TypeError, ValueError):  # rare, and converting every value is slow
         text = encode(_plain(value))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 class _Words:
-    """Gives every repeated word a number."""
+    """Numbers the words that occur often."""
 
     def __init__(self) -> None:
-        self.listed: list[str] = []
-        self._places: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
 
     def __call__(self, word: object) -> int:
-        text = str(word)
-        place = self._places.get(text)
-        if place is None:
-            place = self._places[text] = len(self.listed)
-            self.listed.append(text)
-        return place
+        return self._numbers.setdefault(str(word), len(self._numbers))
+
+    @property
+    def listed(self) -> list[str]:
+        return list(self._numbers)
 
 
-def _call(story: Story, workers: Mapping[str, int], words: _Words) -> list[Any]:
+def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words) -> list[Any]:
     spans: list[Any] = []
-    for span in story.spans:
+    for span in call.spans:
         spans += [
             SPANS.index(span.kind),
             _time(span.start),
@@ -79,20 +77,20 @@ def _call(story: Story, workers: Mapping[str, int], words: _Words) -> list[Any]:
             span.status or 0,
         ]
     rows = []
-    for event in story.events:
+    for event in call.events:
         rest = {key: value for key, value in event.items() if key not in _OWN_COLUMNS and value is not None}
         row: list[Any] = [_time(float(event["at"])), words(event.get("source")), words(event["event"])]
         row.append(event.get("attempt") or 0)
         rows.append([*row, rest] if rest else row)
     return [
-        story.call,
-        workers[story.worker],
-        _time(story.start),
-        _time(story.end),
-        _outcome(story.outcome),
-        story.attempts,
-        story.executions,
-        story.strikes,
+        call.call,
+        workers[call.worker],
+        _time(call.start),
+        _time(call.end),
+        _outcome(call.outcome),
+        call.attempts,
+        call.executions,
+        call.strikes,
         spans,
         rows,
     ]
@@ -111,17 +109,12 @@ def _time(at: float) -> float:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort worker-10 behind worker-9."""
-    parts: list[str] = [""]
-    for sign in name:
-        if parts[-1] and parts[-1][-1].isdigit() != sign.isdigit():
-            parts.append("")
-        parts[-1] += sign
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    """A sort key that puts worker-10 after worker-9."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _plain(value: Any) -> Any:
-    """The same value without the numbers that JSON does not have."""
+    """The value, with whatever JSON cannot represent converted to text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, Mapping):
