@@ -13,7 +13,7 @@ from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
 from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
-    from sfusion.harness.doctor import Examination, Plan, Subject
+    from sfusion.harness.doctor import Examination, Plan, SandboxSettings
     from sfusion.harness.doctor.report import LiveReporter, PlainReporter
 
 
@@ -72,12 +72,12 @@ def doctor(
     to_stdout = json_file is not None and str(json_file) == "-"
     if not to_stdout and (problem := Reports(json=json_file).check()):
         fail(f"doctor: {problem}")
-    with _subjects(url, tools, sandbox) as subjects:
+    with _sandboxes(url, tools, sandbox) as sandboxes:
         if long:
-            plan = _with_room(plan, subjects)
+            plan = _with_room(plan, sandboxes)
         with reporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
             try:
-                done = asyncio.run(_examine_all(subjects, plan, shown))
+                done = asyncio.run(_examine_all(sandboxes, plan, shown))
             except KeyboardInterrupt:
                 fail("doctor: interrupted; nothing was left running", 130)
             shown.finish(done)
@@ -91,20 +91,22 @@ def doctor(
     raise typer.Exit(exit_code(done))
 
 
-async def _examine_all(subjects: list[Subject], plan: Plan, shown: PlainReporter | LiveReporter) -> list[Examination]:
+async def _examine_all(
+    sandboxes: list[SandboxSettings], plan: Plan, shown: PlainReporter | LiveReporter
+) -> list[Examination]:
     import os
 
     from sfusion.harness.doctor import examine
 
     done = []
-    for subject in subjects:
-        shown.opens(subject.label + (f" ({subject.source})" if subject.source else ""))
-        done.append(await examine(subject, plan, environ=os.environ, listener=shown))
+    for settings in sandboxes:
+        shown.opens(settings.label + (f" ({settings.source})" if settings.source else ""))
+        done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 
 
 @contextmanager
-def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Iterator[list[Subject]]:
+def _sandboxes(url: str | None, tools: Path | None, sandbox: str | None) -> Iterator[list[SandboxSettings]]:
     """Who is to be examined; ends the command with 2 when that is unclear, with 3 when it cannot be started."""
     if url is not None and sandbox is not None:
         fail("doctor: give either a URL or --sandbox, not both")
@@ -122,21 +124,21 @@ def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Itera
         yield _read(url if url is not None else sandbox, tools)
 
 
-def _started(url: str, tools: Path | None) -> list[Subject]:
+def _started(url: str, tools: Path | None) -> list[SandboxSettings]:
     from dataclasses import replace
 
     return [replace(one, started_here=True) for one in _read(f"{url}/run_code", tools)]
 
 
-def _read(url: str | None, tools: Path | None) -> list[Subject]:
-    from sfusion.harness.doctor import of_tools, of_url
+def _read(url: str | None, tools: Path | None) -> list[SandboxSettings]:
+    from sfusion.harness.doctor import settings_of_tools, settings_of_url
     from sfusion_tools.errors import ConfigError
 
     try:
         if tools is not None:
-            return of_tools(tools, url=url)
+            return settings_of_tools(tools, url=url)
         assert url is not None
-        return [of_url(url)]
+        return [settings_of_url(url)]
     except ConfigError as error:
         fail(f"doctor: {error}")
 
@@ -156,8 +158,8 @@ def _languages(text: str | None) -> list[str] | None:
     return names
 
 
-def _with_room(plan: Plan, subjects: list[Subject]) -> Plan:
+def _with_room(plan: Plan, sandboxes: list[SandboxSettings]) -> Plan:
     """A check may take as long as the longest program that it runs."""
     from dataclasses import replace
 
-    return replace(plan, per_check=plan.per_check + max(subject.default_timeout for subject in subjects))
+    return replace(plan, per_check=plan.per_check + max(settings.default_timeout for settings in sandboxes))

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sfusion.harness.drift import Side
+    from sfusion.harness.drift import ServerAnswers
     from sfusion.harness.probes import Probe
 
 
@@ -101,27 +101,29 @@ def drift(
 
 def _real(
     sandbox: str | None, cassette: Path | None, probes: Sequence[Probe], headers: Mapping[str, str], timeout: float
-) -> Side:
+) -> ServerAnswers:
     import asyncio
 
     from sfusion.harness.commands._probing import progress
     from sfusion.harness.commands._targets import read_targets, real_sandboxes
-    from sfusion.harness.drift import live_side, recorded_side
+    from sfusion.harness.drift import live_answers, recorded_answers
     from sfusion.harness.probes import read_recording
 
     if cassette is not None:
-        return recorded_side(read_recording(cassette), probes, name=cassette.name)
+        return recorded_answers(read_recording(cassette), probes, name=cassette.name)
     typed = [sandbox or ""]
     name = str(read_targets(typed)[0])
     with real_sandboxes(typed, check=False) as (target,), progress(name, len(probes)) as told:
-        return asyncio.run(live_side(target.url, probes, name=name, headers=headers, timeout=timeout, told=told))
+        return asyncio.run(live_answers(target.url, probes, name=name, headers=headers, timeout=timeout, told=told))
 
 
-def _fake(probes: Sequence[Probe], executor: str, profile: str, real: Side, timeout: float, notes: list[str]) -> Side:
+def _fake(
+    probes: Sequence[Probe], executor: str, profile: str, real: ServerAnswers, timeout: float, notes: list[str]
+) -> ServerAnswers:
     import asyncio
 
     from sfusion.harness.commands._probing import progress
-    from sfusion.harness.drift import fake_side, profile_of
+    from sfusion.harness.drift import fake_answers, profile_of
 
     if profile == "auto":
         told_by_answers = profile_of(real.answers)
@@ -130,7 +132,7 @@ def _fake(probes: Sequence[Probe], executor: str, profile: str, real: Side, time
         notes.append(f"the fake has profile {profile}, {why}; --profile says otherwise")
     with progress(f"fake {profile}", len(probes)) as told:
         return asyncio.run(
-            fake_side(
+            fake_answers(
                 probes,
                 executor=executor,
                 profile=profile,  # type: ignore[arg-type] # checked above, with a sentence for the user

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from sfusion.harness.doctor.container import in_container
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.doctor.http import Answer
-from sfusion.harness.doctor.patient import Patient
-from sfusion.harness.doctor.subject import Client
+from sfusion.harness.doctor.http import HttpAnswer
+from sfusion.harness.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.endpoints import is_placeholder
@@ -17,25 +17,25 @@ from sfusion_tools.sandbox.program import Program
 ROUTE = "/run_code"
 
 
-async def read_address(patient: Patient) -> list[Finding]:
+async def check_address(context: CheckContext) -> list[Finding]:
     """Is it an address that somebody filled in, and of a machine that training can mean?"""
-    subject = patient.subject
-    if is_placeholder(subject.url.strip()):
-        patient.stopped = "the URL is a placeholder, nothing was sent to it"
+    settings = context.settings
+    if is_placeholder(settings.url.strip()):
+        context.stopped = "the URL is a placeholder, nothing was sent to it"
         return [
             breaks(
                 "placeholder-url",
-                seen=f"{subject.label} looks like the URL of an example, not like that of a sandbox",
+                seen=f"{settings.label} looks like the URL of an example, not like that of a sandbox",
                 training="every call fails; training goes on with nothing but failed tool messages",
                 change="put the address of your Sandbox Fusion server there, such as http://10.0.0.5:8080/run_code",
             )
         ]
     found: list[Finding] = []
-    if subject.host in ("0.0.0.0", "::"):
+    if settings.host in ("0.0.0.0", "::"):
         found.append(
             hurts(
                 "unspecified-address",
-                seen=f"{subject.label} names {subject.host}, the address that servers listen on",
+                seen=f"{settings.label} names {settings.host}, the address that servers listen on",
                 training="as a destination it means this machine on Linux only, and on other nodes another machine",
                 change="use 127.0.0.1 when all of training runs on this machine, else the machine's own address",
             )
@@ -43,28 +43,28 @@ async def read_address(patient: Patient) -> list[Finding]:
     return found
 
 
-def loopback(patient: Patient, silence: str) -> Finding | None:
+def loopback(context: CheckContext, silence: str) -> Finding | None:
     """The finding that loopback is not the machine one thinks; ``silence`` says why nothing answers there, if so."""
-    subject = patient.subject
-    container = in_container(patient.root, patient.environ)
-    if subject.started_here or not subject.is_local or not (container or patient.plan.from_container):
+    settings = context.settings
+    container = in_container(context.root, context.environ)
+    if settings.started_here or not settings.is_local or not (container or context.plan.from_container):
         return None
     how = f"this runs in a container ({container})" if container else "training runs in a container (--from-container)"
     # Where it answers, it runs in the same container as we do; and perhaps as all of training does.
-    make = breaks if silence or patient.plan.from_container else note
+    make = breaks if silence or context.plan.from_container else note
     return make(
         "loopback-in-container",
-        seen=f"{subject.label} is loopback, and {how}" + (f"; nothing answers there: {silence}" if silence else ""),
+        seen=f"{settings.label} is loopback, and {how}" + (f"; nothing answers there: {silence}" if silence else ""),
         training="in a container loopback is the container itself: workers in other containers reach nothing there",
         change="use a name that the containers share (host.docker.internal, a compose service, a Kubernetes service), "
         "or start them with --network host" + ("; if it is to run in this one, start it" if silence else ""),
     )
 
 
-async def read_route(patient: Patient) -> list[Finding]:
+async def check_route(context: CheckContext) -> list[Finding]:
     """Does the URL lead to /run_code for a client that posts to it as it stands?"""
-    subject = patient.subject
-    path = urlsplit(subject.url.strip()).path.rstrip("/")
+    settings = context.settings
+    path = urlsplit(settings.url.strip()).path.rstrip("/")
     rest = path.removesuffix(ROUTE)
     if path.endswith(ROUTE) and not rest.endswith((ROUTE, "/run_jupyter")):
         return []
@@ -72,27 +72,26 @@ async def read_route(patient: Patient) -> list[Finding]:
         return [
             breaks(
                 "doubled-run-code",
-                seen=f"the path of {subject.label} has a route twice",
+                seen=f"the path of {settings.label} has a route twice",
                 training="every call is answered 404, the tool's text is an error each time",
-                change=f"use {subject.label.removesuffix(path)}{urlsplit(subject.base).path}{ROUTE}",
+                change=f"use {settings.label.removesuffix(path)}{urlsplit(settings.base).path}{ROUTE}",
             )
         ]
     body = Program("print(1)", timeout=5.0, memory_limit_mb=-1).body()
-    answer = await patient.wire.post(subject.url.strip(), body, within=patient.plan.patience, proxy=patient.proxy)
-    if isinstance(answer, Answer):
+    answer = await context.http.post(settings.url.strip(), body, within=context.plan.patience, proxy=context.proxy)
+    if isinstance(answer, HttpAnswer):
         if read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
             return []
-        seen = (
-            f"POST {subject.label} is answered {answer.status}, POST {subject.label.rstrip('/')}{ROUTE} by the sandbox"
-        )
+        routed = f"{settings.label.rstrip('/')}{ROUTE}"
+        seen = f"POST {settings.label} is answered {answer.status}, POST {routed} by the sandbox"
     else:
-        seen = f"POST {subject.label} is not answered ({answer.text})"
+        seen = f"POST {settings.label} is not answered ({answer.text})"
     notebook = path.endswith("/run_jupyter")
     if notebook:
         seen = f"{seen.partition(', POST')[0]}: that route runs notebooks, not programs"
-    make = {Client.VERL: breaks, Client.OTHER: hurts}.get(subject.client, note)
+    make = {Client.VERL: breaks, Client.OTHER: hurts}.get(settings.client, note)
     whose = "sfusion's tool puts /run_code there by itself, but "
-    if subject.client is Client.VERL:
+    if settings.client is Client.VERL:
         whose = ""
     return [
         make(

@@ -6,9 +6,9 @@ import asyncio
 from urllib.parse import urlsplit
 
 from sfusion.harness.doctor.address import loopback
+from sfusion.harness.doctor.context import TRIES, CheckContext, marked
 from sfusion.harness.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
-from sfusion.harness.doctor.patient import TRIES, Patient, marked
+from sfusion.harness.doctor.http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
 from sfusion.harness.doctor.responder import judge
 from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.program import Program
@@ -17,18 +17,18 @@ HELLO = 'print("sfusion", 6 * 7)'
 GREETING = "sfusion 42\n"
 
 
-async def reach(patient: Patient) -> list[Finding]:
+async def check_connection(context: CheckContext) -> list[Finding]:
     """Does anything take connections there?"""
-    subject = patient.subject
-    if patient.proxy is not None:
-        patient.reached = True  # what the proxy does was judged before
+    settings = context.settings
+    if context.proxy is not None:
+        context.reached = True  # what the proxy does was judged before
         return []
-    silence = await connects(subject.host, subject.port, within=patient.plan.connect)
-    in_container = loopback(patient, silence.text if silence else "")
+    silence = await connects(settings.host, settings.port, within=context.plan.connect)
+    in_container = loopback(context, silence.text if silence else "")
     if silence is None:
-        patient.reached = True
+        context.reached = True
         return [in_container] if in_container else []
-    patient.stopped = "nothing takes connections at the address"
+    context.stopped = "nothing takes connections at the address"
     if in_container:
         return [in_container]
     change = {
@@ -39,22 +39,22 @@ async def reach(patient: Patient) -> list[Finding]:
     return [
         breaks(
             "unreachable",
-            seen=f"no connection to {subject.host} port {subject.port}: {silence.text}",
+            seen=f"no connection to {settings.host} port {settings.port}: {silence.text}",
             training="every call fails as unreachable, after all its attempts",
             change=change,
         )
     ]
 
 
-async def greet(patient: Patient) -> list[Finding]:
+async def check_ping(context: CheckContext) -> list[Finding]:
     """Does it speak HTTP, with or without TLS as the URL says, and answer a ping?"""
-    subject, plan = patient.subject, patient.plan
-    ping = patient.ping = await patient.wire.get(subject.at("v1/ping"), within=plan.patience, proxy=patient.proxy)
-    if isinstance(ping, Silence):
-        return await _no_greeting(patient, ping)
-    patient.measured["ping_seconds"] = round(ping.seconds, 4)
-    if subject.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
-        return [_http_to_tls(patient)]
+    settings, plan = context.settings, context.plan
+    ping = context.ping = await context.http.get(settings.at("v1/ping"), within=plan.patience, proxy=context.proxy)
+    if isinstance(ping, NoAnswer):
+        return await _no_greeting(context, ping)
+    context.measured["ping_seconds"] = round(ping.seconds, 4)
+    if settings.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
+        return [_http_to_tls(context)]
     if ping.seconds >= plan.slow_ping:
         return [
             hurts(
@@ -67,27 +67,27 @@ async def greet(patient: Patient) -> list[Finding]:
     return []
 
 
-async def _no_greeting(patient: Patient, ping: Silence) -> list[Finding]:
-    subject, plan = patient.subject, patient.plan
-    direct = patient.proxy is None
+async def _no_greeting(context: CheckContext, ping: NoAnswer) -> list[Finding]:
+    settings, plan = context.settings, context.plan
+    direct = context.proxy is None
     if ping.why == "certificate":
-        patient.stopped = "its certificate is not trusted"
+        context.stopped = "its certificate is not trusted"
         return [
             breaks(
                 "certificate",
-                seen=f"the certificate of {subject.host} is refused: {ping.text}",
+                seen=f"the certificate of {settings.host} is refused: {ping.text}",
                 training="every call fails before it is sent",
                 change="install the certificate authority that signed it (SSL_CERT_FILE for sfusion, "
                 "REQUESTS_CA_BUNDLE for verl's tool), or renew it for this name",
             )
         ]
     if ping.why == "tls":
-        patient.stopped = "no TLS connection can be made"
-        if direct and await speaks_plain_http(subject.host, subject.port, within=plan.connect):
+        context.stopped = "no TLS connection can be made"
+        if direct and await speaks_plain_http(settings.host, settings.port, within=plan.connect):
             return [
                 breaks(
                     "https-to-plain-port",
-                    seen=f"the URL says https, but port {subject.port} of {subject.host} speaks plain HTTP",
+                    seen=f"the URL says https, but port {settings.port} of {settings.host} speaks plain HTTP",
                     training="every call fails while the connection is made",
                     change="write http:// in the URL, or give the port that serves TLS",
                 )
@@ -95,46 +95,46 @@ async def _no_greeting(patient: Patient, ping: Silence) -> list[Finding]:
         return [
             breaks(
                 "tls-fails",
-                seen=f"the TLS handshake with {subject.host} fails: {ping.text}",
+                seen=f"the TLS handshake with {settings.host} fails: {ping.text}",
                 training="every call fails while the connection is made",
                 change="let both ends speak a common version of TLS",
             )
         ]
     if (
-        subject.scheme == "http"
+        settings.scheme == "http"
         and direct
         and ping.why in ("lost", "garbled")
-        and await speaks_tls(subject.host, subject.port, within=plan.connect)
+        and await speaks_tls(settings.host, settings.port, within=plan.connect)
     ):
-        return [_http_to_tls(patient)]
+        return [_http_to_tls(context)]
     return []  # whether that matters is seen when a program is sent
 
 
-def _http_to_tls(patient: Patient) -> Finding:
-    patient.stopped = "the port wants TLS"
-    subject = patient.subject
+def _http_to_tls(context: CheckContext) -> Finding:
+    context.stopped = "the port wants TLS"
+    settings = context.settings
     return breaks(
         "http-to-tls-port",
-        seen=f"the URL says http, but port {subject.port} of {subject.host} wants TLS",
+        seen=f"the URL says http, but port {settings.port} of {settings.host} wants TLS",
         training="every call is refused or its connection is dropped",
         change="write https:// in the URL",
     )
 
 
-async def say_hello(patient: Patient) -> list[Finding]:
+async def check_run_code(context: CheckContext) -> list[Finding]:
     """Does it run a program?"""
-    subject, ping = patient.subject, patient.ping
-    answer = await _hello_answered(patient)
-    if isinstance(answer, Answer):
-        patient.measured["hello_seconds"] = round(answer.seconds, 4)
-        found = judge(answer, where=redact(subject.at("run_code")), expected=GREETING)
+    settings, ping = context.settings, context.ping
+    answer = await _hello_answered(context)
+    if isinstance(answer, HttpAnswer):
+        context.measured["hello_seconds"] = round(answer.seconds, 4)
+        found = judge(answer, where=redact(settings.at("run_code")), expected=GREETING)
         if found is not None:
-            patient.stopped = "no program can be run there"
+            context.stopped = "no program can be run there"
             return [found]
-        return _ping_beside_work(patient)
-    patient.stopped = "/run_code does not answer"
+        return _ping_beside_work(context)
+    context.stopped = "/run_code does not answer"
     waited = f"{answer.seconds:.1f} s"
-    if answer.why == "timeout" and isinstance(ping, Answer):
+    if answer.why == "timeout" and isinstance(ping, HttpAnswer):
         return [
             breaks(
                 "run-code-hangs",
@@ -163,46 +163,46 @@ async def say_hello(patient: Patient) -> list[Finding]:
     ]
 
 
-async def _hello_answered(patient: Patient) -> Answer | Silence:
+async def _hello_answered(context: CheckContext) -> HttpAnswer | NoAnswer:
     """The answer to the simplest program; one that was refused or lost is sent again, as training would."""
-    subject, plan = patient.subject, patient.plan
+    settings, plan = context.settings, context.plan
     body = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1).body()
-    stumbles: list[str] = []
+    failures: list[str] = []
     for turn in range(1, TRIES + 1):
-        answer = await patient.wire.post(subject.at("run_code"), body, within=plan.patience, proxy=patient.proxy)
-        stumble = _stumble(answer)
-        if not stumble or turn == TRIES:
+        answer = await context.http.post(settings.at("run_code"), body, within=plan.patience, proxy=context.proxy)
+        failure = _failure(answer)
+        if not failure or turn == TRIES:
             break
-        stumbles.append(stumble)
+        failures.append(failure)
         await asyncio.sleep(min(plan.patience, max(plan.pause * turn, _asked_to_wait(answer))))
-    if not stumble:
-        # It was not the sandbox's way, only a stumble: the last check tells of those.
-        patient.programs += len(stumbles)
-        patient.stumbles.update(stumbles)
+    if not failure:
+        # It was not the sandbox's way, only a failure: the last check tells of those.
+        context.programs += len(failures)
+        context.failures.update(failures)
     return answer
 
 
-def _stumble(answer: Answer | Silence) -> str:
+def _failure(answer: HttpAnswer | NoAnswer) -> str:
     """What came instead of a sandbox's answer and may be gone the next time; silence costs too long to try again."""
-    if isinstance(answer, Silence):
+    if isinstance(answer, NoAnswer):
         return "" if answer.why == "timeout" else "no answer"
     return f"status {answer.status}" if answer.status == 429 or answer.status >= 500 else ""
 
 
-def _asked_to_wait(answer: Answer | Silence) -> float:
+def _asked_to_wait(answer: HttpAnswer | NoAnswer) -> float:
     try:
-        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, Answer) else 0.0
+        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, HttpAnswer) else 0.0
     except ValueError:
         return 0.0  # a date
 
 
-def _ping_beside_work(patient: Patient) -> list[Finding]:
+def _ping_beside_work(context: CheckContext) -> list[Finding]:
     """A sandbox that runs programs but does not answer pings."""
-    ping = patient.ping
-    if isinstance(ping, Answer) and ping.status == 200:
+    ping = context.ping
+    if isinstance(ping, HttpAnswer) and ping.status == 200:
         return []
-    seen = f"is answered {ping.status}" if isinstance(ping, Answer) else f"is not answered ({ping and ping.text})"
-    path = urlsplit(patient.subject.at("v1/ping")).path
+    seen = f"is answered {ping.status}" if isinstance(ping, HttpAnswer) else f"is not answered ({ping and ping.text})"
+    path = urlsplit(context.settings.at("v1/ping")).path
     return [
         hurts(
             "ping-dead",

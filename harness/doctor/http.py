@@ -23,7 +23,7 @@ Why = Literal["dns", "refused", "connect", "certificate", "tls", "proxy", "timeo
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """A complete HTTP answer."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NoAnswer:
     """No answer, and why."""
 
     why: Why
@@ -46,7 +46,7 @@ class Silence:
     seconds: float
 
 
-class Wire:
+class HttpClient:
     """Sends single requests, the way a sandbox's client would travel; every one has a deadline."""
 
     def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
@@ -54,7 +54,7 @@ class Wire:
         self._connect = connect
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> HttpClient:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect),
@@ -67,17 +67,17 @@ class Wire:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, url: str, *, within: float, proxy: str | None = None) -> Answer | Silence:
+    async def get(self, url: str, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
         """GET."""
         return await self._send("GET", url, None, within, proxy)
 
-    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> Answer | Silence:
+    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
         """POST JSON; redirects are not followed."""
         return await self._send("POST", url, body, within, proxy)
 
     async def _send(
         self, method: str, url: str, body: bytes | None, within: float, proxy: str | None
-    ) -> Answer | Silence:
+    ) -> HttpAnswer | NoAnswer:
         assert self._session is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -90,9 +90,9 @@ class Wire:
                 ) as answer,
             ):
                 content = await _read(answer)
-                return Answer(answer.status, answer.headers, content, loop.time() - began)
+                return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return Silence(_why(error), _reason(error), loop.time() - began)
+            return NoAnswer(_why(error), _reason(error), loop.time() - began)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -169,7 +169,7 @@ async def speaks_tls(host: str, port: int, *, within: float) -> bool:
         return False
 
 
-async def connects(host: str, port: int, *, within: float) -> Silence | None:
+async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
     """Nothing when the port takes connections, else why not."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -179,10 +179,10 @@ async def connects(host: str, port: int, *, within: float) -> Silence | None:
             writer.transport.abort()
             return None
     except TimeoutError:
-        return Silence("connect", f"no connection within {within:g} s", loop.time() - began)
+        return NoAnswer("connect", f"no connection within {within:g} s", loop.time() - began)
     except OSError as error:
         why: Why = "dns" if type(error).__name__ == "gaierror" else "refused"
-        return Silence(why, _first_reason(error), loop.time() - began)
+        return NoAnswer(why, _first_reason(error), loop.time() - began)
 
 
 def _first_reason(error: OSError) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, note
-from sfusion.harness.doctor.http import Answer
-from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.http import HttpAnswer
 
 
-async def recognise(patient: Patient) -> list[Finding]:
+async def detect_version(context: CheckContext) -> list[Finding]:
     """Say what it looks like from what was seen of it."""
     found: list[Finding] = []
-    kept = patient.measured.get("memory_limit_kept")
-    raced = patient.measured.get("stdin_race", "")
+    kept = context.measured.get("memory_limit_kept")
+    raced = context.measured.get("stdin_race", "")
     looks, why = "", ""
     if raced and not raced.startswith("0 "):
         looks, why = "2025-06", f"{raced} programs lost the stdin race"
@@ -22,7 +22,7 @@ async def recognise(patient: Patient) -> list[Finding]:
         looks, why = "2025-06", "memory limits are ignored"
     elif kept:
         looks, why = "2026-07", "memory limits are kept"
-    patient.measured["looks_like"] = looks or None
+    context.measured["looks_like"] = looks or None
     if looks:
         image = "the published image server-20250609" if looks == "2025-06" else "a server after June 2025"
         found.append(
@@ -36,13 +36,13 @@ async def recognise(patient: Patient) -> list[Finding]:
     return found
 
 
-async def unmask(patient: Patient) -> list[Finding]:
+async def detect_fake(context: CheckContext) -> list[Finding]:
     """Is it one of our fakes?"""
-    answer = await patient.wire.get(
-        patient.subject.at("__sfusion/state"), within=patient.plan.patience, proxy=patient.proxy
+    answer = await context.http.get(
+        context.settings.at("__sfusion/state"), within=context.plan.patience, proxy=context.proxy
     )
-    state = _json(answer.body) if isinstance(answer, Answer) else None
-    if not isinstance(answer, Answer) or not isinstance(state, dict):
+    state = _json(answer.body) if isinstance(answer, HttpAnswer) else None
+    if not isinstance(answer, HttpAnswer) or not isinstance(state, dict):
         return []
     if answer.status == 401 and "sfusion" in str(answer.headers.get("WWW-Authenticate", "")):
         return [_fake("it answers /__sfusion/state, and wants its token")]

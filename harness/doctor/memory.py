@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.endpoint import GREETING, HELLO
 from sfusion.harness.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 
@@ -16,19 +16,19 @@ _THREAD = "import threading\nthread = threading.Thread(target=print)\nthread.sta
 _NUMPY = "import importlib.util as util\nif util.find_spec('numpy'):\n    import numpy\nprint('imported')"
 
 
-async def limit_memory(patient: Patient) -> list[Finding]:
+async def check_memory_limit(context: CheckContext) -> list[Finding]:
     """Do programs run under the limit of the config, and is a limit kept?"""
-    limit = patient.subject.memory_limit_mb
+    limit = context.settings.memory_limit_mb
     if limit <= 0:
-        return await _is_kept(patient)
-    hello = await patient.run("memory-hello", HELLO, memory_limit_mb=limit)
+        return await _is_kept(context)
+    hello = await context.run("memory-hello", HELLO, memory_limit_mb=limit)
     if not _went_well(hello, GREETING):
-        hello = await patient.run("memory-hello-again", HELLO, memory_limit_mb=limit)
+        hello = await context.run("memory-hello-again", HELLO, memory_limit_mb=limit)
     if not _went_well(hello, GREETING):
         return [_breaks(limit, hello)]
-    found = await _is_kept(patient)
-    threaded = await patient.run("memory-thread", _THREAD, memory_limit_mb=limit)
-    imported = await patient.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
+    found = await _is_kept(context)
+    threaded = await context.run("memory-thread", _THREAD, memory_limit_mb=limit)
+    imported = await context.run("memory-numpy", _NUMPY, memory_limit_mb=limit)
     if threaded.outcome is Outcome.PROGRAM_ERROR:
         found.append(_no_threads(limit, threaded, imported))
     elif imported.outcome is Outcome.PROGRAM_ERROR:
@@ -42,7 +42,7 @@ async def limit_memory(patient: Patient) -> list[Finding]:
             )
         )
     else:
-        patient.memory_limit_mb = limit
+        context.memory_limit_mb = limit
     return found
 
 
@@ -77,11 +77,11 @@ def _breaks(limit: int, hello: CallResult) -> Finding:
     )
 
 
-async def _is_kept(patient: Patient) -> list[Finding]:
-    greedy = await patient.run("memory-greedy", _GREEDY, memory_limit_mb=SMALL_MB)
+async def _is_kept(context: CheckContext) -> list[Finding]:
+    greedy = await context.run("memory-greedy", _GREEDY, memory_limit_mb=SMALL_MB)
     kept = greedy.outcome is Outcome.PROGRAM_ERROR
     if kept or greedy.outcome is Outcome.OK:
-        patient.measured["memory_limit_kept"] = kept
+        context.measured["memory_limit_kept"] = kept
     if greedy.outcome is not Outcome.OK:
         return []
     return [

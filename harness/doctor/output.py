@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.doctor.patient import Patient
 from sfusion_tools.outcome import Outcome
 
 ORDINARY = 20_000
@@ -15,13 +15,13 @@ _PRINTS = "import sys\nsys.stdout.write('x' * {size})\nsys.stdout.flush()"
 _NOT_UTF8 = "import sys\nsys.stdout.buffer.write(b'ab\\xff\\n')"
 
 
-async def measure_output(patient: Patient) -> list[Finding]:
+async def check_long_output(context: CheckContext) -> list[Finding]:
     """How much of one long print arrives?"""
     whole, bound, endings = 0, 0, dict[int, str]()
     for size in SIZES:
-        short = patient.plan.timed_out_after + 2 * patient.measured["hello_seconds"]
-        seconds = patient.plan.seconds if size < STUCK else short
-        result = await patient.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
+        short = context.plan.timed_out_after + 2 * context.measured["hello_seconds"]
+        seconds = context.plan.seconds if size < STUCK else short
+        result = await context.run(f"output-{size}", _PRINTS.format(size=size), seconds=seconds)
         arrived = len(result.stdout)
         if result.outcome is Outcome.OK and arrived == size:
             if not endings:
@@ -35,7 +35,7 @@ async def measure_output(patient: Patient) -> list[Finding]:
             endings[size] = f"a TimeLimitExceeded of which {arrived:,} bytes arrived, stuck printing"
         else:
             endings[size] = f"{result.outcome.value} ({result.message[:120]})"
-    patient.measured["output_bytes"] = max(whole, bound)
+    context.measured["output_bytes"] = max(whole, bound)
     if not endings:
         return []
     told = "; ".join(f"{size:,} bytes are {ending}" for size, ending in endings.items())
@@ -60,9 +60,9 @@ async def measure_output(patient: Patient) -> list[Finding]:
     ]
 
 
-async def print_bytes(patient: Patient) -> list[Finding]:
+async def check_non_utf8_output(context: CheckContext) -> list[Finding]:
     """What becomes of output that is not UTF-8?"""
-    result = await patient.run("not-utf8", _NOT_UTF8)
+    result = await context.run("not-utf8", _NOT_UTF8)
     if result.outcome is Outcome.OK and result.stdout.startswith("[DecodeError]"):
         return [
             note(

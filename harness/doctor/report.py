@@ -41,8 +41,8 @@ def as_json(examinations: Sequence[Examination]) -> str:
 
 def _document(one: Examination) -> dict[str, Any]:
     return {
-        "url": one.subject.label,
-        "from": one.subject.source or None,
+        "url": one.settings.label,
+        "from": one.settings.source or None,
         "reached": one.reached,
         "findings": [asdict(finding) for finding in ranked(one.findings)],
         "examined": one.examined,
@@ -205,7 +205,7 @@ def shown(text: str) -> str:
 
 
 def _title(one: Examination) -> str:
-    return one.subject.label + (f" ({one.subject.source})" if one.subject.source else "")
+    return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
 def _told(found: Sequence[Finding], why_not: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.harness.doctor.finding import Finding, breaks
-from sfusion.harness.doctor.http import Answer
+from sfusion.harness.doctor.http import HttpAnswer
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import excerpt, read_answer
 from sfusion_tools.sandbox.endpoints import redact
@@ -11,7 +11,7 @@ from sfusion_tools.sandbox.endpoints import redact
 _FAILS = "every call fails the same way; the model sees an error text each time and learns from that"
 
 
-def judge(answer: Answer, *, where: str, expected: str) -> Finding | None:
+def judge(answer: HttpAnswer, *, where: str, expected: str) -> Finding | None:
     """The finding about an answer to the first program, None when a sandbox ran it and it printed as it should."""
     status, said = answer.status, excerpt(answer.body, 100)
     if 300 <= status < 400:
@@ -65,7 +65,7 @@ def judge(answer: Answer, *, where: str, expected: str) -> Finding | None:
     return _content(answer, where, expected, said)
 
 
-def _content(answer: Answer, where: str, expected: str, said: str) -> Finding | None:
+def _content(answer: HttpAnswer, where: str, expected: str, said: str) -> Finding | None:
     reading = read_answer(answer.status, answer.content_type, answer.body)
     if reading.outcome is Outcome.BAD_RESPONSE:
         return breaks(
@@ -93,7 +93,7 @@ def _content(answer: Answer, where: str, expected: str, said: str) -> Finding | 
     return None
 
 
-def _redirect(answer: Answer, where: str) -> Finding:
+def _redirect(answer: HttpAnswer, where: str) -> Finding:
     target = redact(answer.headers.get("Location", "nowhere"))
     loses = answer.status in (301, 302, 303)
     what = (

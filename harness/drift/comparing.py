@@ -9,25 +9,25 @@ from typing import Any
 
 from sfusion.harness.drift.difference import Difference, Kind, matches
 from sfusion.harness.drift.normalising import is_drawn, is_measured, steady
-from sfusion.harness.probes import Heard, Probe
+from sfusion.harness.probes import Probe, ProbeAnswer
 
 Found = tuple[str, Kind, Any, Any]
 _NOT_JSON = object()
 
 
-class Number(float):
+class JsonNumber(float):
     """A number of a JSON text that remembers how it was written."""
 
     text: str
 
-    def __new__(cls, text: str) -> Number:
+    def __new__(cls, text: str) -> JsonNumber:
         """Read it."""
         number = super().__new__(cls, text)
         number.text = text
         return number
 
 
-def compare(probe: Probe, left: Heard, right: Heard) -> list[Difference]:
+def compare(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> list[Difference]:
     """Everything in which two answers differ, without what may vary."""
     found: list[Difference] = []
     for place, kind, was, now in _answers(probe, left, right):
@@ -41,7 +41,7 @@ def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
     return matches(place, pattern) and not (kind in ("type", "not-json") and matches(place, pattern, below=False))
 
 
-def _answers(probe: Probe, left: Heard, right: Heard) -> Iterator[Found]:
+def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
             said = [one.failure or f"status {one.status}" for one in (left, right)]
@@ -55,7 +55,7 @@ def _answers(probe: Probe, left: Heard, right: Heard) -> Iterator[Found]:
     yield from _bodies(left.body, right.body)
 
 
-def _headers(left: Heard, right: Heard, *, length_counts: bool) -> Iterator[Found]:
+def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> Iterator[Found]:
     was, now = (_by_name(one) for one in (left, right))
     for name in was:
         if name not in now:
@@ -78,7 +78,7 @@ def _headers(left: Heard, right: Heard, *, length_counts: bool) -> Iterator[Foun
         yield "headers", "header-case", [spelt[0][name] for name in unlike], [spelt[1][name] for name in unlike]
 
 
-def _by_name(heard: Heard) -> dict[str, str]:
+def _by_name(heard: ProbeAnswer) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in heard.headers:
         key = name.lower()
@@ -102,7 +102,7 @@ def _bodies(left: bytes, right: bytes) -> Iterator[Found]:
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text, parse_float=Number)
+        return json.loads(text, parse_float=JsonNumber)
     except (ValueError, RecursionError):
         return _NOT_JSON
 
@@ -124,7 +124,7 @@ def _values(place: str, key: str, was: Any, now: Any) -> Iterator[Found]:
         yield from _lists(place, key, was, now)
     elif isinstance(was, str):
         yield from _texts(place, was, now)
-    elif isinstance(was, Number):
+    elif isinstance(was, JsonNumber):
         yield from _numbers(place, key, was, now)
     elif was != now and not is_measured(key, was):
         yield place, "value", was, now
@@ -179,7 +179,7 @@ def _texts(place: str, was: str, now: str) -> Iterator[Found]:
     yield place, "blanks" if same else "text", one, other
 
 
-def _numbers(place: str, key: str, was: Number, now: Number) -> Iterator[Found]:
+def _numbers(place: str, key: str, was: JsonNumber, now: JsonNumber) -> Iterator[Found]:
     if is_measured(key, was):
         # The values never repeat; that both are written as Python writes floats does.
         if (was.text == repr(float(was))) != (now.text == repr(float(now))):

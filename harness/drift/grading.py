@@ -16,7 +16,7 @@ _CONTENT: tuple[Kind, ...] = ("text", "blanks", "value", "length", "type", "numb
 
 
 @dataclass(frozen=True)
-class Rule:
+class GradingRule:
     """Differences of some kinds, in places that fit, have a grade."""
 
     name: str
@@ -44,10 +44,10 @@ def _media(value: object) -> str:
     return str(value).partition(";")[0].strip().lower()
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("no answer", "breaking", "One server answers and the other does not.", ("no-answer",)),
-    Rule("http status", "breaking", "Clients decide by the HTTP status what to do next.", ("http-status",)),
-    Rule(
+RULES: tuple[GradingRule, ...] = (
+    GradingRule("no answer", "breaking", "One server answers and the other does not.", ("no-answer",)),
+    GradingRule("http status", "breaking", "Clients decide by the HTTP status what to do next.", ("http-status",)),
+    GradingRule(
         "content type",
         "cosmetic",
         "The media type is the same, only its parameters differ.",
@@ -55,105 +55,109 @@ RULES: tuple[Rule, ...] = (
         r"header\.content-type",
         same_media=True,
     ),
-    Rule(
+    GradingRule(
         "steering header",
         "breaking",
         "Clients read content-type, location and retry-after, and act on them.",
         _HEADER,
         r"header\.(content-type|location|retry-after)",
     ),
-    Rule(
+    GradingRule(
         "allowed methods", "visible", "A 405 tells other methods, which only a person reads.", _HEADER, r"header\.allow"
     ),
-    Rule(
+    GradingRule(
         "other header",
         "cosmetic",
         "No client of a sandbox reads this header, its casing or its position.",
         (*_HEADER, "header-order", "header-case"),
     ),
-    Rule(
+    GradingRule(
         "not json", "breaking", "A body that is JSON on one side only cannot be read by the same client.", ("not-json",)
     ),
-    Rule(
+    GradingRule(
         "server's own log",
         "visible",
         "What the notebook's driver printed is a log that no program reads.",
         ("text", "blanks"),
         r"body\.driver\.(stdout|stderr)",
     ),
-    Rule(
+    GradingRule(
         "pod name",
         "cosmetic",
         "The name of the machine behind a gateway, or null, means nothing to a client.",
         ("type", "text", "blanks"),
         r"body\.executor_pod_name",
     ),
-    Rule(
+    GradingRule(
         "echo of a refusal",
         "visible",
         "What a refused request held is repeated for a person to read.",
         _CONTENT,
         r"body\.detail\[\d+\]\.(input|ctx)\b.*",
     ),
-    Rule(
+    GradingRule(
         "missing key", "breaking", "A client that reads this key fails on one of the two.", ("key-missing", "key-extra")
     ),
-    Rule("renamed key", "breaking", "A client that reads this key fails on one of the two.", ("key-renamed",)),
-    Rule(
+    GradingRule("renamed key", "breaking", "A client that reads this key fails on one of the two.", ("key-renamed",)),
+    GradingRule(
         "other type", "breaking", "The value has another JSON type, which a client takes for something else.", ("type",)
     ),
-    Rule(
+    GradingRule(
         "outcome",
         "breaking",
         "The status or exit code decides whether a call counts as solved.",
         ("text", "value"),
         r"body(\..*)?\.(status|return_code)",
     ),
-    Rule(
+    GradingRule(
         "blanks in output",
         "visible",
         "The program's output differs in blanks and line ends only.",
         ("blanks",),
         r"body\..*(stdout|display\[.*)",
     ),
-    Rule(
+    GradingRule(
         "output",
         "breaking",
         "What the program printed is what the model sees and the reward compares.",
         ("text",),
         r"body\..*(stdout|display\[.*)",
     ),
-    Rule(
+    GradingRule(
         "fetched file",
         "breaking",
         "The content of a fetched file is what the program made.",
         ("text", "blanks"),
         r"body\.files\..*",
     ),
-    Rule(
+    GradingRule(
         "kind of error",
         "breaking",
         "Programs tell errors apart by these codes.",
         ("text", "blanks"),
         r"body\.detail\[\d+\]\.(type|loc\b.*)|body\..*\.ename",
     ),
-    Rule(
+    GradingRule(
         "said or not",
         "breaking",
         "One side says something where the other says nothing.",
         ("text", "blanks"),
         silence=True,
     ),
-    Rule("number of things", "breaking", "There are more or fewer of them.", ("length",)),
-    Rule("number", "breaking", "Another number or truth value that a program reads.", ("value",)),
-    Rule("help page", "cosmetic", "The address of a page about the error.", ("text",), r"body\.detail\[\d+\]\.url"),
-    Rule("wording", "visible", "The text that a person or a model sees differs, its meaning does not.", ("text",)),
-    Rule("blanks", "cosmetic", "The text differs in blanks and line ends only.", ("blanks",)),
-    Rule("order of keys", "cosmetic", "JSON objects have no order.", ("key-order",)),
-    Rule("way of writing", "cosmetic", "The same JSON written in another way.", ("number-form", "body-form")),
+    GradingRule("number of things", "breaking", "There are more or fewer of them.", ("length",)),
+    GradingRule("number", "breaking", "Another number or truth value that a program reads.", ("value",)),
+    GradingRule(
+        "help page", "cosmetic", "The address of a page about the error.", ("text",), r"body\.detail\[\d+\]\.url"
+    ),
+    GradingRule(
+        "wording", "visible", "The text that a person or a model sees differs, its meaning does not.", ("text",)
+    ),
+    GradingRule("blanks", "cosmetic", "The text differs in blanks and line ends only.", ("blanks",)),
+    GradingRule("order of keys", "cosmetic", "JSON objects have no order.", ("key-order",)),
+    GradingRule("way of writing", "cosmetic", "The same JSON written in another way.", ("number-form", "body-form")),
 )
 
 
-def rule_for(difference: Difference) -> Rule:
+def rule_for(difference: Difference) -> GradingRule:
     """The first rule that fits; there is one for every kind."""
     return next(rule for rule in RULES if rule.fits(difference))

@@ -8,30 +8,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.drift.accepting import Acceptance
+from sfusion.harness.drift.acceptances import Acceptance
 from sfusion.harness.drift.comparing import compare
 from sfusion.harness.drift.difference import Difference
-from sfusion.harness.drift.grading import GRADES, Grade, Rule, rule_for
-from sfusion.harness.probes import Heard, Probe
+from sfusion.harness.drift.grading import GRADES, Grade, GradingRule, rule_for
+from sfusion.harness.probes import Probe, ProbeAnswer
 
 
 @dataclass(frozen=True)
-class Side:
+class ServerAnswers:
     """One of the two that are compared."""
 
     name: str
-    answers: Mapping[str, Heard]
+    answers: Mapping[str, ProbeAnswer]
     """By the id of the probe."""
     excuses: Mapping[str, str] = field(default_factory=dict)
     """Why there is no answer to some probes that can be compared."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class DriftFinding:
     """A difference with its grade, and the reason why it is known and accepted, if it is."""
 
     difference: Difference
-    rule: Rule
+    rule: GradingRule
     accepted: str | None = None
 
     @property
@@ -41,20 +41,20 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class DriftReport:
     """What the comparison of two sides found."""
 
     left: str
     right: str
     compared: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DriftFinding, ...] = ()
     not_comparable: tuple[tuple[str, str], ...] = ()
     """Probes with the reason."""
     unused: tuple[Acceptance, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def open(self) -> list[Finding]:
+    def open(self) -> list[DriftFinding]:
         """What is not accepted, the worst first and then in the order of the probes."""
         found = [finding for finding in self.findings if finding.accepted is None]
         return sorted(found, key=lambda finding: GRADES.index(finding.grade))
@@ -71,13 +71,13 @@ class Report:
 
 def judge(
     probes: Sequence[Probe],
-    left: Side,
-    right: Side,
+    left: ServerAnswers,
+    right: ServerAnswers,
     accepted: Sequence[Acceptance] = (),
     notes: Sequence[str] = (),
-) -> Report:
+) -> DriftReport:
     """Compare two sides probe by probe."""
-    findings: list[Finding] = []
+    findings: list[DriftFinding] = []
     excused: list[tuple[str, str]] = []
     used: set[int] = set()
     compared = 0
@@ -92,12 +92,12 @@ def judge(
             if number is not None:
                 used.add(number)
             reason = accepted[number].reason if number is not None else None
-            findings.append(Finding(difference, rule_for(difference), reason))
+            findings.append(DriftFinding(difference, rule_for(difference), reason))
     unused = tuple(one for number, one in enumerate(accepted) if number not in used)
-    return Report(left.name, right.name, compared, tuple(findings), tuple(excused), unused, tuple(notes))
+    return DriftReport(left.name, right.name, compared, tuple(findings), tuple(excused), unused, tuple(notes))
 
 
-def _excuse(probe: Probe, left: Side, right: Side) -> str:
+def _excuse(probe: Probe, left: ServerAnswers, right: ServerAnswers) -> str:
     for side in (left, right):
         if probe.id in side.excuses:
             return side.excuses[probe.id]
@@ -110,7 +110,7 @@ def _excuse(probe: Probe, left: Side, right: Side) -> str:
     return ""
 
 
-def lacking(probe: Probe, heard: Heard) -> str:
+def lacking(probe: Probe, heard: ProbeAnswer) -> str:
     """The command or module that the probe needs and the answer says is not there."""
     if not probe.needs or heard.failure:
         return ""

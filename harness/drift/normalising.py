@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sfusion.harness.probes.patterns import without_forms
+from sfusion.harness.probes.patterns import mask
 
 _UNSTABLE = tuple(
     (re.compile(pattern), stands)
@@ -33,7 +33,7 @@ DRAWN = "traceback"
 
 def steady(text: str) -> str:
     """The text without what differs from run to run and from machine to machine."""
-    text = without_forms(text)
+    text = mask(text)
     for pattern, stands in _UNSTABLE:
         text = pattern.sub(stands, text)
     return text

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from sfusion.harness.drift.grading import GRADES
-from sfusion.harness.drift.judging import Finding, Report
+from sfusion.harness.drift.judging import DriftFinding, DriftReport
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
 _MAX_ROWS = 200
 """Differences in a table; JSON holds all of them."""
 
 
-def headline(report: Report) -> str:
+def headline(report: DriftReport) -> str:
     """The last line."""
     counts = ", ".join(f"{report.count(grade)} {grade}" for grade in GRADES)
     accepted = len(report.findings) - len(report.open)
@@ -28,7 +28,7 @@ def headline(report: Report) -> str:
     )
 
 
-def print_report(report: Report, out: TextIO) -> None:
+def print_report(report: DriftReport, out: TextIO) -> None:
     """Print the table; colours only for a terminal."""
     if out.isatty():
         _print_rich(report, out)
@@ -51,7 +51,7 @@ def print_report(report: Report, out: TextIO) -> None:
     out.flush()
 
 
-def _print_rich(report: Report, out: TextIO) -> None:
+def _print_rich(report: DriftReport, out: TextIO) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,7 +72,7 @@ def _print_rich(report: Report, out: TextIO) -> None:
     _rest(report, lambda text: console.print(Text(text), soft_wrap=True))
 
 
-def _rest(report: Report, say: Callable[[str], None]) -> None:
+def _rest(report: DriftReport, say: Callable[[str], None]) -> None:
     left_out = len(report.open) - _MAX_ROWS
     if left_out > 0:
         say(f"... and {left_out} more; --json FILE holds all of them")
@@ -91,19 +91,19 @@ def _rest(report: Report, say: Callable[[str], None]) -> None:
     say(headline(report))
 
 
-def _row(finding: Finding) -> tuple[str, str, str, str, str]:
+def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
     difference = finding.difference
     return finding.grade, difference.probe, difference.place, *difference.shown(44)
 
 
-def _by_reason(report: Report) -> dict[str, list[str]]:
+def _by_reason(report: DriftReport) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for probe, reason in report.not_comparable:
         found.setdefault(reason, []).append(probe)
     return found
 
 
-def as_json(report: Report) -> str:
+def as_json(report: DriftReport) -> str:
     """Everything, for a machine."""
     content = {
         "drift": 1,
@@ -119,7 +119,7 @@ def as_json(report: Report) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _json(finding: Finding) -> dict[str, Any]:
+def _json(finding: DriftFinding) -> dict[str, Any]:
     difference = finding.difference
     return {
         "probe": difference.probe,
@@ -134,7 +134,7 @@ def _json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: DriftReport) -> str:
     """Short enough for a comment on a pull request."""
     lines = [f"### Drift: {_cell(report.left)} against {_cell(report.right)}", "", headline(report), ""]
     lines += [f"{note}\n" for note in report.notes]

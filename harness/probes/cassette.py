@@ -19,9 +19,9 @@ from typing import Any
 from sfusion.fakes.wire import dump_json
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.raw_http import ProbeAnswer
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.suite import SUITE_VERSION
-from sfusion.harness.probes.wire import Heard
 from sfusion_tools._version import __version__
 
 FORMAT = 1
@@ -32,14 +32,14 @@ class Recording:
     """What a server answered, some time ago."""
 
     meta: Mapping[str, Any] = field(default_factory=dict)
-    answers: Mapping[str, Heard] = field(default_factory=dict)
+    answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
     """By the id of the probe."""
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What was sent, by the id of the probe, as ``request_record`` writes it."""
 
 
 def recording_lines(
-    probes: Sequence[Probe], heard: Sequence[Heard], *, target: str, recorded_at: str, scrubber: Scrubber
+    probes: Sequence[Probe], heard: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
 ) -> list[str]:
     """The lines of a recording, scrubbed."""
     servers = {one.header("server") for one in heard} - {None}
@@ -83,7 +83,7 @@ def request_record(probe: Probe) -> dict[str, Any]:
     return record
 
 
-def response_record(heard: Heard) -> dict[str, Any]:
+def response_record(heard: ProbeAnswer) -> dict[str, Any]:
     """An answer as it is written down; ``text`` beside ``json`` when it was not written compactly."""
     if heard.failure:
         return {"failure": heard.failure}
@@ -101,10 +101,10 @@ def response_record(heard: Heard) -> dict[str, Any]:
     return record | ({"json": value} if same else {"json": value, "text": text})
 
 
-def read_response(record: Mapping[str, Any]) -> Heard:
+def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
     """The other way round."""
     if "failure" in record:
-        return Heard(failure=str(record["failure"]))
+        return ProbeAnswer(failure=str(record["failure"]))
     if "base64" in record:
         body = base64.b64decode(record["base64"])
     elif "text" in record:
@@ -112,7 +112,7 @@ def read_response(record: Mapping[str, Any]) -> Heard:
     else:
         body = dump_json(record["json"])
     headers = tuple((str(name), str(value)) for name, value in record["headers"])
-    return Heard(int(record["status"]), headers, body)
+    return ProbeAnswer(int(record["status"]), headers, body)
 
 
 def read_recording(path: Path) -> Recording:
@@ -123,7 +123,7 @@ def read_recording(path: Path) -> Recording:
     except (OSError, UnicodeDecodeError) as error:
         raise BadProbes([f"{path}:1: the recording cannot be read: {error}"]) from None
     meta: Mapping[str, Any] = {}
-    answers: dict[str, Heard] = {}
+    answers: dict[str, ProbeAnswer] = {}
     requests: dict[str, Mapping[str, Any]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -148,7 +148,7 @@ def read_recording(path: Path) -> Recording:
     return Recording(meta, answers, requests)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write a file all at once or not at all: what was there stays until the new one is complete.
 
     Behind a link the file it leads to is replaced. What is no file (a device, a pipe) is refused with an OSError.

@@ -116,7 +116,7 @@ FORMS: Forms = SECRETS + tuple(
 """Everything that is recognised."""
 
 
-def without_forms(text: str, forms: Forms = FORMS) -> str:
+def mask(text: str, forms: Forms = FORMS) -> str:
     """The text with a mark in the place of everything that is recognised."""
     for _ in range(_PASSES):
         before = text

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sfusion.harness.probes.cassette import recording_lines, write_whole
+from sfusion.harness.probes.cassette import recording_lines, write_atomically
 from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.probes.scrubbing import Scrubber, secrets_of
 from sfusion.harness.probes.sending import AT_ONCE, PATIENCE, Sender, Told
-from sfusion.harness.probes.wire import Heard, Server
 
 
 def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()) -> Scrubber:
@@ -43,7 +43,7 @@ async def ask(
     timeout: float = PATIENCE,
     at_once: int = AT_ONCE,
     told: Told = lambda _: None,
-) -> list[Heard]:
+) -> list[ProbeAnswer]:
     """The answers of a server, as they came; raises Unreachable."""
     sender = Sender(Server.at(url, headers), shown, timeout, at_once)
     await sender.check()
@@ -51,9 +51,9 @@ async def ask(
 
 
 def write_recording(
-    path: Path, probes: Sequence[Probe], heard: Sequence[Heard], *, target: str, known: Scrubber
+    path: Path, probes: Sequence[Probe], heard: Sequence[ProbeAnswer], *, target: str, known: Scrubber
 ) -> None:
     """Write a recording in one go, scrubbed."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines = recording_lines(probes, heard, target=target, recorded_at=now, scrubber=known)
-    write_whole(path, "".join(lines))
+    write_atomically(path, "".join(lines))

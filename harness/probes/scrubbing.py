@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from sfusion.harness.probes.model import Probe
-from sfusion.harness.probes.patterns import SECRETS, without_forms
-from sfusion.harness.probes.wire import Heard
+from sfusion.harness.probes.patterns import SECRETS, mask
+from sfusion.harness.probes.raw_http import ProbeAnswer
 
 SHORTEST = 4
 """A secret with fewer characters is not looked for in texts: it would be found everywhere."""
@@ -93,7 +93,7 @@ class Scrubber:
                 # A name of one word may be an ordinary word, of which it must not be a part.
                 edges = ("(?<![\\w-])", "(?![\\w-])") if known.isalnum() else ("", "")
                 text = re.sub(f"(?i){edges[0]}{re.escape(known)}{edges[1]}", mark, text)
-        return without_forms(text)
+        return mask(text)
 
     def request(self, value: Any) -> Any:
         """A request without its secrets; its paths and hosts are the own words of whoever wrote it."""
@@ -101,7 +101,7 @@ class Scrubber:
             for known, mark in self.known:
                 if mark == "<SECRET>":
                     value = value.replace(known, mark)
-            return without_forms(value, SECRETS)
+            return mask(value, SECRETS)
         if isinstance(value, list):
             return [self.request(one) for one in value]
         if isinstance(value, dict):
@@ -121,7 +121,7 @@ class Scrubber:
             }
         return value
 
-    def heard(self, heard: Heard) -> Heard:
+    def heard(self, heard: ProbeAnswer) -> ProbeAnswer:
         """An answer without: headers, body, and the failure when there is none."""
         return replace(
             heard,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.probes.model import Probe, ProbeRequest
-from sfusion.harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
+from sfusion.harness.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -43,9 +43,9 @@ class Sender:
             f"and POST /run_code gave {_shape(posted)}; is it the right address?"
         )
 
-    async def send(self, probes: Sequence[Probe], told: Told = lambda _: None) -> list[Heard]:
+    async def send(self, probes: Sequence[Probe], told: Told = lambda _: None) -> list[ProbeAnswer]:
         """The answers in the order of the probes; raises Unreachable when the server goes away."""
-        answers: dict[int, Heard] = {}
+        answers: dict[int, ProbeAnswer] = {}
         silent = 0
         total = len(probes)
 
@@ -80,13 +80,13 @@ class Sender:
                 await one(number)
         return [answers[number] for number in range(total)]
 
-    async def _burst(self, probe: Probe, done: int, total: int) -> Heard:
+    async def _burst(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
         """The answer; of several the worst, and of these the first."""
         if probe.burst == 1:
             return await self._ask(probe, done, total)
         return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
 
-    async def _ask(self, probe: Probe, done: int, total: int) -> Heard:
+    async def _ask(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
         try:
             return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
@@ -100,14 +100,14 @@ def _probe(method: str, path: str) -> Probe:
     return Probe(id="check/first", about="Is this a sandbox at all.", request=request)
 
 
-def _json(heard: Heard) -> object:
+def _json(heard: ProbeAnswer) -> object:
     try:
         return json.loads(heard.body)
     except ValueError:
         return None
 
 
-def _badness(heard: Heard) -> int:
+def _badness(heard: ProbeAnswer) -> int:
     """How far an answer is from a success: no answer, refused, the sandbox failed, the program failed."""
     if heard.failure:
         return 4
@@ -118,7 +118,7 @@ def _badness(heard: Heard) -> int:
     return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
 
 
-def _shape(heard: Heard) -> str:
+def _shape(heard: ProbeAnswer) -> str:
     if heard.failure:
         return heard.failure
     return f"{heard.status} with {heard.header('content-type') or 'no content type'}"

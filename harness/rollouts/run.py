@@ -13,7 +13,7 @@ from sfusion.harness.rollouts.dump import request_record, sample_record, sample_
 from sfusion.harness.rollouts.plan import RolloutPlan
 from sfusion.harness.rollouts.progress import Reporter, Silent
 from sfusion.harness.rollouts.tally import Tally
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -97,7 +97,9 @@ async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncI
     """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:
-            before = [proxy_before(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
+            before = [
+                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults
+            ]
             yield [(await proxies.enter_async_context(proxy)).url for proxy in before] or list(plan.sandboxes)
         return
     scripts = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import MissingTarget
-from sfusion.harness.targets.engine import Engine, architecture, told
+from sfusion.harness.targets.engine import ContainerEngine, architecture, told
 from sfusion.harness.targets.options import PREFIX, DockerOptions, size
 from sfusion.harness.targets.owner import LABEL, Owner
 from sfusion.harness.targets.ping import is_ready
@@ -31,9 +31,11 @@ _HOST = "127.0.0.1"
 class Container:
     """A sandbox in a container of its own."""
 
-    mortal = True
+    killable = True
 
-    def __init__(self, engine: Engine, image: Any, image_name: str, options: DockerOptions, number: int = 1) -> None:
+    def __init__(
+        self, engine: ContainerEngine, image: Any, image_name: str, options: DockerOptions, number: int = 1
+    ) -> None:
         self.name = f"docker-{number}"
         self.container_name = f"sfusion-{os.getpid()}-{secrets.token_hex(4)}"
         """Its name on the engine, chosen before it exists, so that it can be removed however far the start came."""
@@ -45,9 +47,9 @@ class Container:
 
     def start(self) -> None:
         """Create and start it; it may not answer yet."""
-        _LIVING.add(self)
+        _STARTED.add(self)
         options, engine = self._options, self._engine
-        with engine.telling(f"no container of {self._image_name} could be created"):
+        with engine.reporting_errors(f"no container of {self._image_name} could be created"):
             self._container = engine.client.containers.create(
                 self._image.id,
                 name=self.container_name,
@@ -69,7 +71,7 @@ class Container:
         """Return when it answers its ping; an error with its last words when it dies or stays silent."""
         deadline = time.monotonic() + self._options.ready
         while not (self.url and is_ready(self.url, _PING)):
-            with self._engine.telling(f"{self.container_name} cannot be looked at"):
+            with self._engine.reporting_errors(f"{self.container_name} cannot be looked at"):
                 self._container.reload()
             if self._container.status not in ("created", "running", "restarting"):
                 raise MissingTarget(self._dead())
@@ -81,7 +83,7 @@ class Container:
         """SIGKILL; its connections break, and nothing listens any more when this returns."""
         from docker.errors import APIError
 
-        with self._engine.telling(f"{self.container_name} could not be killed"):
+        with self._engine.reporting_errors(f"{self.container_name} could not be killed"):
             try:
                 self._container.kill()
             except APIError as error:
@@ -105,13 +107,13 @@ class Container:
         except APIError as error:
             if error.status_code != 409:  # somebody removes it already
                 raise
-        _LIVING.discard(self)
+        _STARTED.discard(self)
 
     def _run(self) -> None:
         from docker.errors import APIError
 
         what = f"the container of {self._image_name} could not be started"
-        with self._engine.telling(what):
+        with self._engine.reporting_errors(what):
             try:
                 self._container.start()
             except APIError as error:
@@ -161,7 +163,7 @@ class Container:
         )
 
     def _last_lines(self) -> list[str]:
-        with self._engine.telling(f"the log of {self.container_name} cannot be read"):
+        with self._engine.reporting_errors(f"the log of {self.container_name} cannot be read"):
             text = self._container.logs(tail=LOG_LINES).decode("utf-8", "replace")
         lines = ("".join(letter if letter.isprintable() else " " for letter in line) for line in text.splitlines())
         return [line.rstrip()[:LINE_LENGTH] for line in lines if line.strip()]
@@ -173,17 +175,17 @@ def _quoted(lines: list[str]) -> str:
     return "\nIts last lines:\n" + "\n".join(f"  | {line}" for line in lines)
 
 
-_LIVING: set[Container] = set()
+_STARTED: set[Container] = set()
 
 
 @atexit.register
 def _remove_all() -> None:
     """The last resort, when a context was not closed; what even this misses is left to the next run."""
-    if not _LIVING:
+    if not _STARTED:
         return  # also where there is no SDK, and so never was a container
     from docker.errors import DockerException
 
-    for container in list(_LIVING):
+    for container in list(_STARTED):
         if container.container_name.split("-")[1] == str(os.getpid()):  # not in a child that was forked from the owner
             with suppress(DockerException, OSError):
                 container.remove()

@@ -16,19 +16,19 @@ from sfusion.harness.targets.pulling import PullProgress
 from sfusion_tools.sandbox.proxy import is_loopback
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
-KNOCK = 5.0
+CONNECT_TIMEOUT = 5.0
 """Seconds until the engine must take a connection."""
 PATIENCE = 60
 """Seconds for one answer of the engine; a pull is streamed and may take longer in all."""
 
 
-class Engine:
+class ContainerEngine:
     """A connection to the engine that answers at ``address``."""
 
     def __init__(self, client: Any, address: str) -> None:
         self.client = client
         self.address = address
-        with self.telling("the engine does not say what it is"):
+        with self.reporting_errors("the engine does not say what it is"):
             self.architecture = str(client.version().get("Arch", ""))
             self.cpus = int(client.info().get("NCPU") or 1)
 
@@ -36,7 +36,7 @@ class Engine:
         """The image of that name, pulled when the engine has none."""
         from docker.errors import ImageNotFound
 
-        with self.telling(f"the engine cannot look for {name}"):
+        with self.reporting_errors(f"the engine cannot look for {name}"):
             try:
                 image = self.client.images.get(name)
             except ImageNotFound:
@@ -54,7 +54,7 @@ class Engine:
         try:
             for event in self.client.api.pull(name, stream=True, decode=True):
                 failed = str(event.get("error") or failed)  # the last word; reading on lets the connection close
-                if line := progress.hear(event, time.monotonic()):
+                if line := progress.update(event, time.monotonic()):
                     say(line)
         except APIError as error:
             failed = told(error)
@@ -64,7 +64,7 @@ class Engine:
         say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
 
     @contextmanager
-    def telling(self, what: str) -> Iterator[None]:
+    def reporting_errors(self, what: str) -> Iterator[None]:
         """Whatever the engine refuses inside becomes an error that begins with what was tried."""
         from docker.errors import DockerException
 
@@ -75,7 +75,7 @@ class Engine:
 
 
 @contextmanager
-def connected(environ: Mapping[str, str] | None = None) -> Iterator[Engine]:
+def connected(environ: Mapping[str, str] | None = None) -> Iterator[ContainerEngine]:
     """The engine that the environment names, or the one of the docker command's current context."""
     environ = os.environ if environ is None else environ
     try:
@@ -88,12 +88,12 @@ def connected(environ: Mapping[str, str] | None = None) -> Iterator[Engine]:
     address, named_by = _address(environ)
     _must_be_here(address, named_by)
     try:
-        _knock(address)
+        _try_connecting(address)
         client = DockerClient.from_env(environment={**environ, "DOCKER_HOST": address}, timeout=PATIENCE)
     except (DockerException, OSError, ValueError) as error:
         raise _unreachable(address, named_by, error) from None
     try:
-        yield Engine(client, address)
+        yield ContainerEngine(client, address)
     finally:
         client.close()
 
@@ -135,15 +135,15 @@ def _must_be_here(address: str, named_by: str) -> None:
         )
 
 
-def _knock(address: str) -> None:
+def _try_connecting(address: str) -> None:
     """Open and close a connection: why it fails is clearer here than in what the SDK makes of it."""
     parts = urlsplit(address)
     if parts.scheme == "unix" and hasattr(socket, "AF_UNIX"):
         with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(KNOCK)
+            door.settimeout(CONNECT_TIMEOUT)
             door.connect(parts.path)
     elif parts.scheme in ("tcp", "http", "https") and parts.port:
-        socket.create_connection((parts.hostname, parts.port), timeout=KNOCK).close()
+        socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_TIMEOUT).close()
 
 
 def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.targets.engine import Engine, told
+from sfusion.harness.targets.engine import ContainerEngine, told
 from sfusion.harness.targets.owner import LABEL, Owner
 
 
-def remove_leftovers(engine: Engine, say: Callable[[str], None]) -> list[str]:
+def remove_leftovers(engine: ContainerEngine, say: Callable[[str], None]) -> list[str]:
     """Remove every labelled container whose owner is gone, say so, and give their names.
 
     Containers without the label, of a living run, or of one that cannot be seen from here are left alone.
@@ -18,12 +18,12 @@ def remove_leftovers(engine: Engine, say: Callable[[str], None]) -> list[str]:
 
     here = Owner.here()
     removed: list[str] = []
-    with engine.telling("leftovers cannot be looked for"):
+    with engine.reporting_errors("leftovers cannot be looked for"):
         found: list[dict[str, Any]] = engine.client.api.containers(all=True, filters={"label": LABEL})
     for one in found:
         name = one["Names"][0].lstrip("/") if one.get("Names") else one["Id"][:12]
         owner = Owner.read((one.get("Labels") or {}).get(LABEL, ""))
-        alive = owner.lives(here, running=one.get("State") == "running") if owner is not None else None
+        alive = owner.is_alive(here, running=one.get("State") == "running") if owner is not None else None
         if alive is None:
             who = f"process {owner.pid} of {owner.host.partition(' ')[0]}" if owner else "nobody knows who"
             say(f"left alone: container {name}, started by {who}, which cannot be seen from here; docker rm -f {name}")

@@ -44,7 +44,7 @@ def open_targets(
                 seen[target.url] += 1
                 sandbox = UrlSandbox(target, seen[target.url])
                 if check and seen[target.url] == 1:
-                    _look(sandbox)
+                    _must_answer(sandbox)
                 sandboxes.append(sandbox)
             elif isinstance(target, DockerTarget):
                 sandboxes.append(next(containers))
@@ -53,14 +53,14 @@ def open_targets(
         yield sandboxes
 
 
-def _look(sandbox: UrlSandbox) -> None:
-    if why := sandbox.why_silent(ANSWERS_WITHIN):
+def _must_answer(sandbox: UrlSandbox) -> None:
+    if why := sandbox.why_unreachable(ANSWERS_WITHIN):
         raise MissingTarget(f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address")
 
 
 def _start(targets: Sequence[DockerTarget], say: Callable[[str], None], opened: ExitStack) -> list[RealSandbox]:
     if not targets:
         return []
-    from sfusion.harness.targets.starting import started
+    from sfusion.harness.targets.starting import started_containers
 
-    return [*opened.enter_context(started(targets, say))]
+    return [*opened.enter_context(started_containers(targets, say))]

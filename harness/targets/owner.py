@@ -90,7 +90,7 @@ class Owner:
         texts = (owner.started, owner.boot, owner.namespace, owner.host)
         return owner if type(owner.pid) is int and all(isinstance(text, str) for text in texts) else None
 
-    def lives(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
+    def is_alive(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
         """Does this process still live, as seen from another one? None when that cannot be told from there.
 
         ``running`` is the state of its container: of those from before this machine's last boot none runs any more.

@@ -14,7 +14,7 @@ from sfusion_tools.sandbox.proxy import proxy_for
 PING = "/v1/ping"
 
 
-def why_silent(url: str, timeout: float) -> str | None:
+def why_unreachable(url: str, timeout: float) -> str | None:
     """Why no HTTP answer comes from there, in a few words; None when one comes, whatever it says."""
     try:
         _status(url, timeout)

@@ -28,10 +28,10 @@ class PullProgress:
 
     image: str
     layers: dict[str, Layer] = field(default_factory=dict)
-    said: str = ""
+    last_line: str = ""
     _next: float = float("-inf")
 
-    def hear(self, event: Mapping[str, Any], now: float) -> str | None:
+    def update(self, event: Mapping[str, Any], now: float) -> str | None:
         """Take an event; a line when there is something new and the last one is long enough ago."""
         name, status = str(event.get("id", "")), str(event.get("status", ""))
         if not name or status.startswith("Pulling from"):
@@ -43,10 +43,10 @@ class PullProgress:
         elif status in ("Verifying Checksum", "Download complete"):
             layer.current = layer.total
         layer.done = layer.done or status in _DONE
-        if now < self._next or self.text == self.said:
+        if now < self._next or self.text == self.last_line:
             return None
-        self._next, self.said = now + EVERY, self.text
-        return self.said
+        self._next, self.last_line = now + EVERY, self.text
+        return self.last_line
 
     @property
     def text(self) -> str:

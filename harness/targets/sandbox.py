@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sfusion.harness.errors import BadTarget
-from sfusion.harness.targets.ping import why_silent
+from sfusion.harness.targets.ping import why_unreachable
 from sfusion.harness.targets.target import UrlTarget
 
 
@@ -21,7 +21,7 @@ class RealSandbox(Protocol):
         """Where it answers now; a revived one may have moved."""
 
     @property
-    def mortal(self) -> bool:
+    def killable(self) -> bool:
         """May it be killed and revived?"""
 
     def kill(self) -> None:
@@ -34,7 +34,7 @@ class RealSandbox(Protocol):
 class UrlSandbox:
     """Somebody's server: it is used, and nothing else is done to it."""
 
-    mortal = False
+    killable = False
 
     def __init__(self, target: UrlTarget, number: int = 1) -> None:
         self.url = target.url
@@ -48,6 +48,6 @@ class UrlSandbox:
         """Refused: it is not ours."""
         raise BadTarget(f"{self.name} is an address, and only a container that sfusion started can be started again")
 
-    def why_silent(self, timeout: float) -> str | None:
+    def why_unreachable(self, timeout: float) -> str | None:
         """Why nothing answers there; None when something does, whatever it says."""
-        return why_silent(self.url, timeout)
+        return why_unreachable(self.url, timeout)

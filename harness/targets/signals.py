@@ -16,7 +16,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def tidy_endings() -> Iterator[None]:
+def signals_as_interrupts() -> Iterator[None]:
     """Inside, SIGTERM and SIGHUP raise Terminated, unless the program already does something else with them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python lets only the main thread say what happens

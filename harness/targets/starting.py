@@ -10,19 +10,19 @@ from sfusion.harness.targets.container import Container
 from sfusion.harness.targets.engine import connected, told
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.options import DockerOptions, size
-from sfusion.harness.targets.signals import tidy_endings
+from sfusion.harness.targets.signals import signals_as_interrupts
 from sfusion.harness.targets.target import DockerTarget
 
 
 @contextmanager
-def started(
+def started_containers(
     targets: Sequence[DockerTarget], say: Callable[[str], None], options: DockerOptions | None = None
 ) -> Iterator[list[Container]]:
     """A ready container for each target; all are removed at the end, however it comes."""
     options = options or DockerOptions.from_environ(os.environ)
     with ExitStack() as stack:
         engine = stack.enter_context(connected())
-        stack.enter_context(tidy_endings())
+        stack.enter_context(signals_as_interrupts())
         remove_leftovers(engine, say)
         images = {target.image: engine.image(target.image, say) for target in targets}
         containers = [

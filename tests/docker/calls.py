@@ -6,7 +6,7 @@ import json
 import urllib.request
 from typing import Any
 
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL
 
 
@@ -20,7 +20,7 @@ def run_code(url: str, code: str, language: str = "python") -> str:
     return str(told["run_result"]["stdout"])
 
 
-def containers(engine: Engine) -> set[str]:
+def containers(engine: ContainerEngine) -> set[str]:
     """The names of all labelled containers."""
     found = engine.client.api.containers(all=True, filters={"label": LABEL})
     return {name.lstrip("/") for one in found for name in one["Names"]}

@@ -11,7 +11,7 @@ import pytest
 
 from sfusion.harness.targets import MissingTarget
 from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.engine import Engine, connected
+from sfusion.harness.targets.engine import ContainerEngine, connected
 from sfusion.harness.targets.options import DockerOptions
 from tests import ROOT
 
@@ -20,7 +20,7 @@ PATIENCE = 300
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[ContainerEngine]:
     """The engine that answers here."""
     try:
         opened = connected()
@@ -32,7 +32,7 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def sandbox_image(engine: Engine) -> str:
+def sandbox_image(engine: ContainerEngine) -> str:
     """The name of an image that answers like the sandbox, made if it is not there yet."""
     build = ROOT / "docker/sandbox-image/build"
     made = subprocess.run(["timeout", str(PATIENCE), build], capture_output=True, text=True, check=False)
@@ -43,7 +43,7 @@ def sandbox_image(engine: Engine) -> str:
 
 
 @pytest.fixture(scope="session")
-def make_image(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., str]]:
+def make_image(engine: ContainerEngine, sandbox_image: str) -> Iterator[Callable[..., str]]:
     """Makes images that run something else: ``make_image("dies", ["python3", "-c", "exit(1)"])``."""
     made: list[str] = []
 
@@ -62,7 +62,7 @@ def make_image(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., str
 
 
 @pytest.fixture(scope="module")
-def container(engine: Engine, sandbox_image: str) -> Iterator[Container]:
+def container(engine: ContainerEngine, sandbox_image: str) -> Iterator[Container]:
     """One ready container, for tests that only look at it."""
     image = engine.client.images.get(sandbox_image)
     running = Container(engine, image, sandbox_image, DockerOptions())
@@ -75,7 +75,7 @@ def container(engine: Engine, sandbox_image: str) -> Iterator[Container]:
 
 
 @pytest.fixture
-def plain(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., Any]]:
+def plain(engine: ContainerEngine, sandbox_image: str) -> Iterator[Callable[..., Any]]:
     """Starts containers as anybody does, with any options; all are removed after the test."""
     from docker.errors import NotFound
 

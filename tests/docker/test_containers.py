@@ -12,9 +12,9 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.targets import DockerTarget, Target, UrlTarget, open_targets
 from sfusion.harness.targets.container import KEPT_CAPABILITIES, Container
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL, Owner
-from sfusion.harness.targets.ping import is_ready, why_silent
+from sfusion.harness.targets.ping import is_ready, why_unreachable
 from tests.docker.calls import run_code
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -25,7 +25,7 @@ def test_it_runs_what_it_is_sent(container: Container) -> None:
     assert run_code(container.url, "cat /proc/1/cmdline", "bash").startswith("python3\0/opt/sandbox/server.py")
 
 
-def test_it_answers_on_loopback_only(engine: Engine, container: Container) -> None:
+def test_it_answers_on_loopback_only(engine: ContainerEngine, container: Container) -> None:
     inspected = engine.client.api.inspect_container(container.container_name)
     (published,) = inspected["NetworkSettings"]["Ports"]["8080/tcp"]
     assert published["HostIp"] == "127.0.0.1"
@@ -58,7 +58,7 @@ def test_without_host_it_would_not_be_reached(plain: Callable[..., Any]) -> None
     assert not is_ready(f"http://127.0.0.1:{port}", 2.0)
 
 
-def test_its_limits_are_set(engine: Engine, container: Container) -> None:
+def test_its_limits_are_set(engine: ContainerEngine, container: Container) -> None:
     limits = engine.client.api.inspect_container(container.container_name)["HostConfig"]
     assert limits["Memory"] == limits["MemorySwap"] == 4 * 2**30
     assert limits["NanoCpus"] == int(min(4, engine.cpus) * 1e9)
@@ -75,7 +75,7 @@ def test_it_cannot_gain_rights(container: Container) -> None:
     assert int(fields["CapBnd"], 16) == sum(1 << numbers[name] for name in KEPT_CAPABILITIES)
 
 
-def test_it_says_whose_it_is(engine: Engine, container: Container, sandbox_image: str) -> None:
+def test_it_says_whose_it_is(engine: ContainerEngine, container: Container, sandbox_image: str) -> None:
     labels = engine.client.api.inspect_container(container.container_name)["Config"]["Labels"]
     assert Owner.read(labels[LABEL]) == Owner.here()
     assert labels["sfusion.image"] == sandbox_image
@@ -83,10 +83,10 @@ def test_it_says_whose_it_is(engine: Engine, container: Container, sandbox_image
 
 def test_killed_and_revived(sandbox_image: str) -> None:
     with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
-        assert sandbox.mortal
+        assert sandbox.killable
         before = run_code(sandbox.url, "cat /etc/hostname", "bash")
         sandbox.kill()
-        assert why_silent(sandbox.url, 2.0) is not None
+        assert why_unreachable(sandbox.url, 2.0) is not None
         sandbox.kill()  # to kill the dead changes nothing
         sandbox.revive()
         assert run_code(sandbox.url, "cat /etc/hostname", "bash") == before, "it is the same container"

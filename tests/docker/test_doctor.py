@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
 def test_a_container_is_examined_with_the_settings_of_a_config(
-    engine: Engine, sandbox_image: str, tmp_path: Path
+    engine: ContainerEngine, sandbox_image: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "tools.yaml"
     config.write_text(

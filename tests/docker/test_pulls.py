@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sfusion.harness.targets import DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.registry import Registry, registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -18,7 +18,7 @@ BYTES = b"".join(hashlib.sha256(number.to_bytes(4)).digest() for number in range
 
 
 @pytest.fixture
-def shop(engine: Engine) -> Iterator[Registry]:
+def shop(engine: ContainerEngine) -> Iterator[Registry]:
     with registry() as running:
         yield running
     for image in engine.client.images.list():
@@ -34,7 +34,7 @@ def refusal(image: str) -> tuple[str, list[str]]:
     return str(refused.value), said
 
 
-def test_pulled_with_progress_and_only_once(engine: Engine, shop: Registry) -> None:
+def test_pulled_with_progress_and_only_once(engine: ContainerEngine, shop: Registry) -> None:
     shop.image("v1", [BYTES, BYTES[::-1]], engine.architecture)
     name = f"{shop.address}/team/sandbox:v1"
     said: list[str] = []
@@ -48,7 +48,7 @@ def test_pulled_with_progress_and_only_once(engine: Engine, shop: Registry) -> N
     assert (shop.pulls, said) == (0, []), "an image that is there is not asked for again"
 
 
-def test_a_name_without_a_tag_is_one_image(engine: Engine, shop: Registry) -> None:
+def test_a_name_without_a_tag_is_one_image(engine: ContainerEngine, shop: Registry) -> None:
     shop.image("latest", [b"new"], engine.architecture)
     shop.image("other", [b"old"], engine.architecture)
     engine.image(f"{shop.address}/sandbox", lambda _: None)
@@ -57,7 +57,7 @@ def test_a_name_without_a_tag_is_one_image(engine: Engine, shop: Registry) -> No
     ]
 
 
-def test_a_digest_is_as_good_as_a_tag(engine: Engine, shop: Registry) -> None:
+def test_a_digest_is_as_good_as_a_tag(engine: ContainerEngine, shop: Registry) -> None:
     digest = shop.image("v1", [b"pinned"], engine.architecture)
     for name in (f"{shop.address}/sandbox@{digest}", f"{shop.address}/sandbox:v1@{digest}"):
         image = engine.image(name, lambda _: None)
@@ -79,7 +79,7 @@ def test_a_registry_that_refuses(shop: Registry) -> None:
     assert "you may not have this" in refusal(f"{shop.address}/sandbox:v1")[0]
 
 
-def test_a_pull_that_fails_on_its_way(engine: Engine, shop: Registry) -> None:
+def test_a_pull_that_fails_on_its_way(engine: ContainerEngine, shop: Registry) -> None:
     shop.image("v1", [BYTES], engine.architecture)
     shop.spoil_layers()
     told, said = refusal(f"{shop.address}/sandbox:v1")
@@ -94,7 +94,7 @@ def test_a_registry_that_is_not_there(shop: Registry) -> None:
     assert "connection refused" in refusal(f"{address}/sandbox:v1")[0]
 
 
-def test_only_for_another_architecture(engine: Engine, shop: Registry) -> None:
+def test_only_for_another_architecture(engine: ContainerEngine, shop: Registry) -> None:
     shop.image("v1", [b"x"], "s390x")
     told, _ = refusal(f"{shop.address}/sandbox:v1")
     assert told.startswith(f"{shop.address}/sandbox:v1 has no image for this engine's architecture")

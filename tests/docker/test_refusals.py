@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 from tests.docker.images import elf_for, image_archive
@@ -128,7 +128,7 @@ def test_nonsense_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def load(engine: Engine) -> Iterator[Callable[..., str]]:
+def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
     """Brings an image of one file to the engine: ``load(name, program, command, architecture)``."""
     loaded: list[str] = []
 
@@ -142,7 +142,7 @@ def load(engine: Engine) -> Iterator[Callable[..., str]]:
         engine.client.images.remove(image, force=True)
 
 
-def test_made_for_another_architecture(engine: Engine, load: Callable[..., str]) -> None:
+def test_made_for_another_architecture(engine: ContainerEngine, load: Callable[..., str]) -> None:
     name = "s390x" if engine.architecture != "s390x" else "amd64"
     image, before, said = load("foreign", FOREIGN, ["/sandbox"], name), containers(engine), list[str]()
     told = refusal(image, said.append)
@@ -155,17 +155,17 @@ def test_made_for_another_architecture(engine: Engine, load: Callable[..., str])
     assert containers(engine) <= before
 
 
-def test_made_for_another_architecture_and_says_otherwise(engine: Engine, load: Callable[..., str]) -> None:
+def test_made_for_another_architecture_and_says_otherwise(engine: ContainerEngine, load: Callable[..., str]) -> None:
     image = load("liar", FOREIGN, ["/sandbox"], engine.architecture)
     assert refusal(image).startswith(f"{image} is for another architecture than this engine's")
 
 
-def test_nothing_to_run_in_it(load: Callable[..., str], engine: Engine) -> None:
+def test_nothing_to_run_in_it(load: Callable[..., str], engine: ContainerEngine) -> None:
     image = load("empty", b"", [], engine.architecture)
     assert re.match(f"no container of {image} could be created .*: .*[Nn]o command", refusal(image))
 
 
-def test_its_command_is_not_in_it(load: Callable[..., str], engine: Engine) -> None:
+def test_its_command_is_not_in_it(load: Callable[..., str], engine: ContainerEngine) -> None:
     image = load("wrong", b"", ["/server"], engine.architecture)
     assert re.match(f"the container of {image} could not be started .*/server.*no such file", refusal(image))
 
@@ -173,7 +173,7 @@ def test_its_command_is_not_in_it(load: Callable[..., str], engine: Engine) -> N
 # -- the container --
 
 
-def test_it_ends_at_once_and_its_last_words_are_told(engine: Engine, make_image: Callable[..., str]) -> None:
+def test_it_ends_at_once_and_its_last_words_are_told(engine: ContainerEngine, make_image: Callable[..., str]) -> None:
     code = "[print('line', n) for n in range(99)]; print('\x1b[31mno module named sandbox' + 'x' * 999); exit(1)"
     image, before = make_image("dies", ["python3", "-c", code]), containers(engine)
     told = refusal(image)
@@ -207,7 +207,7 @@ def test_it_is_killed_at_its_memory_limit(make_image: Callable[..., str], monkey
     )
 
 
-def test_its_port_is_taken(engine: Engine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_port_is_taken(engine: ContainerEngine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = containers(engine)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

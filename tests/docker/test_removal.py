@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.targets import DockerTarget, open_targets
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.owner import LABEL, Owner
 from tests.docker.calls import containers
@@ -47,7 +47,7 @@ def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         ("forgets", 3, ""),  # leaves without closing anything: the last resort is atexit
     ],
 )
-def test_removed_when_a_run_ends(engine: Engine, sandbox_image: str, how: str, code: int, said: str) -> None:
+def test_removed_when_a_run_ends(engine: ContainerEngine, sandbox_image: str, how: str, code: int, said: str) -> None:
     with run_of(sandbox_image, how) as (process, name):
         _, errors = process.communicate(timeout=60)
     assert name.startswith("sfusion-")
@@ -57,7 +57,7 @@ def test_removed_when_a_run_ends(engine: Engine, sandbox_image: str, how: str, c
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_removed_when_a_run_is_interrupted(engine: Engine, sandbox_image: str, number: signal.Signals) -> None:
+def test_removed_when_a_run_is_interrupted(engine: ContainerEngine, sandbox_image: str, number: signal.Signals) -> None:
     with run_of(sandbox_image, "waits") as (process, name):
         assert name in containers(engine)
         process.send_signal(number)
@@ -66,7 +66,9 @@ def test_removed_when_a_run_is_interrupted(engine: Engine, sandbox_image: str, n
     assert name not in containers(engine)
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(engine: Engine, sandbox_image: str) -> None:
+def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(
+    engine: ContainerEngine, sandbox_image: str
+) -> None:
     with run_of(sandbox_image, "waits") as (killed, left), run_of(sandbox_image, "waits") as (_, living):
         killed.kill()
         killed.wait(timeout=60)
@@ -80,7 +82,7 @@ def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(engin
     assert remove_leftovers(engine, said.append) == [living], "the second one was killed at the end of its block"
 
 
-def test_a_stopped_container_of_a_living_run_is_spared(engine: Engine, sandbox_image: str) -> None:
+def test_a_stopped_container_of_a_living_run_is_spared(engine: ContainerEngine, sandbox_image: str) -> None:
     with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
         sandbox.kill()
         assert remove_leftovers(engine, pytest.fail) == []
@@ -100,7 +102,7 @@ def test_a_stopped_container_of_a_living_run_is_spared(engine: Engine, sandbox_i
     ids=["unlabelled", "other labels", "empty", "unreadable", "another machine", "another namespace"],
 )
 def test_what_is_not_surely_left_over_is_never_removed(
-    engine: Engine, plain: Callable[..., Any], labels: dict[str, str]
+    engine: ContainerEngine, plain: Callable[..., Any], labels: dict[str, str]
 ) -> None:
     other = plain(command=["true"], labels=labels)
     other.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.journal import Event, Journal
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -60,7 +60,7 @@ def events(journal: Journal, name: str) -> list[Event]:
 
 
 def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_load(
-    engine: Engine, sandbox_image: str, tmp_path: Path
+    engine: ContainerEngine, sandbox_image: str, tmp_path: Path
 ) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     (tmp_path / "killed.yaml").write_text(KILLED)

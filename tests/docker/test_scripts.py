@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.conftest import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -25,7 +25,7 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_engine_that_answers_is_used(engine: Engine, tmp_path: Path) -> None:
+def test_an_engine_that_answers_is_used(engine: ContainerEngine, tmp_path: Path) -> None:
     done = run("engine", "start", str(tmp_path), DOCKER_HOST=engine.address)
     assert (done.returncode, done.stdout.strip()) == (0, engine.address), done.stderr
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ from sfusion.fakes.sandbox import FakeSandbox, Script
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
-from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, Subject, examine
+from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, SandboxSettings, examine
 
 GREETS = Script(pattern=r"6 \* 7", prints="sfusion 42\n")
 """What a scripted fake must know to pass for a sandbox that runs programs."""
@@ -38,7 +38,7 @@ async def examined(
     **facts: Any,
 ) -> Examination:
     """Examine an address with these facts of a tool config."""
-    return await examine(Subject(url, **facts), plan, environ=environ or {}, root=root, checks=checks)
+    return await examine(SandboxSettings(url, **facts), plan, environ=environ or {}, root=root, checks=checks)
 
 
 def ids(examination: Examination) -> set[str]:

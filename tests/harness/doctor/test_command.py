@@ -203,13 +203,13 @@ async def test_a_trusted_authority_mends_the_certificate(tmp_path: Path) -> None
 def test_a_terminal_gets_a_table_and_no_commands_of_the_server() -> None:
     import io
 
-    from sfusion.harness.doctor import Examination, Finding, Severity, of_url
+    from sfusion.harness.doctor import Examination, Finding, Severity, settings_of_url
 
     out = io.StringIO()
     finding = Finding("web-page", Severity.BREAKS, f"said {shown(chr(27) + '[2J')}", "every call fails", "correct it")
-    one = Examination(of_url("http://127.0.0.1:8080"), [finding], reached=True)
+    one = Examination(settings_of_url("http://127.0.0.1:8080"), [finding], reached=True)
     with LiveReporter(out, 1) as live:
-        live.opens(one.subject.label)
+        live.opens(one.settings.label)
         live.begins(CHECKS[0], 1)
         live.announces("load: nothing")
         live.ends(CHECKS[0], 1, [finding], "")

@@ -11,8 +11,8 @@ import pytest
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.wire import Answer, Request
-from sfusion.harness.doctor import CHECKS, Check, Client, Finding, NotExamined, Plan, of_tools, of_url
-from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor import CHECKS, Check, Client, Finding, NotExamined, Plan, settings_of_tools, settings_of_url
+from sfusion.harness.doctor.context import CheckContext
 from sfusion_tools.errors import ConfigError
 from tests.harness.doctor.servers import QUICK, always, answering, breaking, examined, ids, only, scripted, seen, until
 
@@ -54,11 +54,11 @@ async def test_what_is_no_fake_is_not_called_one() -> None:
 
 
 async def test_a_check_that_takes_too_long_is_given_up_and_the_rest_goes_on() -> None:
-    async def never(patient: Patient) -> list[Finding]:
+    async def never(context: CheckContext) -> list[Finding]:
         await asyncio.Event().wait()
         return []
 
-    async def later(patient: Patient) -> list[Finding]:
+    async def later(context: CheckContext) -> list[Finding]:
         raise NotExamined("it did not want to")
 
     checks = [Check("never", never), Check("later", later)]
@@ -83,7 +83,7 @@ async def test_secrets_that_a_server_repeats_are_not_repeated_by_us() -> None:
         address = url.replace("http://", "http://me:hunter2pass@") + "/run_code?key=t0ken-of-the-gateway"
         result = await examined(address, headers={"X-Key": "Token header-secret-9"}, environ=proxied)
     assert breaking(result) == ["not-found"]
-    shown = f"{result.findings} {result.not_examined} {result.measured} {result.subject.label}"
+    shown = f"{result.findings} {result.not_examined} {result.measured} {result.settings.label}"
     for secret in SECRETS:
         assert secret not in shown
     assert shown.count("***") >= 2
@@ -119,33 +119,33 @@ def tools(tmp_path: Path, url: str, *, class_name: str, rate_limit: int = 32, mo
     ],
 )
 def test_a_tool_config_says_what_training_expects(tmp_path: Path, class_name: str, client: Client) -> None:
-    (subject,) = of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
-    assert (subject.url, subject.client) == ("http://10.0.0.5:8080/run_code", client)
-    assert (subject.rate_limit, subject.default_timeout, subject.memory_limit_mb) == (32, 12.0, 2048)
-    assert subject.default_language == "cpp"
-    assert subject.source == "tools.yaml, tools[0]"
+    (settings,) = settings_of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
+    assert (settings.url, settings.client) == ("http://10.0.0.5:8080/run_code", client)
+    assert (settings.rate_limit, settings.default_timeout, settings.memory_limit_mb) == (32, 12.0, 2048)
+    assert settings.default_language == "cpp"
+    assert settings.source == "tools.yaml, tools[0]"
 
 
 def test_several_sandboxes_share_the_limit(tmp_path: Path) -> None:
     path = tools(
         tmp_path, "[http://a.test/run_code, http://b.test/run_code]", class_name="sfusion_tools.x.T", rate_limit=9
     )
-    assert [(one.url, one.rate_limit) for one in of_tools(path)] == [
+    assert [(one.url, one.rate_limit) for one in settings_of_tools(path)] == [
         ("http://a.test/run_code", 5),
         ("http://b.test/run_code", 5),
     ]
-    (same,) = of_tools(path, url="http://c.test")
+    (same,) = settings_of_tools(path, url="http://c.test")
     assert (same.url, same.rate_limit, same.default_timeout) == ("http://c.test", 9, 12.0)
 
 
 def test_without_a_limiter_there_is_no_limit(tmp_path: Path) -> None:
     path = tools(tmp_path, "http://a.test", class_name="verl.tools.T", more="enable_global_rate_limit: false")
-    assert of_tools(path)[0].rate_limit is None
+    assert settings_of_tools(path)[0].rate_limit is None
 
 
 def test_keys_of_other_classes_are_left_alone(tmp_path: Path) -> None:
-    (subject,) = of_tools(tools(tmp_path, "http://a.test", class_name="ours.T", more="their_own_key: 7"))
-    assert subject.client is Client.OTHER
+    (settings,) = settings_of_tools(tools(tmp_path, "http://a.test", class_name="ours.T", more="their_own_key: 7"))
+    assert settings.client is Client.OTHER
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_config_that_cannot_be_meant_is_refused(
     tmp_path: Path, url: str, class_name: str, more: str, complaint: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"tools\.yaml: tools") as refused:
-        of_tools(tools(tmp_path, url, class_name=class_name, more=more))
+        settings_of_tools(tools(tmp_path, url, class_name=class_name, more=more))
     assert complaint in str(refused.value)
 
 
@@ -169,9 +169,9 @@ def test_a_config_without_a_sandbox_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tools.yaml"
     path.write_text("tools: [{class_name: sfusion_tools.gsm8k_tool.Gsm8kTool, config: {}}]\n")
     with pytest.raises(ConfigError, match="no tool has a sandbox_fusion_url"):
-        of_tools(path)
+        settings_of_tools(path)
 
 
 def test_a_word_is_no_address() -> None:
     with pytest.raises(ConfigError, match="must be the address"):
-        of_url("sandbox")
+        settings_of_url("sandbox")

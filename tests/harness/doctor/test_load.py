@@ -133,10 +133,10 @@ async def test_the_load_is_bounded_and_said_before() -> None:
         def stops(self, left: object, why: str) -> None:
             """Nothing."""
 
-    from sfusion.harness.doctor import Subject, examine
+    from sfusion.harness.doctor import SandboxSettings, examine
 
     async with scripted() as sandbox:
-        await examine(Subject(sandbox.url), PLAN, environ={}, listener=Watching(), checks=SWEEP)
+        await examine(SandboxSettings(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
         assert said[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
         assert sent <= 62 + 1, "and one to see that it is still alive"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.wire import Answer
-from sfusion.harness.doctor.proxies import proxy_of_requests
+from sfusion.harness.doctor.proxy_env import proxy_of_requests
 from tests.harness.doctor.servers import (
     HASTY,
     QUICK,

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.probes import Heard, Probe, Server
-from sfusion.harness.probes.wire import request_bytes
+from sfusion.harness.probes import Probe, ProbeAnswer, Server
+from sfusion.harness.probes.raw_http import request_bytes
 
-Plant = Callable[[Heard], Heard]
+Plant = Callable[[ProbeAnswer], ProbeAnswer]
 PATIENCE = 20.0
 
 
@@ -26,7 +26,7 @@ class Mirror:
     @classmethod
     @asynccontextmanager
     async def serving(
-        cls, probes: Sequence[Probe], answers: Mapping[str, Heard], plants: Mapping[str, Plant]
+        cls, probes: Sequence[Probe], answers: Mapping[str, ProbeAnswer], plants: Mapping[str, Plant]
     ) -> AsyncIterator[Mirror]:
         """Serve these answers; a planted one may also be no answer at all."""
         mirror = cls("", {})
@@ -39,7 +39,7 @@ class Mirror:
                 heard = plants[probe.id](heard)
             mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(heard, probe.method == "HEAD")
         ping = b"GET /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
-        mirror.answers.setdefault(ping, _bytes(Heard(200, (), b'"pong"'), False))
+        mirror.answers.setdefault(ping, _bytes(ProbeAnswer(200, (), b'"pong"'), False))
         async with server:
             yield mirror
 
@@ -52,7 +52,7 @@ class Mirror:
         writer.close()
 
 
-def _bytes(heard: Heard, head_only: bool) -> bytes:
+def _bytes(heard: ProbeAnswer, head_only: bool) -> bytes:
     if heard.failure:
         return b""
     named = {name.lower() for name, _ in heard.headers}
@@ -70,7 +70,7 @@ def _bytes(heard: Heard, head_only: bool) -> bytes:
 def body(change: Callable[[Any], Any]) -> Plant:
     """Change the JSON of an answer, which is written as the server writes it."""
 
-    def plant(heard: Heard) -> Heard:
+    def plant(heard: ProbeAnswer) -> ProbeAnswer:
         value = change(json.loads(heard.body))
         return replace(heard, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
@@ -108,7 +108,7 @@ def renamed(*path: str | int, to: str) -> Plant:
 def text(old: str, new: str) -> Plant:
     """Change the bytes of the body."""
 
-    def plant(heard: Heard) -> Heard:
+    def plant(heard: ProbeAnswer) -> ProbeAnswer:
         assert old.encode() in heard.body, heard.body
         return replace(heard, body=heard.body.replace(old.encode(), new.encode()))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.drift import Side, fake_side, judge
-from sfusion.harness.probes import Heard, Probe, bundled_probes
+from sfusion.harness.drift import ServerAnswers, fake_answers, judge
+from sfusion.harness.probes import Probe, ProbeAnswer, bundled_probes
 from sfusion.harness.probes.cassette import read_response, request_record
 from tests.fakes.sandbox.recordings import Recording, recordings
 
@@ -38,8 +38,8 @@ def test_enough_probes_ask_what_the_real_server_was_asked() -> None:
 
 def test_the_fake_answers_them_as_the_real_server_did() -> None:
     probes = [probe for probe, _ in SAME]
-    golden: dict[str, Heard] = {probe.id: read_response(recording.response) for probe, recording in SAME}
-    report = judge(probes, asyncio.run(fake_side(probes)), Side("recorded", golden))
+    golden: dict[str, ProbeAnswer] = {probe.id: read_response(recording.response) for probe, recording in SAME}
+    report = judge(probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden))
     assert [finding.difference for finding in report.findings] == []
     assert report.compared + len(report.not_comparable) == len(SAME)
 

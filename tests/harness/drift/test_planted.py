@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from sfusion.harness.drift import Report, Side, fake_side, judge, live_side
-from sfusion.harness.probes import Heard, bundled_probes
+from sfusion.harness.drift import DriftReport, ServerAnswers, fake_answers, judge, live_answers
+from sfusion.harness.probes import ProbeAnswer, bundled_probes
 from tests.harness.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
 NOTHING = ""
@@ -54,7 +54,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "header.retry-after header-extra breaking",
     ),
     "http/ping-body": (lambda heard: replace(heard, body=b"<p>pong</p>"), "body not-json breaking"),
-    "bodies/nan": (lambda _: Heard(failure="nothing"), "answer no-answer breaking"),
+    "bodies/nan": (lambda _: ProbeAnswer(failure="nothing"), "answer no-answer breaking"),
     "validation/no-code": (put("detail", 0, "type", value="absent"), "body.detail[0].type text breaking"),
     "validation/no-language": (put("detail", 0, "loc", 1, value="lang"), "body.detail[0].loc[1] text breaking"),
     "validation/all-wrong": (
@@ -115,16 +115,16 @@ pytestmark = pytest.mark.xdist_group("planted differences")
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> DriftReport:
     return asyncio.run(planted_report())
 
 
-async def planted_report() -> Report:
-    fake = await fake_side(PROBES)
+async def planted_report() -> DriftReport:
+    fake = await fake_answers(PROBES)
     plants = {name: plant for name, (plant, _) in PLANTS.items()}
     plants[MISSING] = body(_without_perl)
     async with Mirror.serving(PROBES, fake.answers, plants) as mirror:
-        planted = await live_side(mirror.url, PROBES, name="planted")
+        planted = await live_answers(mirror.url, PROBES, name="planted")
     return judge(PROBES, fake, planted)
 
 
@@ -138,7 +138,7 @@ def _without_perl(content: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("probe", PLANTS)
-def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: Report) -> None:
+def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: DriftReport) -> None:
     found = [
         f"{finding.difference.place} {finding.difference.kind} {finding.grade}"
         for finding in report.findings
@@ -147,17 +147,17 @@ def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: Re
     assert "; ".join(found) == PLANTS[probe][1]
 
 
-def test_nothing_is_found_where_nothing_was_planted(report: Report) -> None:
+def test_nothing_is_found_where_nothing_was_planted(report: DriftReport) -> None:
     assert {finding.difference.probe for finding in report.findings} <= set(PLANTS)
     assert len(report.findings) == sum(expected != NOTHING for _, expected in PLANTS.values())
 
 
-def test_a_runtime_that_is_missing_is_not_drift(report: Report) -> None:
+def test_a_runtime_that_is_missing_is_not_drift(report: DriftReport) -> None:
     assert report.not_comparable == ((MISSING, "planted has no perl"),)
     assert report.compared == len(PROBES) - 1
 
 
-def test_the_worst_comes_first(report: Report) -> None:
+def test_the_worst_comes_first(report: DriftReport) -> None:
     grades = [finding.grade for finding in report.open]
     assert grades == sorted(grades, key=["breaking", "visible", "cosmetic"].index)
     assert set(grades) == {"breaking", "visible", "cosmetic"}
@@ -165,7 +165,7 @@ def test_the_worst_comes_first(report: Report) -> None:
 
 
 def test_two_sides_that_answer_alike_have_no_drift() -> None:
-    answers = {"results/hello": Heard(200, (("a", "b"),), b"1")}
+    answers = {"results/hello": ProbeAnswer(200, (("a", "b"),), b"1")}
     probes = [probe for probe in PROBES if probe.id in answers]
-    report = judge(probes, Side("a", answers), Side("b", answers))
+    report = judge(probes, ServerAnswers("a", answers), ServerAnswers("b", answers))
     assert (report.findings, report.compared, report.breaking) == ((), 1, False)

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from sfusion.harness.commands import _probing
-from sfusion.harness.drift import Report, Side, as_json, as_markdown, judge, print_report
+from sfusion.harness.drift import DriftReport, ServerAnswers, as_json, as_markdown, judge, print_report
 from sfusion.harness.drift.reporting import _code
-from sfusion.harness.probes import Heard, Probe, ProbeRequest
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest
 
 EVIL = "\x1b[31m| `` `x` <b> \n# heading \r [bold]y[/bold]"
 
@@ -22,14 +22,16 @@ class Terminal(io.StringIO):
         return True
 
 
-def report(count: int = 1) -> Report:
+def report(count: int = 1) -> DriftReport:
     probes = [
         Probe(id=f"evil/{n}", about="Any question will do.", request=ProbeRequest(), needs=("cc",) if n else ())
         for n in range(count)
     ]
-    left = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
-    right = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes}
-    return judge(probes, Side("fake", left), Side("real", right), notes=["a note"])
+    left = {probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
+    right = {
+        probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes
+    }
+    return judge(probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"])
 
 
 def test_a_terminal_gets_colours_and_nothing_that_the_server_sent() -> None:

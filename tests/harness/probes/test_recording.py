@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.cli import app
-from sfusion.harness.drift import judge, live_side, recorded_side
+from sfusion.harness.drift import judge, live_answers, recorded_answers
 from sfusion.harness.probes import (
     BadProbes,
-    Heard,
     Probe,
+    ProbeAnswer,
     ProbeRequest,
     Sender,
     Server,
     bundled_probes,
     chosen,
     read_recording,
-    write_whole,
+    write_atomically,
 )
 from sfusion.harness.probes.cassette import read_response, response_record
 from tests.harness.drift.served import PATIENCE
@@ -90,8 +90,8 @@ def test_the_fake_serves_a_recording_and_does_not_differ_from_it(recorded: Path)
     recording = read_recording(recorded)
     probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
     with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
-        served = asyncio.run(live_side(sandbox.url, probes, name="served"))
-    report = judge(probes, served, recorded_side(recording, probes, name="recorded"))
+        served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
+    report = judge(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))
 
 
@@ -125,15 +125,20 @@ def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> N
     "body", [b'{"a": 1}', b'{"a":1.50}', b'"\\u00e9"', b"<p>", b"\xff", b"", b'{"a":"\\ud800"}', b"[1,null]"]
 )
 def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
-    heard = Heard(200, (("X-A", "b"),), body)
+    heard = ProbeAnswer(200, (("X-A", "b"),), body)
     written = json.loads(json.dumps(response_record(heard)))
     assert read_response(written) == heard
 
 
 def test_a_failure_is_kept_as_what_it_is(tmp_path: Path) -> None:
-    record = {"id": "a", "group": "b", "request": {"raw": "x"}, "response": response_record(Heard(failure="closed"))}
+    record = {
+        "id": "a",
+        "group": "b",
+        "request": {"raw": "x"},
+        "response": response_record(ProbeAnswer(failure="closed")),
+    }
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == Heard(failure="closed")
+    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == ProbeAnswer(failure="closed")
     assert Cassette.load(tmp_path / "a.jsonl").skipped == 1
 
 
@@ -143,7 +148,7 @@ def test_a_request_over_which_the_server_crashed_gets_its_500_again() -> None:
     cassette.add({"request": request, "response": {"status": 500, "json": {"detail": "it cannot", "traceback": []}}})
     with FakeSandbox(executor="recorded", cassette=cassette) as sandbox:
         probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"]))
-        side = asyncio.run(live_side(sandbox.url, [probe], name="served"))
+        side = asyncio.run(live_answers(sandbox.url, [probe], name="served"))
     assert side.answers["a/b"].status == 500
     assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
 
@@ -198,7 +203,7 @@ def test_what_is_no_file_is_refused_and_behind_a_link_the_file_is_replaced(
     code, said = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
     assert (code, "is no regular file" in said) == (2, True)
     with pytest.raises(OSError, match="not a regular file"):
-        write_whole(tmp_path / "pipe", "text")
+        write_atomically(tmp_path / "pipe", "text")
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "real.jsonl").write_text("old")
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")
@@ -335,7 +340,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     path.write_text("old")
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        write_whole(path, "new")
+        write_atomically(path, "new")
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["a.jsonl"])
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.harness.drift.normalising import stable, steady
-from sfusion.harness.probes import Heard, Probe, ProbeRequest, Scrubber, bundled_probes, recording_lines
-from sfusion.harness.probes.patterns import without_forms
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, bundled_probes, recording_lines
+from sfusion.harness.probes.patterns import mask
 from sfusion.harness.probes.recording import scrubber_for
 
 QUIET = settings(max_examples=60, deadline=None, derandomize=True)
@@ -48,7 +48,7 @@ PLACES = st.sampled_from(
 )
 
 
-def heard(place: str, text: str) -> Heard:
+def heard(place: str, text: str) -> ProbeAnswer:
     """An answer that echoes a text somewhere."""
     result = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": "", "stderr": ""}
     body: dict[str, Any] = {"status": "Success", "message": "", "run_result": result, "files": {}}
@@ -71,11 +71,11 @@ def heard(place: str, text: str) -> Heard:
         case "header":
             headers.append(("x-echo", text.replace("\n", " ")))
         case "html":
-            return Heard(200, tuple(headers), f"<html>{text}</html>".encode())
-    return Heard(200, tuple(headers), json.dumps(body, ensure_ascii=False).encode())
+            return ProbeAnswer(200, tuple(headers), f"<html>{text}</html>".encode())
+    return ProbeAnswer(200, tuple(headers), json.dumps(body, ensure_ascii=False).encode())
 
 
-def written(answer: Heard, scrubber: Scrubber, *, target: str = "http://target") -> bytes:
+def written(answer: ProbeAnswer, scrubber: Scrubber, *, target: str = "http://target") -> bytes:
     """The bytes of a recording with this answer, and with the files in it opened."""
     probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
     lines = recording_lines([probe], [answer], target=target, recorded_at="now", scrubber=scrubber)
@@ -143,7 +143,7 @@ def test_addresses_never_reach_a_recording(address: Any, before: str, after: str
         return  # `::` and `::b` are names in C++ as well
     bracketed = f"[{address}]" if address.version == 6 else str(address)
     for echo in (str(address), f"http://{bracketed}:{port}/run_code", f"{bracketed}:{port}"):
-        assert str(address) not in without_forms(before + echo + after)
+        assert str(address) not in mask(before + echo + after)
 
 
 @QUIET
@@ -185,7 +185,7 @@ def test_paths_of_a_machine_never_reach_a_recording(
     ],
 )
 def test_what_gives_a_machine_away_has_a_mark(text: str, clean: str) -> None:
-    assert without_forms(text) == clean
+    assert mask(text) == clean
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_gives_a_machine_away_has_a_mark(text: str, clean: str) -> None:
     ],
 )
 def test_what_gives_nothing_away_stays(text: str) -> None:
-    assert without_forms(text) == text
+    assert mask(text) == text
 
 
 PARTS = (
@@ -216,15 +216,15 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=6)), max_siz
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(TEXTS)
 def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
-    once = without_forms(text)
-    assert without_forms(once) == once
+    once = mask(text)
+    assert mask(once) == once
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(TEXTS)
 def test_a_scrubbed_text_compares_like_the_one_it_was(text: str) -> None:
-    assert steady(without_forms(text)) == steady(text)
-    assert stable({"a": [without_forms(text)]}) == stable({"a": [text]})
+    assert steady(mask(text)) == steady(text)
+    assert stable({"a": [mask(text)]}) == stable({"a": [text]})
 
 
 @pytest.mark.parametrize("secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"])
@@ -248,13 +248,13 @@ def test_short_secrets_are_not_looked_for_in_texts() -> None:
 
 def test_an_answer_without_anything_to_hide_keeps_its_bytes() -> None:
     body = b'{ "detail" : "caf\\u00e9", "n": 1.50 }'
-    assert Scrubber.of().heard(Heard(200, (), body)).body == body
+    assert Scrubber.of().heard(ProbeAnswer(200, (), body)).body == body
 
 
 def test_an_answer_with_something_to_hide_keeps_its_form() -> None:
-    spaced = Scrubber.of().heard(Heard(200, (), b'{"detail": "caf\\u00e9 at /srv/x"}')).body
+    spaced = Scrubber.of().heard(ProbeAnswer(200, (), b'{"detail": "caf\\u00e9 at /srv/x"}')).body
     assert spaced == b'{"detail": "caf\\u00e9 at <PATH>"}'
-    compact = Scrubber.of().heard(Heard(200, (), '{"detail":"café at /srv/x"}'.encode())).body
+    compact = Scrubber.of().heard(ProbeAnswer(200, (), '{"detail":"café at /srv/x"}'.encode())).body
     assert compact == '{"detail":"café at <PATH>"}'.encode()
 
 
@@ -262,7 +262,7 @@ def test_requests_keep_their_words_but_not_a_secret() -> None:
     request = ProbeRequest(json={"code": "open('/srv/data')  # zq-secret-zq", "language": "python"})
     probe = Probe(id="a/b", about="Any question will do.", request=request)
     scrubber = Scrubber.of(headers={"x-key": "zq-secret-zq"})
-    lines = recording_lines([probe], [Heard(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
+    lines = recording_lines([probe], [ProbeAnswer(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
     assert json.loads(lines[1])["request"]["json"]["code"] == "open('/srv/data')  # <SECRET>"
 
 
@@ -282,7 +282,7 @@ def test_a_probe_may_carry_a_secret_of_its_own() -> None:
 
 def test_no_bundled_request_holds_anything_that_would_be_scrubbed_as_a_secret() -> None:
     asked = [(probe.id, json.dumps(probe.request.body)) for probe in bundled_probes() if probe.request is not None]
-    assert [name for name, text in asked if "<SECRET>" in without_forms(text)] == []
+    assert [name for name, text in asked if "<SECRET>" in mask(text)] == []
 
 
 @pytest.mark.parametrize(

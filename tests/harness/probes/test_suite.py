@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.probes import BadProbes, Probe, Server, bundled_probes, chosen, read_probes, suite_with
+from sfusion.harness.probes.raw_http import request_bytes
 from sfusion.harness.probes.suite import _BUNDLED
-from sfusion.harness.probes.wire import request_bytes
 
 PROBES = bundled_probes()
 GROUPS = {

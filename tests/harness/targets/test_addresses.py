@@ -27,7 +27,7 @@ def closed_port() -> int:
 
 def test_an_address_where_something_answers_is_handed_out(running: FakeSandbox) -> None:
     with open_targets([UrlTarget(running.url)]) as (sandbox,):
-        assert (sandbox.url, sandbox.name, sandbox.mortal) == (running.url, running.url, False)
+        assert (sandbox.url, sandbox.name, sandbox.killable) == (running.url, running.url, False)
 
 
 def test_an_answer_is_an_answer_whatever_it_says(running: FakeSandbox) -> None:

@@ -23,35 +23,35 @@ def test_the_label_says_it_all_and_nothing_else_is_read() -> None:
 
 
 def test_a_living_process_lives() -> None:
-    assert HERE.lives(HERE, running=True) is True
-    assert HERE.lives(HERE, running=False) is True, "it may have killed its container and mean to revive it"
+    assert HERE.is_alive(HERE, running=True) is True
+    assert HERE.is_alive(HERE, running=False) is True, "it may have killed its container and mean to revive it"
 
 
 def test_another_process_with_the_same_number_is_not_the_owner() -> None:
-    assert GONE.lives(HERE, running=True) is False
+    assert GONE.is_alive(HERE, running=True) is False
 
 
 def test_a_process_that_ended_is_gone_also_before_its_parent_looks() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = replace(HERE, pid=child.pid, started=start_of(child.pid) or "")
-    assert owner.lives(HERE, running=True) is True
+    assert owner.is_alive(HERE, running=True) is True
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie now
-    assert owner.lives(HERE, running=True) is False
+    assert owner.is_alive(HERE, running=True) is False
     child.communicate()
-    assert owner.lives(HERE, running=True) is False
+    assert owner.is_alive(HERE, running=True) is False
 
 
 @pytest.mark.parametrize("owner", [replace(GONE, host="other"), replace(GONE, namespace="pid:[1]")])
 def test_what_cannot_be_seen_from_here_is_not_judged(owner: Owner) -> None:
-    assert owner.lives(HERE, running=True) is None
-    assert owner.lives(HERE, running=False) is None
+    assert owner.is_alive(HERE, running=True) is None
+    assert owner.is_alive(HERE, running=False) is None
 
 
 def test_before_the_last_boot_nobody_lives_and_no_container_runs() -> None:
     before = replace(HERE, boot="another")
-    assert before.lives(HERE, running=False) is False
-    assert before.lives(HERE, running=True) is None, "a machine cloned from this one, perhaps"
+    assert before.is_alive(HERE, running=False) is False
+    assert before.is_alive(HERE, running=True) is None, "a machine cloned from this one, perhaps"
 
 
 def test_without_proc_the_system_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

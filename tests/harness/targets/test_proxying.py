@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 
 
 class Forward(Served):
@@ -33,7 +33,7 @@ def test_through_the_environments_proxy_where_the_sandbox_is_behind_it(monkeypat
     with Forward() as forward:
         monkeypatch.setenv("HTTP_PROXY", forward.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with proxy_before("http://sandbox.test:8080") as proxy:
+        with proxy_in_front_of("http://sandbox.test:8080") as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert forward.asked == ["http://sandbox.test:8080/v1/ping"]
 
@@ -42,6 +42,6 @@ def test_straight_to_loopback_whatever_the_environment_says(monkeypatch: pytest.
     with Forward() as forward, Forward() as sandbox:
         monkeypatch.setenv("HTTP_PROXY", forward.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with proxy_before(sandbox.url) as proxy:
+        with proxy_in_front_of(sandbox.url) as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert (forward.asked, sandbox.asked) == ([], ["/v1/ping"])

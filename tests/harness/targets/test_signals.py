@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from sfusion.harness.targets.signals import Terminated, tidy_endings
+from sfusion.harness.targets.signals import Terminated, signals_as_interrupts
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _as_started() -> Iterator[None]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_it_ends_as_with_ctrl_c(number: signal.Signals) -> None:
-    with pytest.raises(KeyboardInterrupt, match=number.name) as ended, tidy_endings():
+    with pytest.raises(KeyboardInterrupt, match=number.name) as ended, signals_as_interrupts():
         os.kill(os.getpid(), number)
     assert ended.type is Terminated
     assert signal.getsignal(number) is signal.SIG_DFL
@@ -31,7 +31,7 @@ def test_it_ends_as_with_ctrl_c(number: signal.Signals) -> None:
 def test_who_handles_a_signal_keeps_it() -> None:
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
-    with tidy_endings():
+    with signals_as_interrupts():
         os.kill(os.getpid(), signal.SIGTERM)
     assert heard == [signal.SIGTERM]
 
@@ -40,7 +40,7 @@ def test_a_thread_leaves_signals_alone() -> None:
     seen: list[object] = []
 
     def look() -> None:
-        with tidy_endings():
+        with signals_as_interrupts():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = Thread(target=look)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks
-from sfusion.harness.doctor.patient import Patient
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
@@ -16,19 +16,19 @@ _NOTHING = ":"
 _LOST = ("WriteUnixTransport", "the handler is closed")
 
 
-async def race_stdin(patient: Patient) -> list[Finding]:
+async def check_stdin_race(context: CheckContext) -> list[Finding]:
     """Send programs with input that they do not read, all at once."""
-    count = patient.plan.burst_for(local=patient.subject.is_local)
-    patient.announce(f"load: {count} short programs at once, to see the stdin race of the 2025-06 image")
+    count = context.plan.burst_for(local=context.settings.is_local)
+    context.announce(f"load: {count} short programs at once, to see the stdin race of the 2025-06 image")
     results = await asyncio.gather(
         *(
-            patient.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n", once=True)
+            context.run(f"stdin-{number}", _NOTHING, language="bash", stdin="unread\n", once=True)
             for number in range(count)
         )
     )
-    await patient.must_answer(f"after {count} programs at once it stopped answering")
+    await context.must_answer(f"after {count} programs at once it stopped answering")
     raced = [result for result in results if _is_raced(result)]
-    patient.measured["stdin_race"] = f"{len(raced)} of {count}"
+    context.measured["stdin_race"] = f"{len(raced)} of {count}"
     if raced:
         return [
             breaks(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks
-from sfusion.harness.doctor.patient import Patient
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
 
@@ -11,11 +11,11 @@ _OVER = 3
 """The program sleeps so many times its limit."""
 
 
-async def keep_time(patient: Patient) -> list[Finding]:
+async def check_run_timeout(context: CheckContext) -> list[Finding]:
     """Is a program ended when its time is over?"""
-    limit = patient.plan.timed_out_after
+    limit = context.plan.timed_out_after
     sleeps = limit * _OVER
-    result = await patient.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True)
+    result = await context.run("clock", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=limit, once=True)
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         return []
     if result.outcome is Outcome.OK:
@@ -35,13 +35,13 @@ async def keep_time(patient: Patient) -> list[Finding]:
     ]
 
 
-async def run_long(patient: Patient) -> list[Finding]:
+async def check_default_timeout(context: CheckContext) -> list[Finding]:
     """May a program run as long as the config allows?"""
-    wanted = patient.subject.default_timeout
-    if wanted > patient.plan.longest and not patient.plan.long:
+    wanted = context.settings.default_timeout
+    if wanted > context.plan.longest and not context.plan.long:
         raise NotExamined(f"it takes default_timeout ({wanted:g} s): give --long")
     sleeps = max(0.0, wanted - min(1.0, wanted / 2))
-    result = await patient.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted, once=True)
+    result = await context.run("long", f"import time\ntime.sleep({sleeps})\nprint('over')", seconds=wanted, once=True)
     if result.outcome is Outcome.OK:
         return []
     last = result.attempts[-1] if result.attempts else None

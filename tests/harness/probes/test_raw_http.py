@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sfusion.harness.probes import Heard, Probe, ProbeRequest, Server
-from sfusion.harness.probes.wire import NotConnected, exchange, request_bytes
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest, Server
+from sfusion.harness.probes.raw_http import NotConnected, exchange, request_bytes
 
 
 def probe(request: ProbeRequest) -> Probe:
@@ -132,5 +132,5 @@ async def test_https_to_a_server_without_it_is_told() -> None:
 
 
 def test_headers_are_found_whatever_their_casing() -> None:
-    assert Heard(200, (("Content-Type", "a"),)).header("content-type") == "a"
-    assert Heard(200).header("content-type") is None
+    assert ProbeAnswer(200, (("Content-Type", "a"),)).header("content-type") == "a"
+    assert ProbeAnswer(200).header("content-type") is None

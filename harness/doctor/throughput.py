@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 
+from sfusion.harness.doctor.context import CheckContext, marked
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.doctor.http import Answer
+from sfusion.harness.doctor.http import HttpAnswer
 from sfusion.harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
-from sfusion.harness.doctor.patient import Patient, marked
-from sfusion.harness.doctor.subject import Client
+from sfusion.harness.doctor.settings import Client
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import read_answer
 from sfusion_tools.sandbox.program import Program
@@ -46,30 +46,30 @@ class Sweep:
     retry_after: str | None = None
 
 
-async def sweep(patient: Patient) -> list[Finding]:
+async def sweep(context: CheckContext) -> list[Finding]:
     """Measure throughput at rising levels, and say what rate_limit follows from it."""
-    subject, plan = patient.subject, patient.plan
-    highest = plan.levels_for(local=subject.is_local, rate_limit=subject.rate_limit)
+    settings, plan = context.settings, context.plan
+    highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
     levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
-    patient.announce(
+    context.announce(
         f"load: at most {sum(levels) * ROUNDS} programs of {plan.sweep_sleep:g} s, at most {levels[-1]} at a time, "
         f"for about {plan.sweep_seconds:g} s"
     )
-    measured = await _measure(patient, levels)
-    await patient.must_answer(f"after {measured.points[-1].concurrency} programs at a time it stopped answering")
-    patient.measured["sweep"] = [asdict(point) for point in measured.points]
+    measured = await _measure(context, levels)
+    await context.must_answer(f"after {measured.points[-1].concurrency} programs at a time it stopped answering")
+    context.measured["sweep"] = [asdict(point) for point in measured.points]
     knee = find_knee(measured.points)
     if knee is not None:
-        patient.measured["recommended_rate_limit"] = knee.rate_limit
-    return [*_throttling(patient, measured, knee), *_limit(patient, measured.points, knee)]
+        context.measured["recommended_rate_limit"] = knee.rate_limit
+    return [*_throttling(context, measured, knee), *_limit(context, measured.points, knee)]
 
 
-async def _measure(patient: Patient, levels: Sequence[int]) -> Sweep:
+async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
     loop = asyncio.get_running_loop()
-    ends = loop.time() + patient.plan.sweep_seconds
+    ends = loop.time() + context.plan.sweep_seconds
     measured, without_gain, best = Sweep(), 0, 0.0
     for level in levels:
-        point, came = await _one_level(patient, level)
+        point, came = await _one_level(context, level)
         measured.points.append(point)
         measured.statuses |= came.statuses
         if came.throttled and measured.throttled_at is None:
@@ -81,27 +81,27 @@ async def _measure(patient: Patient, levels: Sequence[int]) -> Sweep:
     return measured
 
 
-async def _one_level(patient: Patient, level: int) -> tuple[Point, _Level]:
+async def _one_level(context: CheckContext, level: int) -> tuple[Point, _Level]:
     loop = asyncio.get_running_loop()
     came = _Level()
     began = loop.time()
-    await asyncio.gather(*(_worker(patient, level, number, came) for number in range(level)))
+    await asyncio.gather(*(_worker(context, level, number, came) for number in range(level)))
     seconds = max(loop.time() - began, 1e-6)
     latency = median(came.seconds) if came.seconds else 0.0
     point = Point(level, len(came.seconds) / seconds, latency, level * ROUNDS, came.throttled, came.failed)
     return point, came
 
 
-async def _worker(patient: Patient, level: int, number: int, came: _Level) -> None:
-    sleep = patient.plan.sweep_sleep
+async def _worker(context: CheckContext, level: int, number: int, came: _Level) -> None:
+    sleep = context.plan.sweep_sleep
     for turn in range(ROUNDS):
         # A fake that runs nothing takes the time of the program from the hint beside the mark.
         code = marked(f"sweep-{level}-{number}-{turn}", f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
-        program = Program(code, timeout=30.0, memory_limit_mb=patient.memory_limit_mb)
-        answer = await patient.wire.post(
-            patient.subject.at("run_code"), program.body(), within=patient.plan.patience, proxy=patient.proxy
+        program = Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb)
+        answer = await context.http.post(
+            context.settings.at("run_code"), program.body(), within=context.plan.patience, proxy=context.proxy
         )
-        if not isinstance(answer, Answer):
+        if not isinstance(answer, HttpAnswer):
             came.failed += 1
         elif answer.status in (429, 503):
             came.throttled += 1
@@ -113,18 +113,18 @@ async def _worker(patient: Patient, level: int, number: int, came: _Level) -> No
             came.failed += 1
 
 
-def _throttling(patient: Patient, measured: Sweep, knee: Knee | None) -> list[Finding]:
+def _throttling(context: CheckContext, measured: Sweep, knee: Knee | None) -> list[Finding]:
     level = measured.throttled_at
     if level is None:
         return []
     statuses = " and ".join(map(str, sorted(measured.statuses)))
     wait = f"with Retry-After {measured.retry_after}" if measured.retry_after else "without Retry-After"
-    limit = patient.subject.rate_limit
+    limit = context.settings.rate_limit
     seen = f"with {level} programs at a time requests are answered {statuses} {wait}"
     change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
     if limit is not None and limit < level:
         return [note("throttled", seen=seen, training=f"not met with rate_limit {limit}", change=change)]
-    verl = patient.subject.client is Client.VERL
+    verl = context.settings.client is Client.VERL
     make = breaks if verl and limit is not None else hurts
     return [
         make(
@@ -138,8 +138,8 @@ def _throttling(patient: Patient, measured: Sweep, knee: Knee | None) -> list[Fi
     ]
 
 
-def _limit(patient: Patient, points: Sequence[Point], knee: Knee | None) -> list[Finding]:
-    limit = patient.subject.rate_limit
+def _limit(context: CheckContext, points: Sequence[Point], knee: Knee | None) -> list[Finding]:
+    limit = context.settings.rate_limit
     if knee is None:
         if points and points[0].throttled:
             return []
@@ -154,7 +154,7 @@ def _limit(patient: Patient, points: Sequence[Point], knee: Knee | None) -> list
     figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
     if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
         wait = limit / knee.throughput
-        late = wait > patient.subject.default_timeout + MARGIN
+        late = wait > context.settings.default_timeout + MARGIN
         what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
         make = breaks if late else hurts
         return [

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.drift import Acceptance, Difference, Side, headline, judge, read_acceptances
-from sfusion.harness.probes import BadProbes, Heard, Probe, ProbeRequest
+from sfusion.harness.drift import Acceptance, Difference, ServerAnswers, headline, judge, read_acceptances
+from sfusion.harness.probes import BadProbes, Probe, ProbeAnswer, ProbeRequest
 
 PROBE = Probe(id="memory/limit", about="Any question will do.", request=ProbeRequest())
-LEFT = Side("fake", {PROBE.id: Heard(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
-RIGHT = Side("real", {PROBE.id: Heard(200, (), b'{"status":"Success","cells":[{"stdout":"b"}]}')})
+LEFT = ServerAnswers("fake", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
+RIGHT = ServerAnswers("real", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Success","cells":[{"stdout":"b"}]}')})
 
 
 def test_an_accepted_difference_does_not_count() -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.doctor.patient import Patient
 
 
-async def check_steadiness(patient: Patient) -> list[Finding]:
+async def check_stability(context: CheckContext) -> list[Finding]:
     """Did programs have to be sent again?"""
-    lost = patient.stumbles.total()
+    lost = context.failures.total()
     if not lost:
         return []
-    told = ", ".join(f"{count} x {what}" for what, count in patient.stumbles.most_common())
+    told = ", ".join(f"{count} x {what}" for what, count in context.failures.most_common())
     return [
         hurts(
             "unsteady",
-            seen=f"{lost} of {patient.programs} programs, sent a few at a time, had no answer of the sandbox: {told}",
+            seen=f"{lost} of {context.programs} programs, sent a few at a time, had no answer of the sandbox: {told}",
             training="sfusion's tool sends such calls again, and their programs may run twice; verl's tool repeats "
             "after 504 only and loses the others",
             change="look for what breaks off requests: restarts, a gateway, a worker that dies; see the server's log",

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.doctor.http import Answer, Silence, Wire
+from sfusion.harness.doctor.http import HttpAnswer, HttpClient, NoAnswer
 from sfusion.harness.doctor.plan import Plan
-from sfusion.harness.doctor.proxies import proxy_of
-from sfusion.harness.doctor.subject import Subject
+from sfusion.harness.doctor.proxy_env import proxy_of
+from sfusion.harness.doctor.settings import SandboxSettings
 from sfusion.harness.errors import NotExamined, Vanished
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
@@ -22,19 +22,19 @@ TRIES = 3
 
 
 @dataclass(slots=True)
-class Patient:
+class CheckContext:
     """A sandbox under examination."""
 
-    subject: Subject
+    settings: SandboxSettings
     plan: Plan
-    wire: Wire
+    http: HttpClient
     environ: Mapping[str, str]
     root: Path
     announce: Callable[[str], None]
     """Says something to the person who waits, before it is done."""
     reached: bool = False
     """Something took our connection."""
-    ping: Answer | Silence | None = None
+    ping: HttpAnswer | NoAnswer | None = None
     stopped: str = ""
     """Why nothing further can be examined; empty while all is open."""
     memory_limit_mb: int = -1
@@ -43,25 +43,25 @@ class Patient:
     """Figures for the report."""
     programs: int = 0
     """Programs that would have been sent again."""
-    stumbles: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
     """Those that had no answer of the sandbox, by what came instead."""
     _client: SandboxClient | None = None
 
     @property
     def proxy(self) -> str | None:
         """The proxy that training's requests go through."""
-        return proxy_of(self.subject, self.environ)
+        return proxy_of(self.settings, self.environ)
 
     @property
     def client(self) -> SandboxClient:
         """The client that training uses, without its patience: nothing is tried twice."""
         if self._client is None:
             self._client = SandboxClient(
-                self.subject.base,
+                self.settings.base,
                 retry=RetryPolicy(max_attempts=1),
                 bounds=Bounds(margin=self.plan.patience),
-                headers=self.subject.headers,
-                trust_proxy_env=self.subject.trust_proxy_env,
+                headers=self.settings.headers,
+                trust_proxy_env=self.settings.trust_proxy_env,
             )
         return self._client
 
@@ -97,10 +97,10 @@ class Patient:
             if once:
                 return result
             self.programs += 1
-            why = _stumble(result)
+            why = _failure(result)
             if not why:
                 return result
-            self.stumbles[why] += 1
+            self.failures[why] += 1
             if result.outcome in (Outcome.UNREACHABLE, Outcome.TRANSPORT_TIMEOUT):
                 await self.must_answer(result.message)
         raise NotExamined(f"no answer in {TRIES} attempts: {why}")
@@ -108,8 +108,8 @@ class Patient:
     async def must_answer(self, why: str) -> None:
         """Raise Vanished unless it still runs the simplest program."""
         body = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1).body()
-        answer = await self.wire.post(self.subject.at("run_code"), body, within=self.plan.patience, proxy=self.proxy)
-        if isinstance(answer, Silence):
+        answer = await self.http.post(self.settings.at("run_code"), body, within=self.plan.patience, proxy=self.proxy)
+        if isinstance(answer, NoAnswer):
             raise Vanished(f"{why}; and a program that prints one line has no answer either: {answer.text}")
 
     async def aclose(self) -> None:
@@ -118,7 +118,7 @@ class Patient:
             await self._client.aclose()
 
 
-def _stumble(result: CallResult) -> str:
+def _failure(result: CallResult) -> str:
     """What came instead of the sandbox's answer; nothing when it answered, however."""
     status = result.attempts[-1].status if result.attempts else None
     if status is None:

@@ -21,7 +21,7 @@ _MAX_HEAD = 2**20
 
 
 @dataclass(frozen=True)
-class Heard:
+class ProbeAnswer:
     """What came back for one request: an answer, or the failure that stands in its place."""
 
     status: int | None = None
@@ -89,7 +89,7 @@ def request_bytes(probe: Probe, server: Server) -> bytes:
     return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + content
 
 
-async def exchange(server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0) -> Heard:
+async def exchange(server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0) -> ProbeAnswer:
     """Send bytes on a connection of their own and hear one answer; raises NotConnected."""
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context() if server.scheme == "https" else None
@@ -108,19 +108,19 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
                 await writer.drain()
             heard = await _hear(reader, head_only)
     except TimeoutError:
-        return Heard(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
+        return ProbeAnswer(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
     except asyncio.IncompleteReadError as error:
         after = f"after {len(error.partial)} bytes of it" if error.partial else "without an answer"
-        return Heard(failure=f"the connection was closed {after}", seconds=loop.time() - began)
+        return ProbeAnswer(failure=f"the connection was closed {after}", seconds=loop.time() - began)
     except OSError:
-        return Heard(failure="the connection was reset", seconds=loop.time() - began)
+        return ProbeAnswer(failure="the connection was reset", seconds=loop.time() - began)
     except (ValueError, asyncio.LimitOverrunError) as error:
-        return Heard(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
+        return ProbeAnswer(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
     finally:
         writer.close()
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await writer.wait_closed()
-    return Heard(heard.status, heard.headers, heard.body, seconds=loop.time() - began)
+    return ProbeAnswer(heard.status, heard.headers, heard.body, seconds=loop.time() - began)
 
 
 def reason(error: OSError) -> str:
@@ -134,11 +134,11 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-async def _hear(reader: asyncio.StreamReader, head_only: bool) -> Heard:
+async def _hear(reader: asyncio.StreamReader, head_only: bool) -> ProbeAnswer:
     status, headers = await _head(reader)
     while 100 <= status < 200:
         status, headers = await _head(reader)
-    heard = Heard(status, headers)
+    heard = ProbeAnswer(status, headers)
     if head_only or status in (204, 304):
         return heard
     length = heard.header("content-length")
@@ -151,7 +151,7 @@ async def _hear(reader: asyncio.StreamReader, head_only: bool) -> Heard:
         while more := await reader.read(MAX_ANSWER):
             body += more
             _bounded(len(body))
-    return Heard(status, headers, body)
+    return ProbeAnswer(status, headers, body)
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, tuple[tuple[str, str], ...]]:

@@ -36,7 +36,7 @@ class Client(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class SandboxSettings:
     """One sandbox, and what training expects of it. Without a config these are verl's defaults."""
 
     url: str
@@ -110,15 +110,15 @@ class Subject:
         return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
 
 
-def of_url(url: str) -> Subject:
-    """A subject of which only the address is known; raises ConfigError when it is none."""
+def settings_of_url(url: str) -> SandboxSettings:
+    """A settings of which only the address is known; raises ConfigError when it is none."""
     normalise_url(url)
-    return Subject(url)
+    return SandboxSettings(url)
 
 
-def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
+def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSettings]:
     """The sandboxes of a tool config file, or its settings at another ``url``; raises ConfigError."""
-    subjects: list[Subject] = []
+    sandboxes: list[SandboxSettings] = []
     for number, entry in enumerate(read_entries(path)):
         config = entry.get("config") or {}
         if not isinstance(config, dict) or _URL_KEY not in config:
@@ -126,13 +126,13 @@ def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
         if url is not None:
             config = {**config, _URL_KEY: url}
         owner = f"{path}: tools[{number}] ({entry['class_name']})"
-        subjects += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
-    if not subjects:
+        sandboxes += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
+    if not sandboxes:
         raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
-    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in subjects}.values())
+    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in sandboxes}.values())
 
 
-def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[Subject]:
+def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
     client = _client(class_name)
     if client is not Client.SFUSION:
         # Somebody else's class may have keys of its own; those that mean something to us are checked like ours.
@@ -141,7 +141,7 @@ def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str)
     urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
     return [
-        Subject(
+        SandboxSettings(
             url,
             client,
             source,
