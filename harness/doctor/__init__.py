@@ -1,4 +1,4 @@
-"""The doctor: is this sandbox what the training config thinks it is?"""
+"""The doctor: is this sandbox what the training config expects?"""
 
 from __future__ import annotations
 

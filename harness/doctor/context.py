@@ -1,4 +1,4 @@
-"""What the checks share: how to reach the sandbox, and what is known about it so far."""
+"""What the checks share: access to the sandbox, and what is known about it so far."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, CallResult, Program, RetryPolicy, SandboxClient
 
 TRIES = 3
-"""Attempts for a program that finds no answer."""
+"""Attempts for a program that gets no answer."""
+
+_SLASHES = frozenset({"cpp", "nodejs", "java", "go", "typescript", "rust", "php"})
+_HASH = frozenset({"python", "bash", "ruby", "perl", "R", "julia", "pytest"})
 
 
 @dataclass(slots=True)
 class CheckContext:
-    """A sandbox under examination."""
+    """One sandbox under examination."""
 
     settings: SandboxSettings
     plan: Plan
@@ -31,20 +34,20 @@ class CheckContext:
     environ: Mapping[str, str]
     root: Path
     announce: Callable[[str], None]
-    """Says something to the person who waits, before it is done."""
+    """Tells the user what is about to happen, before it happens."""
     reached: bool = False
-    """Something took our connection."""
+    """The address accepted a connection."""
     ping: HttpAnswer | NoAnswer | None = None
     stopped: str = ""
-    """Why nothing further can be examined; empty while all is open."""
+    """Why no further check is possible; empty as long as they are."""
     memory_limit_mb: int = -1
-    """The limit that probes are sent with: the config's once that is known to work."""
+    """The limit that programs are sent with: the config's, once it is known to work."""
     measured: dict[str, Any] = field(default_factory=dict)
     """Figures for the report."""
     programs: int = 0
-    """Programs that would have been sent again."""
+    """Programs sent with retries allowed."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Those that had no answer of the sandbox, by what came instead."""
+    """Attempts of these that got no answer from the sandbox, by what came instead."""
     _client: SandboxClient | None = None
 
     @property
@@ -52,18 +55,13 @@ class CheckContext:
         """The proxy that training's requests go through."""
         return proxy_of(self.settings, self.environ)
 
-    @property
-    def client(self) -> SandboxClient:
-        """The client that training uses, without its patience: nothing is tried twice."""
-        if self._client is None:
-            self._client = SandboxClient(
-                self.settings.base,
-                retry=RetryPolicy(max_attempts=1),
-                bounds=Bounds(margin=self.plan.patience),
-                headers=self.settings.headers,
-                trust_proxy_env=self.settings.trust_proxy_env,
-            )
-        return self._client
+    async def get(self, route: str) -> HttpAnswer | NoAnswer:
+        return await self.http.get(self.settings.at(route), within=self.plan.patience, proxy=self.proxy)
+
+    async def post(self, program: Program) -> HttpAnswer | NoAnswer:
+        """Post a program to /run_code once and return the answer uninterpreted."""
+        url = self.settings.at("run_code")
+        return await self.http.post(url, program.body(), within=self.plan.patience, proxy=self.proxy)
 
     async def run(
         self,
@@ -76,10 +74,10 @@ class CheckContext:
         memory_limit_mb: int | None = None,
         once: bool = False,
     ) -> CallResult:
-        """Run a program; its mark tells whoever follows the calls of a fake that it was ours.
+        """Run a program with the client that training uses.
 
-        When no answer of the sandbox comes, it is sent again as training would, unless only ``once``. Raises Vanished
-        when the sandbox is gone, and NotExamined when this program finds no answer.
+        Without an answer from the sandbox it is sent again, as training would, unless ``once``. Raises Vanished when
+        the sandbox is gone, and NotExamined when only this program gets no answer.
         """
         limit = self.memory_limit_mb if memory_limit_mb is None else memory_limit_mb
         program = Program(
@@ -90,49 +88,53 @@ class CheckContext:
             stdin=stdin,
             compile_timeout=10.0,
         )
-        why = ""
+        failure = ""
         for turn in range(TRIES):
             await asyncio.sleep(self.plan.pause * turn)
-            result = await self.client.run(program, call_id=f"doctor-{name}")
+            result = await self._sandbox_client().run(program, call_id=f"doctor-{name}")
             if once:
                 return result
             self.programs += 1
-            why = _failure(result)
-            if not why:
+            failure = _failure(result)
+            if not failure:
                 return result
-            self.failures[why] += 1
+            self.failures[failure] += 1
             if result.outcome in (Outcome.UNREACHABLE, Outcome.TRANSPORT_TIMEOUT):
                 await self.must_answer(result.message)
-        raise NotExamined(f"no answer in {TRIES} attempts: {why}")
+        raise NotExamined(f"no answer in {TRIES} attempts: {failure}")
 
     async def must_answer(self, why: str) -> None:
-        """Raise Vanished unless it still runs the simplest program."""
-        body = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1).body()
-        answer = await self.http.post(self.settings.at("run_code"), body, within=self.plan.patience, proxy=self.proxy)
+        """Raise Vanished unless the sandbox still runs the simplest program."""
+        program = Program(marked("alive", "print(1)"), timeout=self.plan.patience, memory_limit_mb=-1)
+        answer = await self.post(program)
         if isinstance(answer, NoAnswer):
-            raise Vanished(f"{why}; and a program that prints one line has no answer either: {answer.text}")
+            raise Vanished(f"{why}; a program that prints one line gets no answer either: {answer.text}")
 
     async def aclose(self) -> None:
-        """Close the connections."""
         if self._client is not None:
             await self._client.aclose()
 
+    def _sandbox_client(self) -> SandboxClient:
+        if self._client is None:
+            self._client = SandboxClient(
+                self.settings.base,
+                retry=RetryPolicy(max_attempts=1),
+                bounds=Bounds(margin=self.plan.patience),
+                headers=self.settings.headers,
+                trust_proxy_env=self.settings.trust_proxy_env,
+            )
+        return self._client
+
 
 def _failure(result: CallResult) -> str:
-    """What came instead of the sandbox's answer; nothing when it answered, however."""
+    """What came instead of the sandbox's answer; empty if it answered at all."""
     status = result.attempts[-1].status if result.attempts else None
     if status is None:
         return result.outcome.value
     return f"status {status}" if status == 429 or status >= 500 else ""
 
 
-_COMMENTS = {"cpp": "//", "nodejs": "//", "java": "//", "go": "//", "typescript": "//", "rust": "//", "php": "//"}
-
-
 def marked(name: str, code: str, language: str = "python", hints: str = "") -> str:
-    """The code with our mark behind it, in a comment of its language."""
-    sign = _COMMENTS.get(language, "#" if language in _HASH else "")
+    """Append the call mark as a comment, so that a fake's ledger shows which calls were the doctor's."""
+    sign = "//" if language in _SLASHES else "#" if language in _HASH else ""
     return f"{code}\n{sign} sfusion:call=doctor-{name}{hints}\n" if sign else code
-
-
-_HASH = frozenset({"python", "bash", "ruby", "perl", "R", "julia", "pytest"})

@@ -23,18 +23,18 @@ from sfusion.harness.doctor.proxy_env import secrets_of_proxies
 from sfusion.harness.doctor.settings import SandboxSettings
 from sfusion.harness.doctor.stability import check_stability, stopped_answering
 from sfusion.harness.doctor.stdin_race import check_stdin_race
-from sfusion.harness.doctor.throughput import sweep
+from sfusion.harness.doctor.throughput import check_throughput
 from sfusion.harness.doctor.timeouts import check_default_timeout, check_run_timeout
 from sfusion.harness.errors import NotExamined, Vanished
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, and what makes it."""
-
     name: str
-    make: Callable[[CheckContext], Awaitable[list[Finding]]]
+    """As the report shows it."""
+    run: Callable[[CheckContext], Awaitable[list[Finding]]]
     is_load: bool = False
+    """Left out by --quick."""
 
 
 CHECKS: tuple[Check, ...] = (
@@ -44,70 +44,59 @@ CHECKS: tuple[Check, ...] = (
     Check("ping", check_ping),
     Check("run_code", check_run_code),
     Check("route", check_route),
-    Check("is it a fake", detect_fake),
+    Check("fake detection", detect_fake),
     Check("memory limit", check_memory_limit),
     Check("languages", check_languages),
     Check("packages", check_packages),
     Check("long output", check_long_output),
-    Check("odd output", check_non_utf8_output),
+    Check("non-UTF-8 output", check_non_utf8_output),
     Check("run_timeout", check_run_timeout),
     Check("default_timeout", check_default_timeout),
     Check("stdin race", check_stdin_race, is_load=True),
-    Check("throughput", sweep, is_load=True),
-    Check("steadiness", check_stability),
+    Check("throughput", check_throughput, is_load=True),
+    Check("stability", check_stability),
     Check("server version", detect_version),
 )
 
 
 @dataclass(slots=True)
 class Examination:
-    """What came of examining one sandbox."""
+    """The results for one sandbox."""
 
     settings: SandboxSettings
     findings: list[Finding] = field(default_factory=list)
     examined: list[str] = field(default_factory=list)
     not_examined: list[tuple[str, str]] = field(default_factory=list)
-    """Checks that were not made, and why."""
+    """Checks that were not made, with the reason."""
     measured: dict[str, Any] = field(default_factory=dict)
     reached: bool | None = None
-    """Did anything take our connection? None when that was not tried."""
+    """Did the address accept a connection? None if that was not tried."""
 
     @property
     def breaks(self) -> bool:
-        """Was something found that breaks training?"""
         return any(finding.breaks for finding in self.findings)
 
 
 class Observer(Protocol):
-    """Somebody who watches an examination."""
+    """Follows the progress of an examination."""
 
     def begins(self, check: Check, number: int) -> None:
         """A check begins."""
 
     def announces(self, text: str) -> None:
-        """Something is about to happen that the person should know first."""
+        """The examination is about to do something that the user should know of first, such as load."""
 
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """A check ended, or was not made for that reason."""
+        """A check ended; ``why_not`` is the reason if it could not be made."""
 
     def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing further can be examined."""
+        """The remaining checks are skipped."""
 
 
-class Nobody:
-    """Watches nothing."""
+class NullObserver:
+    def _ignore(self, *_: Any, **__: Any) -> None: ...
 
-    def begins(self, check: Check, number: int) -> None:
-        """Nothing."""
-
-    def announces(self, text: str) -> None:
-        """Nothing."""
-
-    def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """Nothing."""
-
-    def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing."""
+    begins = announces = ends = stops = _ignore
 
 
 async def examine(
@@ -119,8 +108,8 @@ async def examine(
     observer: Observer | None = None,
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
-    """Examine one sandbox. ``environ`` and ``root`` are what this machine's variables and files are taken from."""
-    plan, observer = plan or Plan(), observer or Nobody()
+    """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
+    plan, observer = plan or Plan(), observer or NullObserver()
     result = Examination(settings)
     hide = _hider([*settings.secrets(), *secrets_of_proxies(environ or {})])
     async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
@@ -128,7 +117,7 @@ async def examine(
         try:
             for number, check in enumerate(checks, 1):
                 observer.begins(check, number)
-                found, why_not = await _made(check, context)
+                found, why_not = await _run(check, context)
                 found = [_hidden(finding, hide) for finding in found]
                 why_not = hide(why_not)
                 if why_not:
@@ -149,18 +138,16 @@ async def examine(
     return result
 
 
-async def _made(check: Check, context: CheckContext) -> tuple[list[Finding], str]:
-    """What a check found, and why it was not made."""
+async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]:
+    """Return the findings, and the reason if the check could not be made."""
     if check.is_load and context.plan.quick:
         return [], "left out by --quick"
-    if check.make is sweep and context.plan.sweep is False:
-        return [], "left out by --no-sweep"
     try:
         try:
             async with asyncio.timeout(context.plan.per_check):
-                return await check.make(context), ""
+                return await check.run(context), ""
         except TimeoutError:
-            why = f"given up after {context.plan.per_check:g} s"
+            why = f"abandoned after {context.plan.per_check:g} s"
             if context.reached:
                 await context.must_answer(why)
             return [], why

@@ -1,8 +1,9 @@
-"""Plain HTTP: what exactly came back, or exactly why nothing did. Nothing here raises for what a server does."""
+"""Single HTTP requests: the exact answer, or the exact reason why there was none. No server behaviour raises."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -17,15 +18,13 @@ from sfusion_tools.sandbox.endpoints import redact
 
 _URL = re.compile(r"\w+://[^\s'\"]+")
 _LONGEST = 4 * 2**20
-"""Bytes that are read of an answer."""
+"""Bytes of an answer that are read."""
 
 Why = Literal["dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A complete HTTP answer."""
-
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -33,21 +32,18 @@ class HttpAnswer:
 
     @property
     def content_type(self) -> str:
-        """The content type, possibly empty."""
         return self.headers.get("Content-Type", "")
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """No answer, and why."""
-
     why: Why
     text: str
     seconds: float
 
 
 class HttpClient:
-    """Sends single requests, the way a sandbox's client would travel; every one has a deadline."""
+    """Sends single requests with a deadline each, by the same route as the sandbox's own client."""
 
     def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
         self._headers = dict(headers)
@@ -68,11 +64,10 @@ class HttpClient:
             await self._session.close()
 
     async def get(self, url: str, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        """GET."""
         return await self._send("GET", url, None, within, proxy)
 
     async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
-        """POST JSON; redirects are not followed."""
+        """POST JSON without following redirects."""
         return await self._send("POST", url, body, within, proxy)
 
     async def _send(
@@ -135,13 +130,13 @@ def _reason(error: Exception) -> str:
         if isinstance(error, ssl.SSLError):
             return error.reason or str(error)
         return error.strerror or str(error) or type(error).__name__
-    # The library quotes the URL, which may hold a password or a token.
-    text = _URL.sub(lambda found: redact(found[0]), str(error))
+    # aiohttp quotes the URL, which may hold a password or a token, and spreads a bad status line over several lines.
+    text = _URL.sub(lambda found: redact(found[0]), " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
-    """Does the port answer HTTP that is not encrypted?"""
+    """Does the port answer unencrypted HTTP?"""
     request = f"GET /v1/ping HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     try:
         async with asyncio.timeout(within):
@@ -156,7 +151,7 @@ async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
 
 
 async def speaks_tls(host: str, port: int, *, within: float) -> bool:
-    """Does the port answer a TLS handshake, whatever its certificate says?"""
+    """Does the port complete a TLS handshake, whatever its certificate?"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -170,7 +165,7 @@ async def speaks_tls(host: str, port: int, *, within: float) -> bool:
 
 
 async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
-    """Nothing when the port takes connections, else why not."""
+    """Return None if the port accepts connections, otherwise the reason why not."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -182,11 +177,6 @@ async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
         return NoAnswer("connect", f"no connection within {within:g} s", loop.time() - began)
     except OSError as error:
         why: Why = "dns" if type(error).__name__ == "gaierror" else "refused"
-        return NoAnswer(why, _first_reason(error), loop.time() - began)
-
-
-def _first_reason(error: OSError) -> str:
-    """In plain words: asyncio joins the failures of several addresses into one text without an errno."""
-    import os
-
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+        # asyncio joins the failures of several addresses into one text without an errno.
+        text = os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+        return NoAnswer(why, text, loop.time() - began)

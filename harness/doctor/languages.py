@@ -1,4 +1,4 @@
-"""Languages and packages: what programs need that the sandbox may not have."""
+"""Checks of the languages and Python packages that programs need."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(json.dumps(missing))"""
 
 
 async def check_languages(context: CheckContext) -> list[Finding]:
-    """Are the languages there that the config, or the person, asks for?"""
+    """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
     asked = context.plan.languages
     must = list(dict.fromkeys([context.settings.default_language, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
@@ -69,16 +69,16 @@ async def check_languages(context: CheckContext) -> list[Finding]:
                 "missing-language",
                 seen="; ".join(f"{name}: {lacking[name]}" for name in needed),
                 training="every call in that language fails, whatever the model writes",
-                change="use an image that has it, or change default_language",
+                change="use an image that includes it, or change default_language",
             )
         )
     if others:
         found.append(
             note(
                 "languages",
-                seen=f"not there: {', '.join(others)}; there: {', '.join(context.measured['languages'])}",
+                seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
                 training="only programs in those languages fail",
-                change="nothing, unless the tool offers them to the model (--languages a,b asks for some)",
+                change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
             )
         )
     return found
@@ -97,7 +97,6 @@ def _why(result: CallResult) -> str:
 
 
 async def check_packages(context: CheckContext) -> list[Finding]:
-    """Are the packages there that programs import?"""
     asked = context.plan.packages
     names = list(dict.fromkeys(PACKAGES if asked is None else asked))
     if not names:
@@ -118,9 +117,9 @@ async def check_packages(context: CheckContext) -> list[Finding]:
         make(
             "missing-packages",
             seen=f"cannot be imported: {', '.join(map(str, missing))}"
-            + (f"; there: {', '.join(there)}" if there else ""),
-            training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or "
-            "fails where it was right",
-            change="install them in the sandbox's Python runtime, or tell the model in its prompt what there is",
+            + (f"; available: {', '.join(there)}" if there else ""),
+            training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
+            "scored as wrong where it was right",
+            change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
         )
     ]

@@ -1,6 +1,6 @@
-"""Which proxy of the environment each client would use for a URL.
+"""Which proxy from the environment each client would use for a URL.
 
-`requests`, which verl's tool and reward are built on, differs from ours: it sends loopback through a proxy too, and
+`requests`, which verl's tool and reward use, differs from our client: it sends even loopback through a proxy, and
 understands neither ``*.name`` nor IPv6 networks in NO_PROXY.
 """
 
@@ -15,7 +15,7 @@ from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the library `requests` would use."""
+    """Return the proxy that the library `requests` would use."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = f":{parts.port}" if parts.port else ""
@@ -28,7 +28,7 @@ def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def proxy_of(settings: SandboxSettings, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the settings's own client would use; where it is unknown, ours."""
+    """Return the proxy that the sandbox's client would use; for an unknown client, the one sfusion would use."""
     if settings.client is Client.VERL:
         proxy = proxy_of_requests(settings.base, environ)
     else:
@@ -37,7 +37,6 @@ def proxy_of(settings: SandboxSettings, environ: Mapping[str, str]) -> str | Non
 
 
 def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
-    """The passwords inside the proxy variables."""
     proxies = [value for name, value in environ.items() if name.lower().endswith("_proxy")]
     return [password for value in proxies if len(password := _password(value)) >= SHORTEST_PASSWORD]
 

@@ -1,4 +1,4 @@
-"""What a person, a build log or a program is told of examinations."""
+"""Reports on examinations: for a terminal, a build log, or a program."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ FINE, BROKEN, UNREACHED = 0, 1, 3
 
 
 def exit_code(examinations: Sequence[Examination]) -> int:
-    """0 when nothing breaks training, 1 when something does, 3 when no sandbox could be reached at all."""
+    """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at all."""
     if examinations and all(one.reached is False for one in examinations):
         return UNREACHED
     return BROKEN if any(one.breaks for one in examinations) else FINE
 
 
 def as_json(examinations: Sequence[Examination]) -> str:
-    """Everything, for programs."""
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
@@ -52,13 +51,13 @@ def _document(one: Examination) -> dict[str, Any]:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first."""
+    """Sort by severity, the worst first."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 def headline(examinations: Sequence[Examination]) -> str:
-    """One sentence on all of it."""
+    """The summary line."""
     counts = Counter(finding.severity for one in examinations for finding in one.findings)
     broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
     parts = []
@@ -101,7 +100,7 @@ class PlainReporter:
 
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
         """One check is done."""
-        self._say(f"[{number:>2}/{self._total}] {check.name:<16} {_told(found, why_not)}")
+        self._say(f"[{number:>2}/{self._total}] {check.name:<16} {_outcome(found, why_not)}")
 
     def stops(self, left: Sequence[Check], why: str) -> None:
         """Nothing further can be examined."""
@@ -160,7 +159,7 @@ class LiveReporter:
         """One check is done."""
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
-        line = Text(f"  {check.name:<16} ").append(shown(_told(found, why_not)), style)
+        line = Text(f"  {check.name:<16} ").append(shown(_outcome(found, why_not)), style)
         self._console.print(line, soft_wrap=True)
 
     def stops(self, left: Sequence[Check], why: str) -> None:
@@ -190,17 +189,17 @@ class LiveReporter:
 
 
 def reporter(out: TextIO, total: int) -> PlainReporter | LiveReporter:
-    """The one that fits: colour and movement only for a terminal."""
+    """Colours and live updates for a terminal, plain lines otherwise."""
     return LiveReporter(out, total) if out.isatty() else PlainReporter(out, total)
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
-    """Write the report for programs; raises OSError."""
+    """Raises OSError."""
     path.write_text(as_json(examinations), encoding="utf-8")
 
 
 def shown(text: str) -> str:
-    """Text on one line that cannot command a terminal: control characters are shown as what they are."""
+    """Escape control characters, so that the text stays on one line and cannot control a terminal."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
@@ -208,7 +207,7 @@ def _title(one: Examination) -> str:
     return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
-def _told(found: Sequence[Finding], why_not: str) -> str:
+def _outcome(found: Sequence[Finding], why_not: str) -> str:
     if why_not:
         return f"not examined: {why_not}"
     return ", ".join(f"{finding.severity.value}: {finding.id}" for finding in ranked(found)) or "fine"

@@ -1,4 +1,4 @@
-"""Drift: where two sandboxes, the fake and a real one as a rule, answer the same request differently."""
+"""Drift: where two sandboxes, usually the fake and a real one, answer the same request differently."""
 
 from __future__ import annotations
 

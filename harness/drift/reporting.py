@@ -1,4 +1,4 @@
-"""A drift report for people and machines: a table, JSON, Markdown."""
+"""Drift reports: a table for the terminal, JSON, Markdown."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sfusion.harness.drift.judging import DriftFinding, DriftReport
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
 _MAX_ROWS = 200
-"""Differences in a table; JSON holds all of them."""
+"""Differences shown in a table; JSON has all of them."""
 
 
 def headline(report: DriftReport) -> str:
-    """The last line."""
+    """The summary line."""
     counts = ", ".join(f"{report.count(grade)} {grade}" for grade in GRADES)
     accepted = len(report.findings) - len(report.open)
     known = f", {accepted} accepted" if accepted else ""
@@ -29,7 +29,7 @@ def headline(report: DriftReport) -> str:
 
 
 def print_report(report: DriftReport, out: TextIO) -> None:
-    """Print the table; colours only for a terminal."""
+    """Print the table, with colours only on a terminal."""
     if out.isatty():
         _print_rich(report, out)
         return
@@ -75,7 +75,7 @@ def _print_rich(report: DriftReport, out: TextIO) -> None:
 def _rest(report: DriftReport, say: Callable[[str], None]) -> None:
     left_out = len(report.open) - _MAX_ROWS
     if left_out > 0:
-        say(f"... and {left_out} more; --json FILE holds all of them")
+        say(f"... and {left_out} more; --json FILE has all of them")
     if report.open:
         say("")
         seen = dict.fromkeys(finding.rule for finding in report.open)
@@ -86,7 +86,7 @@ def _rest(report: DriftReport, say: Callable[[str], None]) -> None:
         for reason, probes in _by_reason(report).items():
             say(f"not comparable: {reason}: {', '.join(probes)}")
     for one in report.unused:
-        say(f"accepted, but not there any more: {one.where}: {one.probe} {one.place}")
+        say(f"accepted, but no longer found: {one.where}: {one.probe} {one.place}")
     say("")
     say(headline(report))
 
@@ -104,7 +104,6 @@ def _by_reason(report: DriftReport) -> dict[str, list[str]]:
 
 
 def as_json(report: DriftReport) -> str:
-    """Everything, for a machine."""
     content = {
         "drift": 1,
         "left": report.left,
@@ -135,7 +134,7 @@ def _json(finding: DriftFinding) -> dict[str, Any]:
 
 
 def as_markdown(report: DriftReport) -> str:
-    """Short enough for a comment on a pull request."""
+    """A table that fits into a comment on a pull request."""
     lines = [f"### Drift: {_cell(report.left)} against {_cell(report.right)}", "", headline(report), ""]
     lines += [f"{note}\n" for note in report.notes]
     if report.open:
@@ -152,13 +151,13 @@ def as_markdown(report: DriftReport) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that is only text in a table of Markdown."""
+    """Escape text for a cell of a Markdown table."""
     escaped = "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!~@" else sign for sign in text)
     return escaped.replace("\n", " ")
 
 
 def _code(text: str) -> str:
-    """Code that cannot leave its cell."""
+    """Write code that cannot break out of its cell."""
     ticks = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     inner = text.replace("|", "\\|")
     return f"{ticks} {inner} {ticks}" if len(ticks) > 1 else f"`{inner}`"

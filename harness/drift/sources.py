@@ -1,4 +1,4 @@
-"""The two sides of a comparison: the fake in this process, a live server, a recording."""
+"""Where answers come from: a live server, the fake in this process, or a recording."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from sfusion.harness.drift.judging import ServerAnswers
 from sfusion.harness.probes import Probe, ProbeAnswer, Recording, Server
 from sfusion.harness.probes.cassette import request_record
 from sfusion.harness.probes.recording import ask, scrubber_for
-from sfusion.harness.probes.sending import PATIENCE, Told
+from sfusion.harness.probes.sending import PATIENCE, OnAnswer
 
-TELLS_PROFILE = "memory/over-limit"
-"""The probe by which the published image of June 2025 is told: it ignores the limit."""
-
-
+REVEALS_PROFILE = "memory/over-limit"
+"""The probe that identifies the published image of June 2025, which ignores the limit."""
 RAW = "raw bytes cannot carry the header, prefix or key of a gateway"
 
 
@@ -27,15 +25,15 @@ async def live_answers(
     name: str,
     headers: Mapping[str, str] | None = None,
     timeout: float = PATIENCE,
-    told: Told = lambda _: None,
+    on_answer: OnAnswer = lambda _: None,
 ) -> ServerAnswers:
-    """What a server answers now, scrubbed; raises Unreachable."""
+    """Ask a server and scrub its answers; raises Unreachable."""
     server = Server.at(url, headers)
-    sent = [probe for probe in probes if server.takes(probe)]
-    heard = await ask(url, sent, shown=name, headers=headers, timeout=timeout, told=told)
+    sent = [probe for probe in probes if server.can_send(probe)]
+    raw = await ask(url, sent, shown=name, headers=headers, timeout=timeout, on_answer=on_answer)
     scrubber = scrubber_for(url, headers, probes)
-    answers = {probe.id: scrubber.heard(one) for probe, one in zip(sent, heard, strict=True)}
-    return ServerAnswers(name, answers, {probe.id: RAW for probe in probes if not server.takes(probe)})
+    answers = {probe.id: scrubber.answer(one) for probe, one in zip(sent, raw, strict=True)}
+    return ServerAnswers(name, answers, {probe.id: RAW for probe in probes if not server.can_send(probe)})
 
 
 async def fake_answers(
@@ -44,38 +42,37 @@ async def fake_answers(
     executor: str = "python",
     profile: Profile = "2026-07",
     timeout: float = PATIENCE,
-    told: Told = lambda _: None,
+    on_answer: OnAnswer = lambda _: None,
 ) -> ServerAnswers:
-    """What the fake answers, in this process."""
+    """Ask a fake that is started in this process."""
     async with FakeSandbox(executor=executor, profile=profile) as sandbox:
-        side = await live_answers(sandbox.url, probes, name=f"fake {profile}", timeout=timeout, told=told)
+        fake = await live_answers(sandbox.url, probes, name=f"fake {profile}", timeout=timeout, on_answer=on_answer)
         runs_code = sandbox.executor.runs_code
     if runs_code:
-        return side
+        return fake
     why = f"the fake runs no code with executor {executor}"
-    ran = {probe.id: why for probe in probes if probe.runs and side.answers[probe.id].status == 200}
-    return ServerAnswers(side.name, side.answers, ran)
+    ran = {probe.id: why for probe in probes if probe.runs and fake.answers[probe.id].status == 200}
+    return ServerAnswers(fake.name, fake.answers, ran)
 
 
 def recorded_answers(recording: Recording, probes: Sequence[Probe], *, name: str) -> ServerAnswers:
-    """What a server answered when it was recorded."""
     answers: dict[str, ProbeAnswer] = {}
-    excuses: dict[str, str] = {}
+    not_comparable: dict[str, str] = {}
     for probe in probes:
         if probe.id not in recording.answers:
-            excuses[probe.id] = f"{name} does not hold it"
+            not_comparable[probe.id] = f"not in {name}"
         elif _sent(recording.requests[probe.id]) != _sent(request_record(probe)):
-            excuses[probe.id] = f"{name} holds the answer to another request"
+            not_comparable[probe.id] = f"{name} has the answer to a different request"
         else:
             answers[probe.id] = recording.answers[probe.id]
-    return ServerAnswers(name, answers, excuses)
+    return ServerAnswers(name, answers, not_comparable)
 
 
 def profile_of(answers: Mapping[str, ProbeAnswer]) -> Profile | None:
-    """Which of the two servers these answers come from; None when they do not tell."""
-    heard = answers.get(TELLS_PROFILE)
+    """Return the profile that these answers show, or None if they do not show it."""
+    answer = answers.get(REVEALS_PROFILE)
     try:
-        body = json.loads(heard.body) if heard is not None else None
+        body = json.loads(answer.body) if answer is not None else None
     except ValueError:
         return None
     status = body.get("status") if isinstance(body, dict) else None
@@ -83,6 +80,6 @@ def profile_of(answers: Mapping[str, ProbeAnswer]) -> Profile | None:
 
 
 def _sent(request: Mapping[str, Any]) -> Any:
-    """A request in a form that only differs when another one was sent."""
+    """Normalise a request so that equal ones compare equal."""
     headers = {str(name).lower(): value for name, value in (request.get("headers") or {}).items()}
     return {**request, "headers": headers} if "path" in request else dict(request)

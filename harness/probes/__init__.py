@@ -1,4 +1,4 @@
-"""Probes: requests that find out what a sandbox answers, and recordings of the answers."""
+"""Probes: requests that show how a sandbox answers, and recordings of the answers."""
 
 from __future__ import annotations
 

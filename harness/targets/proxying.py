@@ -1,4 +1,4 @@
-"""A fault proxy before a real sandbox."""
+"""A fault proxy in front of a real sandbox."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from sfusion_tools.sandbox.proxy import proxy_for
 
 
 def proxy_in_front_of(url: str, **options: Any) -> FaultProxy:
-    """A fault proxy that reaches the sandbox as the tool would: through an HTTP proxy where one is set."""
+    """The proxy reaches the sandbox as the tool would: through an HTTP proxy if the environment sets one."""
     return FaultProxy(url, trust_env=proxy_for(url, os.environ) is not None, **options)

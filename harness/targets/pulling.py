@@ -1,4 +1,4 @@
-"""The progress of a pull, put into few lines."""
+"""The progress of an image pull, in a few lines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 from sfusion.harness.targets.options import size
 
 EVERY = 5.0
-"""Seconds between two lines."""
+"""Minimum seconds between two lines."""
 _DONE = ("Pull complete", "Already exists")
 
 
 @dataclass
 class Layer:
-    """How far one layer is."""
-
     current: int = 0
     total: int = 0
     done: bool = False
@@ -24,7 +22,7 @@ class Layer:
 
 @dataclass
 class PullProgress:
-    """Hears every event of a pull and says, now and then, how far all layers are together."""
+    """Sums up the events of all layers into an occasional line."""
 
     image: str
     layers: dict[str, Layer] = field(default_factory=dict)
@@ -32,7 +30,7 @@ class PullProgress:
     _next: float = float("-inf")
 
     def update(self, event: Mapping[str, Any], now: float) -> str | None:
-        """Take an event; a line when there is something new and the last one is long enough ago."""
+        """Add an event; return a line if there is news and the last line is old enough."""
         name, status = str(event.get("id", "")), str(event.get("status", ""))
         if not name or status.startswith("Pulling from"):
             return None
@@ -50,7 +48,6 @@ class PullProgress:
 
     @property
     def text(self) -> str:
-        """How far it is."""
         done = sum(layer.done for layer in self.layers.values())
         line = f"pulling {self.image}: {done} of {len(self.layers)} layers"
         total = sum(layer.total for layer in self.layers.values())

@@ -1,4 +1,4 @@
-"""The doctor starts a container, examines it and removes it."""
+"""The doctor with a container: started, examined, removed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_container_is_examined_with_the_settings_of_a_config(
     healthy = CliRunner().invoke(app, ["doctor", *options])
     assert healthy.exit_code == 0, healthy.output
     assert "nothing found that breaks training" in healthy.stdout
-    assert "loopback-in-container" not in healthy.stdout, "its address is ours, not a config's"
+    assert "loopback-in-container" not in healthy.stdout, "its address does not come from a config"
     lacking = CliRunner().invoke(app, ["doctor", *options, "--tools", str(config)])
     assert lacking.exit_code == 1, lacking.output
     assert "breaks: missing-language" in lacking.stdout

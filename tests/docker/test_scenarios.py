@@ -1,4 +1,4 @@
-"""Scenarios against containers, from the command line: faults through the proxy, one container killed under load."""
+"""``sfusion run`` with containers: faults through the proxy, and a container killed under load."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def events(journal: Journal, name: str) -> list[Event]:
     return [event for event in journal.events if event["event"] == name]
 
 
-def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_load(
+def test_promises_hold_through_the_proxy_even_if_a_container_is_killed(
     engine: ContainerEngine, sandbox_image: str, tmp_path: Path
 ) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
@@ -79,7 +79,7 @@ def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_
     faulty = Journal.read(tmp_path / "runs" / "faulty@ray" / "journal.ndjson")
     assert {event["rule"] for event in events(faulty, "strike")} == {"early", "lost-answer"}
     assert any(event["status"] == 429 for event in events(faulty, "answered"))
-    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {None}  # it needs one, and gets one
+    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {None}  # it has a single sandbox
 
     (name, *_) = re.findall(r"container (sfusion-\d+-)", ran.stderr)
     left = engine.client.api.containers(all=True, filters={"label": LABEL, "name": name})

@@ -1,4 +1,4 @@
-"""Commands and the pytest plugin with a container behind them."""
+"""``sfusion rollout`` and the pytest plugin with containers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_rollout_in_two_containers_with_faults(engine: ContainerEngine, sandbox_
     done = CliRunner().invoke(app, ["rollout", "--problems", "4", "--out", str(tmp_path), *options])
     assert done.exit_code == 0, done.output
     assert "4 samples in" in done.stdout
-    assert "calls: ok 4" in done.stdout, "what failed in the proxies was tried again"
+    assert "calls: ok 4" in done.stdout, "calls that failed in the proxies were retried"
     assert "docker-2: ready at http://127.0.0.1:" in done.stderr
     assert containers(engine) <= before
 

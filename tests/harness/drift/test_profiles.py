@@ -1,4 +1,4 @@
-"""The fake in this process against fakes in other processes: of the same profile, and of another."""
+"""The fake in this process compared with fakes in other processes, of the same and of another profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DIFFERENT = {
     "memory/over-limit-caught": {"body.run_result.stdout"},
     "memory/limit-seen": {"body.run_result.stdout"},
     "memory/limit-in-bash": {"body.run_result.stdout"},
-    # ... and minds whatever goes wrong with standard input.
+    # ... and fails on any error with standard input.
     "stdin/unread-burst": COULD_NOT_RUN,
     "stdin/surrogate": COULD_NOT_RUN,
 }
@@ -35,7 +35,7 @@ def here() -> ServerAnswers:
     return asyncio.run(fake_answers(QUICK))
 
 
-def test_another_profile_in_another_process_differs_exactly_where_the_profiles_do(here: ServerAnswers) -> None:
+def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
     with served("--executor", "python", "--profile", "2025-06") as url:
         there = asyncio.run(live_answers(url, QUICK, name="2025-06"))
     report = judge(QUICK, here, there)
@@ -48,7 +48,7 @@ def test_another_profile_in_another_process_differs_exactly_where_the_profiles_d
     assert (profile_of(here.answers), profile_of(there.answers)) == ("2026-07", "2025-06")
 
 
-def test_the_same_profile_in_another_process_does_not_differ_at_all(here: ServerAnswers) -> None:
+def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
     with served("--executor", "python") as url:
         there = asyncio.run(live_answers(url, LIGHT, name="the same"))
     report = judge(LIGHT, here, there)
@@ -57,10 +57,10 @@ def test_the_same_profile_in_another_process_does_not_differ_at_all(here: Server
 
 
 def test_every_probe_of_the_quick_suite_is_answered(here: ServerAnswers) -> None:
-    assert [name for name, heard in here.answers.items() if heard.failure] == []
+    assert [name for name, answer in here.answers.items() if answer.failure] == []
 
 
-def test_a_fake_that_runs_nothing_is_compared_where_nothing_is_run() -> None:
+def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
     some = chosen(QUICK, only=["http/", "datasets/"])
     scripted = asyncio.run(fake_answers(some, executor="scripted"))
     ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
@@ -69,5 +69,5 @@ def test_a_fake_that_runs_nothing_is_compared_where_nothing_is_run() -> None:
     assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
 
 
-def test_answers_that_do_not_tell_a_profile_are_not_guessed_at() -> None:
+def test_no_profile_is_guessed_without_evidence() -> None:
     assert profile_of({}) is None

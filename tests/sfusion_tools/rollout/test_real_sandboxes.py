@@ -48,9 +48,9 @@ def test_faults_go_before_a_real_sandbox(servers: list[FakeSandbox], tmp_path: P
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
     [
-        ("docker:", 2, "--sandbox: docker: names no image"),
-        ("https://xxx.corp/run_code", 2, "--sandbox: 'https://xxx.corp' is a placeholder"),
-        ("http://127.0.0.1:1", 3, "--sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
+        ("docker:", 2, "docker: lacks an image"),
+        ("https://xxx.corp/run_code", 2, "'https://xxx.corp' is a placeholder"),
+        ("http://127.0.0.1:1", 3, "nothing answers at http://127.0.0.1:1: connection refused"),
     ],
 )
 def test_what_cannot_be_used_is_told(tmp_path: Path, typed: str, code: int, said: str) -> None:
@@ -63,4 +63,4 @@ def test_the_fake_is_not_mixed_with_real_ones(servers: list[FakeSandbox], tmp_pa
     options = ["--sandbox", "fake", "--sandbox", servers[0].url]
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
     assert done.exit_code == 2
-    assert "fake is no real sandbox" in done.stderr
+    assert "fake is not a real sandbox" in done.stderr
