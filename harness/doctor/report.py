@@ -1,4 +1,4 @@
-"""The doctor's report: lines for people, JSON for programs, an exit code for both."""
+"""Reports on examinations: for a terminal, a build log, or a program."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ FINE, BROKEN, UNREACHED = 0, 1, 3
 
 
 def exit_code(examinations: Sequence[Examination]) -> int:
-    """0 when nothing breaks training, 1 when something does, 3 when no sandbox could be reached at all."""
+    """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at all."""
     if examinations and all(one.reached is False for one in examinations):
         return UNREACHED
     return BROKEN if any(one.breaks for one in examinations) else FINE
 
 
 def as_json(examinations: Sequence[Examination]) -> str:
-    """Everything, for programs."""
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
@@ -37,8 +36,8 @@ def as_json(examinations: Sequence[Examination]) -> str:
 
 def _document(one: Examination) -> dict[str, Any]:
     return {
-        "url": one.subject.label,
-        "from": one.subject.source or None,
+        "url": one.settings.label,
+        "from": one.settings.source or None,
         "reached": one.reached,
         "findings": [asdict(finding) for finding in ranked(one.findings)],
         "examined": one.examined,
@@ -48,13 +47,13 @@ def _document(one: Examination) -> dict[str, Any]:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first."""
+    """Sort by severity, the worst first."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 def headline(examinations: Sequence[Examination]) -> str:
-    """One sentence on all of it."""
+    """The summary line."""
     counts = Counter(finding.severity for one in examinations for finding in one.findings)
     broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
     parts = []
@@ -114,12 +113,12 @@ class DoctorReporter(ProgressReporter):
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
-    """Write the report for programs; raises OSError."""
+    """Raises OSError."""
     path.write_text(as_json(examinations), encoding="utf-8")
 
 
 def _title(one: Examination) -> str:
-    return one.subject.label + (f" ({one.subject.source})" if one.subject.source else "")
+    return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
 def _result(found: Sequence[Finding], why_not: str) -> str:

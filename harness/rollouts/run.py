@@ -12,7 +12,7 @@ from sfusion.fakes.sglang import FakeSGLang, Problem, problems
 from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
 from sfusion.harness.rollouts.plan import RolloutPlan
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -103,7 +103,9 @@ async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncI
     """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a fake started here."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:
-            proxied = [proxy_before(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
+            proxied = [
+                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults
+            ]
             yield [(await proxies.enter_async_context(proxy)).url for proxy in proxied] or list(plan.sandboxes)
         return
     scripts = []

@@ -48,9 +48,9 @@ def test_faults_are_injected_in_front_of_a_real_sandbox(servers: list[FakeSandbo
 @pytest.mark.parametrize(
     ("typed", "code", "message"),
     [
-        ("docker:", 2, "--sandbox: docker: names no image"),
-        ("https://xxx.corp/run_code", 2, "--sandbox: 'https://xxx.corp' is a placeholder"),
-        ("http://127.0.0.1:1", 3, "--sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
+        ("docker:", 2, "docker: lacks an image"),
+        ("https://xxx.corp/run_code", 2, "'https://xxx.corp' is a placeholder"),
+        ("http://127.0.0.1:1", 3, "nothing answers at http://127.0.0.1:1: connection refused"),
     ],
 )
 def test_an_unusable_sandbox_is_reported(tmp_path: Path, typed: str, code: int, message: str) -> None:
@@ -63,4 +63,4 @@ def test_fake_and_real_sandboxes_cannot_be_mixed(servers: list[FakeSandbox], tmp
     options = ["--sandbox", "fake", "--sandbox", servers[0].url]
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
     assert done.exit_code == 2
-    assert "fake is no real sandbox" in done.stderr
+    assert "fake is not a real sandbox" in done.stderr

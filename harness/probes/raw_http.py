@@ -1,6 +1,6 @@
-"""One request over one connection, byte for byte, and the answer as it came: casing, order and all.
+"""One request over one connection, byte for byte, and the answer with its exact headers, casing and order.
 
-A client library would tidy both up; what differs between two servers is just that.
+A client library would normalise both, and those details are what drift compares.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import base64
 import contextlib
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from sfusion.harness.probes.model import Probe
 
 MAX_ANSWER = 64 * 2**20
-"""Bytes of an answer that are read; no probe asks for so much."""
+"""Largest answer that is read; no probe asks for this much."""
 _MAX_HEAD = 2**20
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What came back for one request: an answer, or the failure that stands in its place."""
+class ProbeAnswer:
+    """The answer to one request, or the failure that came instead."""
 
     status: int | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -31,17 +31,17 @@ class Heard:
     seconds: float = 0.0
 
     def header(self, name: str) -> str | None:
-        """The value of a header, whatever its casing."""
+        """Look up a header case-insensitively; ``name`` is in lower case."""
         return next((value for key, value in self.headers if key.lower() == name), None)
 
 
 class NotConnected(Exception):
-    """Raised when there is no connection to be had."""
+    """Raised when no connection can be made."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Where requests go: an address, and what every request to it carries."""
+    """An address, and what every request to it carries."""
 
     scheme: str
     host: str
@@ -52,7 +52,7 @@ class Server:
 
     @classmethod
     def at(cls, url: str, headers: Mapping[str, str] | None = None) -> Server:
-        """The server of a base URL; a user in it becomes an Authorization header."""
+        """Build from a base URL; a user name in it becomes an Authorization header."""
         parts = urlsplit(url)
         carried = dict(headers or {})
         if parts.username is not None and "authorization" not in {name.lower() for name in carried}:
@@ -62,19 +62,18 @@ class Server:
         host = parts.hostname or ""
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items()))
 
-    def takes(self, probe: Probe) -> bool:
-        """Raw bytes cannot carry what a gateway wants with every request: a header, a prefix, a key."""
+    def can_send(self, probe: Probe) -> bool:
+        """False for raw bytes if every request needs a header, a path prefix or a key: they cannot carry it."""
         return probe.request is not None or not (self.headers or self.base or self.query)
 
     @property
     def authority(self) -> str:
-        """What stands in the Host header."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}"
 
 
 def request_bytes(probe: Probe, server: Server) -> bytes:
-    """The bytes of a probe for this server."""
     if probe.request is None:
         return (probe.raw or "").encode("latin-1")
     request = probe.request
@@ -89,8 +88,8 @@ def request_bytes(probe: Probe, server: Server) -> bytes:
     return "\r\n".join(lines).encode("latin-1", "replace") + b"\r\n\r\n" + content
 
 
-async def exchange(server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0) -> Heard:
-    """Send bytes on a connection of their own and hear one answer; raises NotConnected."""
+async def exchange(server: Server, data: bytes, *, head_only: bool = False, timeout: float = 60.0) -> ProbeAnswer:
+    """Send bytes over a new connection and read one answer; raises NotConnected."""
     loop = asyncio.get_running_loop()
     context = ssl.create_default_context() if server.scheme == "https" else None
     try:
@@ -104,27 +103,26 @@ async def exchange(server: Server, data: bytes, *, head_only: bool = False, time
     try:
         async with asyncio.timeout(timeout):
             writer.write(data)
-            with contextlib.suppress(ConnectionError):  # an answer may be there all the same
+            with contextlib.suppress(ConnectionError):  # there may still be an answer to read
                 await writer.drain()
-            heard = await _hear(reader, head_only)
+            answer = await _read_answer(reader, head_only)
     except TimeoutError:
-        return Heard(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
+        return ProbeAnswer(failure=f"no answer within {timeout:g} s", seconds=loop.time() - began)
     except asyncio.IncompleteReadError as error:
-        after = f"after {len(error.partial)} bytes of it" if error.partial else "without an answer"
-        return Heard(failure=f"the connection was closed {after}", seconds=loop.time() - began)
+        after = f"after {len(error.partial)} bytes of the answer" if error.partial else "without an answer"
+        return ProbeAnswer(failure=f"the connection was closed {after}", seconds=loop.time() - began)
     except OSError:
-        return Heard(failure="the connection was reset", seconds=loop.time() - began)
+        return ProbeAnswer(failure="the connection was reset", seconds=loop.time() - began)
     except (ValueError, asyncio.LimitOverrunError) as error:
-        return Heard(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
+        return ProbeAnswer(failure=f"the answer is not HTTP: {error}", seconds=loop.time() - began)
     finally:
         writer.close()
         with contextlib.suppress(OSError, asyncio.CancelledError):
             await writer.wait_closed()
-    return Heard(heard.status, heard.headers, heard.body, seconds=loop.time() - began)
+    return replace(answer, seconds=loop.time() - began)
 
 
 def reason(error: OSError) -> str:
-    """Why there is no connection, in a few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted here ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
@@ -134,15 +132,15 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-async def _hear(reader: asyncio.StreamReader, head_only: bool) -> Heard:
+async def _read_answer(reader: asyncio.StreamReader, head_only: bool) -> ProbeAnswer:
     status, headers = await _head(reader)
     while 100 <= status < 200:
         status, headers = await _head(reader)
-    heard = Heard(status, headers)
+    answer = ProbeAnswer(status, headers)
     if head_only or status in (204, 304):
-        return heard
-    length = heard.header("content-length")
-    if (heard.header("transfer-encoding") or "").lower().endswith("chunked"):
+        return answer
+    length = answer.header("content-length")
+    if (answer.header("transfer-encoding") or "").lower().endswith("chunked"):
         body = await _chunks(reader)
     elif length is not None:
         body = await reader.readexactly(_bounded(int(length)))
@@ -151,14 +149,14 @@ async def _hear(reader: asyncio.StreamReader, head_only: bool) -> Heard:
         while more := await reader.read(MAX_ANSWER):
             body += more
             _bounded(len(body))
-    return Heard(status, headers, body)
+    return ProbeAnswer(status, headers, body)
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, tuple[tuple[str, str], ...]]:
     lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")[:-2]
     version, _, rest = lines[0].partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
-        raise ValueError(f"it begins {lines[0][:40]!r}")
+        raise ValueError(f"it begins with {lines[0][:40]!r}")
     pairs = [line.partition(":") for line in lines[1:]]
     return int(rest[:3]), tuple((name, value.strip()) for name, _, value in pairs)
 

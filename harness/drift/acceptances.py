@@ -1,4 +1,4 @@
-"""Known differences: a YAML file of those that were looked at, each with the reason why it may stay."""
+"""Known differences: a YAML file that lists them, each with the reason why it is acceptable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Differences that may stay."""
+    """A pattern for differences that are acceptable. Both patterns take ``*`` and ``?``."""
 
     probe: str
     place: str
@@ -33,14 +33,13 @@ class Acceptance:
     where: str = ""
 
     def covers(self, difference: Difference) -> bool:
-        """Is it about this difference? Both patterns take ``*`` and ``?``."""
-        # Square brackets are indexes here, not sets of letters.
+        # Square brackets are indexes here, not character sets.
         place = self.place.replace("[", "[[]")
         return fnmatchcase(difference.probe, self.probe) and fnmatchcase(difference.place, place)
 
 
 def read_acceptances(path: Path) -> list[Acceptance]:
-    """Read the file; every problem is told with its line."""
+    """Raises BadProbes with file and line of every problem."""
     try:
         marked = read_marked(path)
     except ScenarioError as error:
@@ -52,7 +51,7 @@ def read_acceptances(path: Path) -> list[Acceptance]:
     for number, entry in enumerate(marked.data):
         place = marked.place((number,))
         if not isinstance(entry, dict):
-            problems.append(f"{place}: an entry is a mapping of probe, place and reason, found {entry!r}")
+            problems.append(f"{place}: an entry must be a mapping of probe, place and reason; found {entry!r}")
             continue
         try:
             read = _Entry(**{str(key): value for key, value in entry.items()})
@@ -63,7 +62,7 @@ def read_acceptances(path: Path) -> list[Acceptance]:
                 problems.append(f"{place}: {name}: {said}")
             continue
         if len(read.reason.split()) < 2:
-            problems.append(f"{place}: reason: say in a few words why the difference may stay")
+            problems.append(f"{place}: reason: say in a few words why the difference is acceptable")
         found.append(Acceptance(read.probe, read.place, read.reason, str(place)))
     if problems:
         raise BadProbes(problems)

@@ -1,4 +1,4 @@
-"""Requests leave byte for byte, and answers are heard as they came, or as the failure that they are."""
+"""Requests are sent byte for byte, and answers are read exactly as they arrive."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sfusion.harness.probes import Heard, Probe, ProbeRequest, Server
-from sfusion.harness.probes.wire import NotConnected, exchange, request_bytes
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest, Server
+from sfusion.harness.probes.raw_http import NotConnected, exchange, request_bytes
 
 
 def probe(request: ProbeRequest) -> Probe:
     return Probe(id="a/b", about="Any question will do.", request=request)
 
 
-def test_a_request_has_its_own_headers_and_what_the_server_wants() -> None:
+def test_a_request_carries_its_own_and_the_servers_headers() -> None:
     server = Server.at("http://team:s%C3%A9cret@sandbox.test:81/base/?key=k1", {"X-Team": "a"})
     request = ProbeRequest(path="/run_code?x=1", json={"code": "é"}, headers={"accept": "*/*"})
     sent = request_bytes(probe(request), server)
@@ -38,7 +38,7 @@ def test_raw_bytes_are_sent_as_they_are() -> None:
     assert request_bytes(raw, Server.at("http://sandbox.test")) == b"\x00\xff\r\n"
 
 
-def test_the_default_port_is_not_named() -> None:
+def test_the_host_header_omits_the_default_port() -> None:
     assert Server.at("https://sandbox.test").authority == "sandbox.test"
     assert Server.at("http://[::1]:80").authority == "[::1]"
     assert Server.at("http://sandbox.test:443").authority == "sandbox.test:443"
@@ -46,7 +46,7 @@ def test_the_default_port_is_not_named() -> None:
 
 @asynccontextmanager
 async def saying(answer: bytes, *, hang: bool = False) -> AsyncIterator[Server]:
-    """A server that says the same to everybody."""
+    """A server that gives the same answer to every request."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -80,57 +80,57 @@ async def saying(answer: bytes, *, hang: bool = False) -> AsyncIterator[Server]:
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n", 204, (), b""),
     ],
 )
-async def test_an_answer_is_heard_as_it_came(
+async def test_an_answer_is_read_exactly(
     said: bytes, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
     async with saying(said) as server:
-        heard = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
-    assert (heard.status, heard.headers, heard.body, heard.failure) == (status, headers, body, "")
+        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
+    assert (answer.status, answer.headers, answer.body, answer.failure) == (status, headers, body, "")
 
 
 async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
     async with saying(b"HTTP/1.1 200 OK\r\ncontent-length: 22\r\n\r\n", hang=True) as server:
-        heard = await exchange(server, b"HEAD / HTTP/1.1\r\n\r\n", head_only=True, timeout=20)
-    assert (heard.header("content-length"), heard.body) == ("22", b"")
+        answer = await exchange(server, b"HEAD / HTTP/1.1\r\n\r\n", head_only=True, timeout=20)
+    assert (answer.header("content-length"), answer.body) == ("22", b"")
 
 
 @pytest.mark.parametrize(
     ("said", "failure"),
     [
         (b"", "the connection was closed without an answer"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", "the connection was closed after 2 bytes of it"),
-        (b"220 mail.test ESMTP\r\n\r\n", "the answer is not HTTP: it begins '220 mail.test ESMTP'"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", "the connection was closed after 2 bytes of the answer"),
+        (b"220 mail.test ESMTP\r\n\r\n", "the answer is not HTTP: it begins with '220 mail.test ESMTP'"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", "the answer is not HTTP: invalid literal"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n", "the answer is not HTTP: it has 99999999999 bytes"),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "the answer is not HTTP: invalid literal"),
     ],
 )
-async def test_what_is_no_whole_answer_is_told(said: bytes, failure: str) -> None:
+async def test_an_incomplete_answer_is_a_failure(said: bytes, failure: str) -> None:
     async with saying(said) as server:
-        heard = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
-    assert heard.status is None
-    assert heard.failure.startswith(failure)
+        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
+    assert answer.status is None
+    assert answer.failure.startswith(failure)
 
 
-async def test_an_answer_that_does_not_come_is_told() -> None:
+async def test_a_missing_answer_is_a_failure() -> None:
     async with saying(b"", hang=True) as server:
-        heard = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=0.2)
-    assert heard.failure == "no answer within 0.2 s"
+        answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=0.2)
+    assert answer.failure == "no answer within 0.2 s"
 
 
-async def test_a_port_that_nobody_listens_on_is_told() -> None:
+async def test_a_closed_port_raises_not_connected() -> None:
     async with saying(b"") as server:
         pass
     with pytest.raises(NotConnected, match="connection refused"):
         await exchange(server, b"x", timeout=20)
 
 
-async def test_https_to_a_server_without_it_is_told() -> None:
+async def test_https_to_a_plain_server_raises_not_connected() -> None:
     async with saying(b"HTTP/1.1 400 Bad\r\n\r\n") as server:
         with pytest.raises(NotConnected, match="is it http rather than https"):
             await exchange(Server("https", server.host, server.port), b"x", timeout=20)
 
 
-def test_headers_are_found_whatever_their_casing() -> None:
-    assert Heard(200, (("Content-Type", "a"),)).header("content-type") == "a"
-    assert Heard(200).header("content-type") is None
+def test_header_lookup_ignores_case() -> None:
+    assert ProbeAnswer(200, (("Content-Type", "a"),)).header("content-type") == "a"
+    assert ProbeAnswer(200).header("content-type") is None

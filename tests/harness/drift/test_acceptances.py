@@ -1,4 +1,4 @@
-"""Known differences: accepted with a reason, told when they are gone, refused when they say nothing."""
+"""Known differences: accepted with a reason, reported when they are gone, refused without a reason."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.drift import Acceptance, Difference, Side, headline, judge, read_acceptances
-from sfusion.harness.probes import BadProbes, Heard, Probe, ProbeRequest
+from sfusion.harness.drift import Acceptance, Difference, ServerAnswers, headline, judge, read_acceptances
+from sfusion.harness.probes import BadProbes, Probe, ProbeAnswer, ProbeRequest
 
 PROBE = Probe(id="memory/limit", about="Any question will do.", request=ProbeRequest())
-LEFT = Side("fake", {PROBE.id: Heard(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
-RIGHT = Side("real", {PROBE.id: Heard(200, (), b'{"status":"Success","cells":[{"stdout":"b"}]}')})
+LEFT = ServerAnswers("fake", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Failed","cells":[{"stdout":"a"}]}')})
+RIGHT = ServerAnswers("real", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Success","cells":[{"stdout":"b"}]}')})
 
 
 def test_an_accepted_difference_does_not_count() -> None:
@@ -24,7 +24,7 @@ def test_an_accepted_difference_does_not_count() -> None:
     assert not everything.breaking
 
 
-def test_what_is_accepted_and_not_there_any_more_is_told() -> None:
+def test_an_acceptance_that_matches_nothing_is_reported() -> None:
     gone = Acceptance("stdin/*", "*", "it was once so")
     assert judge([PROBE], LEFT, RIGHT, [gone]).unused == (gone,)
 
@@ -48,14 +48,14 @@ def test_a_file_of_known_differences_is_read(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("probe: x\n", r"known\.yaml:1: expected a list such as"),
-        ("- 5\n", r"known\.yaml:1: an entry is a mapping"),
+        ("- 5\n", r"known\.yaml:1: an entry must be a mapping"),
         ("- {probe: a, place: b}\n", r"known\.yaml:1: reason: Field required"),
         ("- {probe: a, reason: ''}\n", r"known\.yaml:1: reason: say in a few words"),
         ("\n- {probe: a, reason: not ours, palce: b}\n", r"known\.yaml:2: palce: did you mean 'place'"),
         ("[", r"not YAML"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_with_its_line(text: str, told: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_line(text: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "known.yaml"
     path.write_text(text)
     with pytest.raises(BadProbes, match=told):

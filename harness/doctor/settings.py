@@ -1,4 +1,4 @@
-"""Who is examined: the address of a sandbox, and what a tool config expects of it."""
+"""The sandbox to examine: its address, and what the tool config expects of it."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"
 SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
-"""Shorter words are not looked for in texts: they would hide half of every sentence."""
+"""Shorter ones are not masked in texts: they would hide half of every sentence."""
 
 
 class Client(StrEnum):
-    """Whose code sends the calls; it decides what a URL means."""
+    """The code that sends the calls; it decides how a URL is used."""
 
     SFUSION = "sfusion"
-    """Adds /run_code itself, leaves loopback to no proxy, tries again on 429."""
+    """Appends /run_code itself, connects to loopback without a proxy, retries on 429."""
     VERL = "verl"
-    """Posts to the URL as it stands, through the proxies that `requests` finds, and tries again on 504 only."""
+    """Posts to the URL unchanged, through the proxies that `requests` finds, and retries on 504 only."""
     OTHER = "other"
-    """Some other class of a tool config."""
+    """Another class of a tool config."""
     UNKNOWN = "unknown"
     """Only a URL was given."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """One sandbox, and what training expects of it. Without a config these are verl's defaults."""
+class SandboxSettings:
+    """One sandbox, and what training expects of it; without a config, verl's defaults."""
 
     url: str
-    """As it was given."""
+    """As given."""
     client: Client = Client.UNKNOWN
     source: str = ""
-    """Where the URL stands: a file and a tool of it."""
+    """Where the URL comes from: a file and an entry in it."""
     rate_limit: int | None = None
-    """This sandbox's share of the limit; None when nobody said one, or there is none."""
+    """This sandbox's share of the limit; None if there is none or it is unknown."""
     default_timeout: float = 30.0
     memory_limit_mb: int = 1024
     default_language: str = "python"
     headers: Mapping[str, str] = field(default_factory=dict)
     trust_proxy_env: bool = True
     started_here: bool = False
-    """It was started for this examination: its address is no config's, and is not judged."""
+    """It was started for this examination, so its address is not judged."""
 
     @property
     def base(self) -> str:
-        """The URL without the route, however often that was appended."""
+        """The URL without the route, even if that was appended more than once."""
         base = normalise_url(self.url)
         while (shorter := normalise_url(base)) != base:
             base = shorter
@@ -64,32 +64,27 @@ class Subject:
 
     @property
     def label(self) -> str:
-        """The URL as it may be shown."""
+        """The URL without secrets."""
         return redact(self.url.strip())
 
     @property
     def host(self) -> str:
-        """The host."""
         return urlsplit(self.base).hostname or ""
 
     @property
     def port(self) -> int:
-        """The port."""
         parts = urlsplit(self.base)
         return parts.port or (443 if parts.scheme == "https" else 80)
 
     @property
     def scheme(self) -> str:
-        """``http`` or ``https``."""
         return urlsplit(self.base).scheme
 
     @property
     def is_local(self) -> bool:
-        """Is it on this machine?"""
         return is_loopback(self.host)
 
     def at(self, route: str) -> str:
-        """The full URL of one of its routes."""
         parts = urlsplit(self.base)
         return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
 
@@ -98,27 +93,27 @@ class Subject:
         parts = urlsplit(self.url.strip())
         tokens = {*self.headers.values(), *(value for _, value in parse_qsl(parts.query))}
         tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
-        # "Bearer abc": the word alone is as secret as the whole value.
+        # "Bearer abc": the second word alone is as secret as the whole value.
         tokens |= {word for value in self.headers.values() for word in value.split()[1:]}
         if not parts.password:
-            tokens.add(parts.username or "")  # a token in the place of a name
+            tokens.add(parts.username or "")  # a token instead of a user name
         found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
         if len(parts.password or "") >= SHORTEST_PASSWORD:
             found.add(parts.password or "")
             pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-            found.add(b64encode(pair.encode()).decode())  # as the header has it
+            found.add(b64encode(pair.encode()).decode())  # as in the Authorization header
         return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
 
 
-def of_url(url: str) -> Subject:
-    """A subject of which only the address is known; raises ConfigError when it is none."""
+def settings_of_url(url: str) -> SandboxSettings:
+    """Settings with verl's defaults; raises ConfigError unless ``url`` is an address."""
     normalise_url(url)
-    return Subject(url)
+    return SandboxSettings(url)
 
 
-def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
-    """The sandboxes of a tool config file, or its settings at another ``url``; raises ConfigError."""
-    subjects: list[Subject] = []
+def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSettings]:
+    """The sandboxes of a tool config file, or its settings applied to another ``url``; raises ConfigError."""
+    sandboxes: list[SandboxSettings] = []
     for number, entry in enumerate(read_entries(path)):
         config = entry.get("config") or {}
         if not isinstance(config, dict) or _URL_KEY not in config:
@@ -126,22 +121,22 @@ def of_tools(path: Path, *, url: str | None = None) -> list[Subject]:
         if url is not None:
             config = {**config, _URL_KEY: url}
         owner = f"{path}: tools[{number}] ({entry['class_name']})"
-        subjects += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
-    if not subjects:
+        sandboxes += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
+    if not sandboxes:
         raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
-    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in subjects}.values())
+    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in sandboxes}.values())
 
 
-def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[Subject]:
+def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
     client = _client(class_name)
     if client is not Client.SFUSION:
-        # Somebody else's class may have keys of its own; those that mean something to us are checked like ours.
+        # Other classes may have keys of their own; those that we know are checked like ours.
         config = {key: value for key, value in config.items() if key in SandboxToolConfig.model_fields}
     read = SandboxToolConfig.read(config, owner)
     urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
     limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
     return [
-        Subject(
+        SandboxSettings(
             url,
             client,
             source,
