@@ -221,6 +221,11 @@ class Scenario(Part):
         limit = (self.tools[0].get("config") or {}).get("rate_limit")
         return limit if isinstance(limit, int) else None
 
+    @property
+    def default_timeout(self) -> float:
+        """The timeout of programs that have none; 30 s for other people's tools, which do not say."""
+        return self.settings.default_timeout if self.settings is not None else 30.0
+
     @cached_property
     def settings(self) -> Any:
         """The tool's settings when the tool is our own; None for other people's."""

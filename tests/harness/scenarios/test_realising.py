@@ -31,7 +31,7 @@ PROGRAMS: list[dict[str, Any]] = [
 
 
 def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
-    code = part.written_for("c0001", seed=0).arguments["code"]
+    code = part.prepare("c0001", seed=0).arguments["code"]
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
     )
@@ -40,7 +40,7 @@ def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: "-".join(program))
 def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> None:
     part = ProgramPart.model_validate({**program, "real": True})
-    written = part.written_for("c0001", seed=0)
+    written = part.prepare("c0001", seed=0)
     ran = run(part)
     assert ran.stdout == written.early + written.prints
     assert ran.returncode == (part.exit if not part.raises else -2 if part.raises == "KeyboardInterrupt" else 1)
@@ -51,12 +51,12 @@ def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> 
 
 def test_a_long_filling_stays_short_in_the_code() -> None:
     part = ProgramPart(prints="{fill:200000}", real=True)
-    hint, _, body = part.written_for("c1", seed=0).arguments["code"].partition("\n")
+    hint, _, body = part.prepare("c1", seed=0).arguments["code"].partition("\n")
     assert len(hint) > 200_000 > 1000 > len(body)
 
 
 def test_the_mark_and_the_hints_stay_so_that_a_fake_still_understands() -> None:
-    plain, real = (ProgramPart(prints="x\n", real=value).written_for("c1", seed=0) for value in (False, True))
+    plain, real = (ProgramPart(prints="x\n", real=value).prepare("c1", seed=0) for value in (False, True))
     assert real.arguments["code"].startswith(plain.arguments["code"])
     assert plain.intent(30.0) == real.intent(30.0)
 
