@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import typer
 
-from sfusion.harness.commands._tell import fail
+from sfusion.harness.commands._exit import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.targets import RealSandbox, Target

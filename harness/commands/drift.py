@@ -45,9 +45,9 @@ def drift(
     reached, or is no sandbox.
     """
     from sfusion.fakes.sandbox import EXECUTORS, PROFILES, SandboxSetupError
+    from sfusion.harness.commands._exit import fail
     from sfusion.harness.commands._probing import list_probes, read_headers, read_suite
     from sfusion.harness.commands._targets import read_targets
-    from sfusion.harness.commands._tell import fail
     from sfusion.harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
     from sfusion.harness.probes import BadProbes, Unreachable
     from sfusion.harness.reports import Reports

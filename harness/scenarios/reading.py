@@ -6,7 +6,7 @@ import copy
 import itertools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,18 @@ _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 def read_scenarios(path: Path) -> list[Scenario]:
     """All cells of a scenario file, each a scenario without a matrix."""
     return _cells(_extended(read_marked(path), path, ()))
+
+
+def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[str]]:
+    """Read several files; return the cells of each valid one, and the problems of the others."""
+    found: dict[Path, list[Scenario]] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            found[file] = read_scenarios(file)
+        except ScenarioError as error:
+            problems += error.problems
+    return found, problems
 
 
 def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sfusion.harness.runs import plan
+from sfusion.harness.runs import read_tasks, select_tasks
 from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.realising import only_faked, realised
@@ -101,14 +101,14 @@ def test_the_rest_can_be_played_by_a_real_one(keys: dict[str, Any]) -> None:
     assert real.written == made.written
 
 
-def test_the_plan_leaves_out_what_needs_the_fake_and_says_why(tmp_path: Path) -> None:
+def test_scenarios_that_need_the_fake_are_skipped_with_the_reason(tmp_path: Path) -> None:
     for name, program in (("fine", "{}"), ("failing", "{sandbox_error: 'no'}")):
         (tmp_path / f"{name}.yaml").write_text(
             f"scenario: {name}\nabout: a\nworlds: [ray]\nload: {{program: {program}}}\n"
             "promises: [every_call_ends_once]\n"
         )
-    files = scenario_files([str(tmp_path)])
-    tasks, left_out = plan(files, world="ray", real=True)
-    assert [task.name for task in tasks] == ["fine"]
-    assert [count for why, count in left_out.items() if "sandbox_error" in why] == [1]
-    assert len(plan(files, world="ray")[0]) == 2
+    tasks = read_tasks(scenario_files([str(tmp_path)]), "ray")
+    selected, skipped = select_tasks(tasks, real=True)
+    assert [task.name for task in selected] == ["fine"]
+    assert [count for why, count in skipped.items() if "sandbox_error" in why] == [1]
+    assert select_tasks(tasks) == (tasks, {})

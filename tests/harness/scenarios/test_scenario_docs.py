@@ -11,7 +11,7 @@ import pytest
 
 from sfusion.harness.runs import run_one
 from sfusion.harness.runs.directory import write_run
-from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios import parse_scenarios, read_scenarios, scenario_files
 from sfusion.harness.scenarios.tables import tables
 from sfusion.harness.worlds import sim
