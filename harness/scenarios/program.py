@@ -9,11 +9,11 @@ from pydantic import Field
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
-from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.enacting import python_source
 
 
-class ProgramPart(Part):
+class ProgramPart(ScenarioPart):
     """What a program does. The scripted sandbox runs nothing: it lets the seconds pass and says what was printed."""
 
     share: float = Field(1.0, gt=0, description="weight among several programs; each call draws its own by its id")

@@ -226,17 +226,18 @@ def _real_path(loc: Path_, data: Any) -> Path_:
 def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
     """The fields of the model at a path."""
     for part in path:
-        models = list(_models_in(model))
+        models = list(models_in(model))
         if isinstance(part, int):
             continue
         model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
     found: dict[str, Any] = {}
-    for one in _models_in(model):
+    for one in models_in(model):
         found |= one.model_fields
     return found
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation allows."""
     if (
         isinstance(annotation, type)
         and not isinstance(annotation, types.GenericAlias)
@@ -245,4 +246,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
         return
     for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
+        yield from models_in(inner)
