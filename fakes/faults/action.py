@@ -15,7 +15,7 @@ PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
 class Action(BaseModel):
     """What all kinds share; the first of ``phases`` is where a kind strikes when the rule names none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]

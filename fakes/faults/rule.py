@@ -71,7 +71,9 @@ Pattern = Annotated[str, BeforeValidator(_pattern)]
 class Rule(BaseModel):
     """One fault rule. All conditions given must hold; with none, every request for work is struck."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
+    )
 
     name: str = ""
     """How the journal calls the rule; part of every probabilistic decision."""

@@ -17,7 +17,7 @@ from sfusion.fakes.faults import Seconds
 class _Load(BaseModel):
     """What every model can have: contention."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     cores: float | None = Field(default=None, gt=0)
     """Programs in flight share this many cores; None: each has its own."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
-from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.doctor import Examination, Plan, SandboxSettings

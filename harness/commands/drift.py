@@ -45,9 +45,9 @@ def drift(
     be reached or is not a sandbox.
     """
     from sfusion.fakes.sandbox import EXECUTORS, PROFILES
+    from sfusion.harness.commands._exit import fail
     from sfusion.harness.commands._probing import list_probes, read_headers, read_suite
     from sfusion.harness.commands._targets import read_targets
-    from sfusion.harness.commands._tell import fail
     from sfusion.harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
     from sfusion.harness.reports import Reports
     from sfusion.harness.targets import FakeTarget

@@ -31,9 +31,9 @@ def record(
     """
     import asyncio
 
+    from sfusion.harness.commands._exit import fail
     from sfusion.harness.commands._probing import list_probes, progress, read_headers, read_suite
     from sfusion.harness.commands._targets import read_targets, real_sandboxes
-    from sfusion.harness.commands._tell import fail
     from sfusion.harness.probes import Server, Unreachable
     from sfusion.harness.probes.recording import ask, scrubber_for, write_recording
 

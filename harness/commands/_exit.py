@@ -1,4 +1,4 @@
-"""How the scenario commands speak."""
+"""Error exits of the commands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import typer
 
 
 def fail(text: str, code: int = 2) -> NoReturn:
-    """Say on stderr what is wrong, and end."""
+    """Print a message to stderr and exit."""
     typer.echo(text, err=True)
     raise typer.Exit(code)

@@ -22,7 +22,7 @@ _TICKETS_PER_LIFE = 10**9
 CoreFactory = Callable[..., LimiterCore]
 
 
-class LimiterPlace:
+class SimLimiter:
     """A limiter that can die and start again, knowing then only whom it has to hear from."""
 
     def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
@@ -94,7 +94,7 @@ class LimiterPlace:
 class Link:
     """One worker's way to the limiter: delayed, lossy, cut off for a while, or silent for ever after a death."""
 
-    def __init__(self, worker: str, place: LimiterPlace, part: LinkPart, seed: int) -> None:
+    def __init__(self, worker: str, place: SimLimiter, part: LinkPart, seed: int) -> None:
         self._worker = worker
         self._place = place
         self._part = part
