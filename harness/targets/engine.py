@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from sfusion.harness.errors import MissingTarget, TargetError
 from sfusion.harness.targets.options import size
 from sfusion.harness.targets.pulling import PullProgress
-from sfusion_tools.sandbox.proxy import is_loopback
+from sfusion_tools.hosts import is_this_machine
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 KNOCK = 5.0
@@ -128,7 +128,9 @@ def _address(environ: Mapping[str, str]) -> tuple[str, str]:
 def _must_be_here(address: str, named_by: str) -> None:
     """A container's port is published to loopback, so its engine must be on this machine."""
     parts = urlsplit(address)
-    if parts.scheme == "ssh" or (parts.scheme in ("tcp", "http", "https") and not is_loopback(parts.hostname or "")):
+    if parts.scheme == "ssh" or (
+        parts.scheme in ("tcp", "http", "https") and not is_this_machine(parts.hostname or "")
+    ):
         raise MissingTarget(
             f"the engine at {_shown(address)} ({named_by}) is on another machine, where the loopback address of a "
             "container cannot be reached from here; start the container there by hand, and give its address instead"

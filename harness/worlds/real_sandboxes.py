@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sfusion.fakes.wire import is_loopback
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.targets.proxying import proxy_before
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion_tools.hosts import is_loopback
 
 
 class RealSandboxes:
