@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from sfusion.fakes.wire import is_loopback
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sandboxes import places
+from sfusion_tools.hosts import is_loopback
 
 
 class RealSandboxes:
