@@ -1,4 +1,4 @@
-"""Rollout data: what is dumped reads as in the plan's sample, and a run on the fakes is told as it was."""
+"""Rollout dumps match the sample of verl's original design and record what happened in a run on the fakes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def files(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-async def test_the_plans_sample_comes_out_to_the_letter() -> None:
-    """The model says what it said in the sample, and the program is really run."""
+async def test_the_sample_of_verls_original_design_is_reproduced_exactly() -> None:
+    """The model generates the text of the sample, and the program is executed."""
     _, first, last = re.split(r"(?:\ntool\n220000\.0\n\n)?assistant\n", SAMPLE["output"])
     john = problems(0, 1)[0]
     async with FakeSandbox(executor="python") as sandbox:
@@ -49,7 +49,7 @@ async def test_the_plans_sample_comes_out_to_the_letter() -> None:
     assert list(record) == ["input", "output", "score", "step"]
 
 
-async def test_problems_run_end_to_end_and_johns_bonus_is_among_them(tmp_path: Path) -> None:
+async def test_problems_run_end_to_end(tmp_path: Path) -> None:
     tally = await run_rollouts(RolloutPlan(tmp_path, problems=6, executor="python"))
     assert files(tmp_path) == ["1.jsonl", "requests"]
     records = lines(tmp_path / "1.jsonl")
@@ -64,7 +64,7 @@ async def test_problems_run_end_to_end_and_johns_bonus_is_among_them(tmp_path: P
     assert tally.failed == 0
 
 
-async def test_steps_are_files_and_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+async def test_each_step_is_a_file_and_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         await run_rollouts(RolloutPlan(tmp_path / name, problems=5, steps=2, seed=3, executor="scripted"))
     for step in (1, 2):
@@ -75,13 +75,13 @@ async def test_steps_are_files_and_the_same_seed_gives_the_same_bytes(tmp_path: 
 
 
 @pytest.mark.parametrize("form", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv3", "kimi_k2"])
-async def test_every_format_reaches_the_same_scores(tmp_path: Path, form: str) -> None:
+async def test_every_format_gets_the_same_scores(tmp_path: Path, form: str) -> None:
     tally = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
-    assert tally.mean_score == pytest.approx(2 / 3), "all but John, whose 220000.0 is not 220000 to the letter"
+    assert tally.mean_score == pytest.approx(2 / 3), "all but John: 220000.0 is not the text 220000"
     assert tally.refused == {}
 
 
-async def test_what_failed_in_the_sandbox_is_in_the_requests_beside_the_dump(tmp_path: Path) -> None:
+async def test_sandbox_failures_are_in_the_requests_next_to_the_dump(tmp_path: Path) -> None:
     rules = parse_rules("- {name: down, what: {status: 500}}")
     tally = await run_rollouts(
         RolloutPlan(
@@ -102,14 +102,14 @@ async def test_what_failed_in_the_sandbox_is_in_the_requests_beside_the_dump(tmp
     assert "sandbox_error" in step.sample(1).tags
 
 
-async def test_over_sampled_requests_are_no_samples(tmp_path: Path) -> None:
+async def test_cancelled_requests_are_not_dumped_as_samples(tmp_path: Path) -> None:
     tally = await run_rollouts(RolloutPlan(tmp_path, problems=4, over_sample=0.5, at_once=2, executor="scripted"))
     assert len(lines(tmp_path / "1.jsonl")) == len(lines(tmp_path / "requests" / "1.jsonl")) == 4
     assert tally.total == tally.ended == 6
     assert tally.cancelled >= 1
 
 
-async def test_every_call_of_a_misbehaving_model_is_accounted_for(tmp_path: Path) -> None:
+async def test_every_call_of_a_misbehaving_model_is_counted(tmp_path: Path) -> None:
     plan = RolloutPlan(
         tmp_path,
         problems=20,
@@ -131,7 +131,7 @@ async def finished() -> AsyncRolloutRequest:
     return await driver.run(request())
 
 
-async def test_progress_tells_rates_and_outcomes_in_plain_lines_without_a_terminal() -> None:
+async def test_progress_is_plain_lines_without_a_terminal() -> None:
     done, tally, out = await finished(), Tally(total=20), io.StringIO()
     with reporter(Console(file=out)) as shown:
         for second in range(1, 21):
@@ -143,7 +143,7 @@ async def test_progress_tells_rates_and_outcomes_in_plain_lines_without_a_termin
     assert "\x1b" not in out.getvalue()
 
 
-async def test_progress_is_a_bar_at_a_terminal() -> None:
+async def test_progress_is_a_bar_on_a_terminal() -> None:
     done, tally, out = await finished(), Tally(total=2), io.StringIO()
     with reporter(Console(file=out, force_terminal=True, width=120)) as shown:
         tally.add(done)

@@ -1,4 +1,4 @@
-"""``sfusion rollout --sandbox``: real addresses, several of them, with faults before each."""
+"""``sfusion rollout --sandbox`` with several real sandboxes, and with faults in front of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rollout(out: Path, *options: str) -> str:
     return done.output
 
 
-def test_all_addresses_share_the_calls(servers: list[FakeSandbox], tmp_path: Path) -> None:
+def test_all_sandboxes_share_the_calls(servers: list[FakeSandbox], tmp_path: Path) -> None:
     for server in servers:
         server.forget()
     options = [part for server in servers for part in ("--sandbox", f"{server.url}/run_code")]
@@ -36,12 +36,12 @@ def test_all_addresses_share_the_calls(servers: list[FakeSandbox], tmp_path: Pat
     assert (tmp_path / "real" / "1.jsonl").read_bytes() == (tmp_path / "fake" / "1.jsonl").read_bytes()
 
 
-def test_faults_go_before_a_real_sandbox(servers: list[FakeSandbox], tmp_path: Path) -> None:
+def test_faults_are_injected_in_front_of_a_real_sandbox(servers: list[FakeSandbox], tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {what: {status: 422}}\n")
     servers[0].forget()
     told = rollout(tmp_path, "--sandbox", servers[0].url, "--faults", str(faults))
-    assert "calls: bad_response 12" in told, "three tries of each of four models"
+    assert "calls: bad_response 12" in told, "four trajectories with three calls each"
     assert servers[0].ledger.arrived == 0
 
 
@@ -53,13 +53,13 @@ def test_faults_go_before_a_real_sandbox(servers: list[FakeSandbox], tmp_path: P
         ("http://127.0.0.1:1", 3, "--sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
     ],
 )
-def test_what_cannot_be_used_is_told(tmp_path: Path, typed: str, code: int, said: str) -> None:
+def test_an_unusable_sandbox_is_an_error(tmp_path: Path, typed: str, code: int, said: str) -> None:
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), "--sandbox", typed])
     assert done.exit_code == code
     assert done.stderr.startswith(said)
 
 
-def test_the_fake_is_not_mixed_with_real_ones(servers: list[FakeSandbox], tmp_path: Path) -> None:
+def test_the_fake_cannot_be_combined_with_real_sandboxes(servers: list[FakeSandbox], tmp_path: Path) -> None:
     options = ["--sandbox", "fake", "--sandbox", servers[0].url]
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
     assert done.exit_code == 2

@@ -1,4 +1,4 @@
-"""The commands ``rollout`` and ``view``: what they write, and what they say when the input is wrong."""
+"""The commands ``rollout`` and ``view``: their output, and their errors for wrong input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfusion.harness.cli import app
 RUN = CliRunner()
 
 
-def test_rollout_dumps_and_sums_up(tmp_path: Path) -> None:
+def test_rollout_writes_dumps_and_a_summary(tmp_path: Path) -> None:
     done = RUN.invoke(
         app, ["rollout", "--problems", "2", "--out", str(tmp_path / "new" / "dir"), "--sandbox-executor", "scripted"]
     )
@@ -37,7 +37,7 @@ def test_rollout_dumps_and_sums_up(tmp_path: Path) -> None:
         (["--tokenizer", "missing"], "missing"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_2(tmp_path: Path, options: list[str], complaint: str) -> None:
+def test_wrong_input_prints_one_message_and_exits_with_2(tmp_path: Path, options: list[str], complaint: str) -> None:
     if "--tokenizer" in options:
         pytest.importorskip("transformers", reason="extra hf is not installed")
     done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), *options])
@@ -46,7 +46,7 @@ def test_wrong_input_is_one_sentence_and_exit_2(tmp_path: Path, options: list[st
     assert "Traceback" not in done.stderr
 
 
-def test_requests_that_fail_make_it_exit_1(tmp_path: Path) -> None:
+def test_failed_requests_exit_with_1(tmp_path: Path) -> None:
     done = RUN.invoke(
         app,
         ["rollout", "--problems", "1", "--out", str(tmp_path), "--max-prompt-len", "10"],
@@ -55,20 +55,20 @@ def test_requests_that_fail_make_it_exit_1(tmp_path: Path) -> None:
     assert "1 requests failed, the first one because: the prompt has" in done.stderr
 
 
-def test_a_missing_tokenizer_package_is_exit_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tokenizer_package_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     done = RUN.invoke(app, ["rollout", "--out", str(tmp_path), "--tokenizer", str(tmp_path)])
     assert done.exit_code == 3
     assert "pip install 'sfusion[hf]'" in done.stderr
 
 
-def test_view_refuses_a_place_without_dumps(tmp_path: Path) -> None:
+def test_view_refuses_a_folder_without_dumps(tmp_path: Path) -> None:
     done = RUN.invoke(app, ["view", str(tmp_path)])
     assert done.exit_code == 2
     assert "holds no .jsonl file" in done.stderr
 
 
-def test_view_without_its_extra_is_exit_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_its_extra_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
         name for name in sys.modules if name.split(".")[0] == "textual" or name == "sfusion.harness.viewer.app"
     ]:
