@@ -1,4 +1,4 @@
-"""Clusters, one at a time: a module of tests starts the one it needs and shares it."""
+"""Ray clusters, one at a time: each test module starts the one it needs and shares it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything that needs Ray runs in one worker, one cluster after the other."""
+    """Run all Ray tests in one xdist worker, one cluster after the other."""
     for item in items:
         if "/tests/ray/" in item.path.as_posix():
             item.add_marker(pytest.mark.ray)
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def single_node() -> Iterator[str]:
-    """One node; its address."""
+    """A cluster of one node; yields its address."""
     import ray
 
     # "local": never a cluster that happens to run on this machine.
@@ -34,7 +34,7 @@ def single_node() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """Three nodes on this machine; the address."""
+    """A cluster of three nodes on this machine; yields its address."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -49,7 +49,7 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[OwnCluster]:
-    """A cluster for scenarios; it grows to what they need."""
+    """A cluster for scenarios, which grows to the size they need."""
     from sfusion.harness.worlds.ray_cluster import OwnCluster, open_cluster
 
     cluster = open_cluster()
@@ -60,13 +60,12 @@ def place() -> Iterator[OwnCluster]:
 
 @pytest.fixture
 def gate() -> Gate:
-    """A fresh gate."""
     return Gate()
 
 
 @pytest.fixture
 def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A limiter of this test's own, removed afterwards."""
+    """The name of a limiter for this test, removed afterwards."""
     from sfusion_tools.limiter.ray_limiter import remove
 
     name = request.node.name
@@ -76,7 +75,7 @@ def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def fresh_default_limiter() -> Iterator[None]:
-    """The limiter with the default name is not there when the test begins, nor afterwards."""
+    """Remove the limiter with the default name before and after the test."""
     from sfusion_tools.limiter.ray_limiter import remove
 
     remove()
