@@ -41,7 +41,7 @@ async def race_stdin(patient: Patient) -> list[Finding]:
                 "judge one case at a time",
             )
         ]
-    ended = sum(result.outcome.is_programs for result in results)
+    ended = sum(result.outcome.is_from_program for result in results)
     if not ended:
         most, times = Counter(result.outcome.value for result in results).most_common(1)[0]
         raise NotExamined(f"none of {count} programs sent at once was run: {times} x {most}")

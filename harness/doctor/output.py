@@ -72,7 +72,7 @@ async def print_bytes(patient: Patient) -> list[Finding]:
                 change="nothing in the config; every Sandbox Fusion server does this",
             )
         ]
-    if result.outcome.is_programs:
+    if result.outcome.is_from_program:
         return []
     return [
         hurts(

@@ -158,7 +158,7 @@ def _outcome(outcome: Outcome) -> str:
     for one, following in itertools.pairwise(body):
         if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
             said = str(typing.cast(Any, following).value.value)
-    whose = "the program's doing" if outcome.is_programs else "not the program's doing"
+    whose = "the program's doing" if outcome.is_from_program else "not the program's doing"
     return f"{outcome.value}: {said} ({whose})"
 
 

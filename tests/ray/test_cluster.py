@@ -176,8 +176,8 @@ def test_a_different_rate_limit_is_refused_or_applied_but_never_silently(
     with caplog.at_level(logging.WARNING):
         connect(LimiterSettings(50), limiter_name, apply=apply)
     assert snapshot(limiter_name).rate_limit == (50 if apply else 2)
-    said = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
-    assert said in caplog.text
+    warning = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
+    assert warning in caplog.text
 
 
 def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limiter_name: str) -> None:

@@ -200,12 +200,12 @@ def test_connecting_from_an_asynchronous_actor_causes_no_warning(limiter_name: s
     @ray.remote(num_cpus=0)
     class Worker:
         async def acquire(self) -> list[str]:
-            said: list[str] = []
-            listener = logging.Handler()
-            listener.emit = lambda record: said.append(record.getMessage())
-            logging.getLogger("ray").addHandler(listener)
+            messages: list[str] = []
+            handler = logging.Handler()
+            handler.emit = lambda record: messages.append(record.getMessage())
+            logging.getLogger("ray").addHandler(handler)
             async with ray_limiter(LimiterSettings(3), limiter_name).permit():
-                return said
+                return messages
 
     assert ray.get(Worker.remote().acquire.remote()) == []
     assert snapshot(limiter_name).rate_limit == 3

@@ -23,16 +23,16 @@ async def test_the_error_comes_back_to_the_loop() -> None:
 
 
 async def test_the_caller_can_be_cancelled_while_the_work_is_stuck() -> None:
-    begun, free, over = asyncio.Event(), threading.Event(), threading.Event()
+    started, free, over = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def work() -> None:
-        loop.call_soon_threadsafe(begun.set)
+        loop.call_soon_threadsafe(started.set)
         free.wait()
         over.set()
 
     waiting = asyncio.ensure_future(in_daemon_thread(work))
-    await begun.wait()
+    await started.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -21,10 +21,10 @@ class Played:
 
     def __init__(self, output: AgentLoopOutput, engine: Engine, tokenizer: Any) -> None:
         self.output = output
-        self.read = engine.prompts
+        self.prompts = engine.prompts
         marked = list(zip(output.response_ids, output.response_mask, strict=True))
-        self.said = tokenizer.decode([token for token, own in marked if own])
-        self.told = tokenizer.decode([token for token, own in marked if not own])
+        self.generated = tokenizer.decode([token for token, own in marked if own])
+        self.tool_text = tokenizer.decode([token for token, own in marked if not own])
 
     @property
     def counts(self) -> dict[str, Any]:
@@ -68,10 +68,10 @@ async def test_a_conversation_of_several_turns_executes_its_programs(play: Any) 
     output = played.output
     assert output.num_turns == 6
     assert len(output.response_ids) == len(output.response_mask) < LENGTH
-    assert played.said.endswith("\\boxed{3}</answer><|im_end|>")
-    assert played.said.count("<tool_call>") == 2
-    assert "149\n" in played.told
-    assert "<tool_call>" not in played.told, "only what the model generated is trained on"
+    assert played.generated.endswith("\\boxed{3}</answer><|im_end|>")
+    assert played.generated.count("<tool_call>") == 2
+    assert "149\n" in played.tool_text
+    assert "<tool_call>" not in played.tool_text, "only what the model generated is trained on"
     assert played.counts == {"calls": 2, "infrastructure": 0, "outcomes": ["ok", "ok"]}
     assert output.extra_fields["tool_rewards"] == []
     assert output.metrics.tool_calls > 0
@@ -83,7 +83,7 @@ async def test_word_problems_are_solved_with_the_tool(play: Any, number: int) ->
     async with FakeSandbox(executor="python") as sandbox:
         played = await play(sandbox, Gsm8kSolver(), problem.messages(), default_timeout=10)
     assert played.counts["outcomes"][-1] == "ok"
-    assert problem.ground_truth in played.said.replace(",", "")
+    assert problem.ground_truth in played.generated.replace(",", "")
 
 
 async def test_the_model_reads_that_the_sandbox_failed_and_continues(play: Any) -> None:
@@ -96,8 +96,8 @@ async def test_the_model_reads_that_the_sandbox_failed_and_continues(play: Any) 
     )
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
         played = await play(sandbox, script, asking("?"))
-    assert played.said.endswith("The sandbox is down, so I think.<|im_end|>")
-    assert "no stdout here" not in played.told
+    assert played.generated.endswith("The sandbox is down, so I think.<|im_end|>")
+    assert "no stdout here" not in played.tool_text
     assert played.counts == {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}
     assert played.output.extra_fields["tool_rewards"] == []
 
@@ -115,7 +115,7 @@ async def test_invalid_calls_do_not_end_the_conversation(play: Any) -> None:
     )
     async with FakeSandbox() as sandbox:
         played = await play(sandbox, script, asking("?"))
-    assert played.said.endswith("Done.<|im_end|>")
+    assert played.generated.endswith("Done.<|im_end|>")
     assert played.counts == {"calls": 2, "infrastructure": 0, "outcomes": ["bad_arguments", "ok"]}
 
 
@@ -131,13 +131,13 @@ async def test_verl_executes_only_the_first_calls_of_a_turn(play: Any, allowed: 
     async with FakeSandbox() as sandbox:
         played = await play(sandbox, script, asking("?"), {"max_parallel_calls": allowed})
         assert sandbox.ledger.arrived == sandbox.ledger.peak_in_flight == allowed
-    assert played.told.count("result") == allowed == played.counts["calls"]
+    assert played.tool_text.count("result") == allowed == played.counts["calls"]
 
 
 async def test_the_tool_messages_in_the_output_are_those_the_model_read(play: Any) -> None:
     async with FakeSandbox() as sandbox:
         script = Script([calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), Turn(say="Ok.")])
         played = await play(sandbox, script, asking("?"))
-    assert "umlauts äöü, 数 and 🙂" in played.told
-    assert played.read[-1].endswith("<|im_start|>assistant\n")
-    assert played.told.strip() in played.read[-1]
+    assert "umlauts äöü, 数 and 🙂" in played.tool_text
+    assert played.prompts[-1].endswith("<|im_start|>assistant\n")
+    assert played.tool_text.strip() in played.prompts[-1]

@@ -247,10 +247,10 @@ class Flaky(LocalTransport):
     async def exchange(self, batch: Batch) -> LimiterReply:
         self.count += 1
         if self.count % 3 == 0:
-            raise LimiterUnreachable("not heard")
+            raise LimiterUnreachable("the request was lost")
         reply = await super().exchange(batch)
         if self.count % 3 == 1:
-            raise LimiterUnreachable("heard, but the answer was lost")
+            raise LimiterUnreachable("the reply was lost")
         return reply
 
 

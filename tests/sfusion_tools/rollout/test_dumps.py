@@ -119,9 +119,9 @@ async def test_every_call_of_a_misbehaving_model_is_counted(tmp_path: Path) -> N
     )
     tally = await run_rollouts(plan)
     assert tally.failed == 0
-    for told in lines(tmp_path / "requests" / "1.jsonl"):
-        assert told["calls"] == told["executed"] + sum(told["refused"].values()) + told["not_run"]
-        assert told["executed"] == sum(told["outcomes"].values())
+    for record in lines(tmp_path / "requests" / "1.jsonl"):
+        assert record["calls"] == record["executed"] + sum(record["refused"].values()) + record["not_run"]
+        assert record["executed"] == sum(record["outcomes"].values())
     assert tally.refused.total() > 10
 
 
@@ -137,9 +137,9 @@ async def test_progress_is_plain_lines_without_a_terminal() -> None:
         for second in range(1, 21):
             tally.add(done)
             shown.update(1, tally, seconds=second / 2)
-    told = out.getvalue().splitlines()
-    assert len(told) == 10
-    assert told[-1] == ("step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20")
+    printed = out.getvalue().splitlines()
+    assert len(printed) == 10
+    assert printed[-1] == ("step 1: 20/20 requests, 2.0 requests/s, 4.0 calls/s: ok 20, refused:malformed 20")
     assert "\x1b" not in out.getvalue()
 
 

@@ -38,8 +38,8 @@ async def test_a_trajectory_has_the_tokens_of_the_whole_conversation(tmp_path: P
     done = await RolloutDriver(engine, [RecordingTool(answers)], format_parser("hermes")).run(made)
     assert done.state is State.COMPLETED
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    said = tokenizer.decode([i for i, mark in zip(done.input_ids, done.loss_mask, strict=True) if mark])
-    texts = said.split("<|im_end|>")[:-1]
+    generated = tokenizer.decode([i for i, mark in zip(done.input_ids, done.loss_mask, strict=True) if mark])
+    texts = generated.split("<|im_end|>")[:-1]
     conversation = [
         {"role": role, "content": text}
         for role, text in zip(

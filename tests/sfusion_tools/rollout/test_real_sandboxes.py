@@ -40,23 +40,23 @@ def test_faults_are_injected_in_front_of_a_real_sandbox(servers: list[FakeSandbo
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {what: {status: 422}}\n")
     servers[0].forget()
-    told = rollout(tmp_path, "--sandbox", servers[0].url, "--faults", str(faults))
-    assert "calls: bad_response 12" in told, "four trajectories with three calls each"
+    printed = rollout(tmp_path, "--sandbox", servers[0].url, "--faults", str(faults))
+    assert "calls: bad_response 12" in printed, "four trajectories with three calls each"
     assert servers[0].ledger.arrived == 0
 
 
 @pytest.mark.parametrize(
-    ("typed", "code", "said"),
+    ("option", "code", "message"),
     [
         ("docker:", 2, "--sandbox: docker: names no image"),
         ("https://xxx.corp/run_code", 2, "--sandbox: 'https://xxx.corp' is a placeholder"),
         ("http://127.0.0.1:1", 3, "--sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
     ],
 )
-def test_an_unusable_sandbox_is_an_error(tmp_path: Path, typed: str, code: int, said: str) -> None:
-    done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), "--sandbox", typed])
+def test_an_unusable_sandbox_is_an_error(tmp_path: Path, option: str, code: int, message: str) -> None:
+    done = RUN.invoke(app, ["rollout", "--problems", "1", "--out", str(tmp_path), "--sandbox", option])
     assert done.exit_code == code
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
 
 
 def test_the_fake_cannot_be_combined_with_real_sandboxes(servers: list[FakeSandbox], tmp_path: Path) -> None:

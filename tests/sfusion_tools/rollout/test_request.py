@@ -149,7 +149,7 @@ def test_calls_of_a_turn_are_answered_in_order_and_rewarded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "reason", "told"),
+    ("call", "reason", "message"),
     [
         (UnreadableCall("Invalid \\escape at character 12"), Refusal.MALFORMED, "Invalid \\escape at character 12"),
         (FoundCall("solve_equation", {}), Refusal.UNKNOWN_TOOL, "Tools that can be called: code_interpreter"),
@@ -158,14 +158,16 @@ def test_calls_of_a_turn_are_answered_in_order_and_rewarded() -> None:
         (FoundCall("code_interpreter", None), Refusal.BAD_ARGUMENTS, "but null was given"),
     ],
 )
-def test_a_refused_call_is_answered_and_counted(call: FoundCall | UnreadableCall, reason: Refusal, told: str) -> None:
+def test_a_refused_call_is_answered_and_counted(
+    call: FoundCall | UnreadableCall, reason: Refusal, message: str
+) -> None:
     request = make()
     say(request, "calling", call)
     assert request.calls_to_execute == []
     request.add_tool_results([])
     assert request.state is State.RUNNING
     assert request.messages[-1].role == "tool"
-    assert told in str(request.messages[-1].content)
+    assert message in str(request.messages[-1].content)
     assert request.metrics.refused == {reason.value: 1}
     assert request.metrics.infrastructure_failures == 0
 
@@ -358,11 +360,11 @@ def test_rows_always_have_equal_length_within_the_limit(
         max_assistant_turns=max_assistant_turns,
         max_parallel_calls=max_parallel_calls,
     )
-    said: list[int] = []
+    generated: list[int] = []
     for text, calls, reply, finish in turns:
         if request.state.is_final:
             break
-        said += say(request, text, *calls, finish=finish)
+        generated += say(request, text, *calls, finish=finish)
         check_rows(request)
         if request.state is State.TOOL_CALLING:
             answer(request, *[reply] * len(request.calls_to_execute))
@@ -371,7 +373,7 @@ def test_rows_always_have_equal_length_within_the_limit(
         assert len(request.response_ids) <= max_response_len
     marked = zip(request.input_ids, request.loss_mask, strict=True)
     trained = [number for number, mark in marked if mark]
-    assert trained == said[: len(trained)]
+    assert trained == generated[: len(trained)]
     metrics = request.metrics
     pending = len(request.calls_to_execute)
     assert metrics.calls == metrics.executed + sum(metrics.refused.values()) + metrics.not_run + pending

@@ -49,7 +49,7 @@ def test_recorded_answers_of_the_real_server_get_the_right_outcome(recorded):
     reading = read(recorded["answer"])
     assert reading.outcome is _expected(recorded)
     ran = recorded["answer"]["run_result"]
-    if ran is not None and reading.outcome.is_programs:
+    if ran is not None and reading.outcome.is_from_program:
         assert (reading.stdout, reading.stderr) == (ran["stdout"] or "", ran["stderr"] or "")
         assert reading.return_code == ran["return_code"]
         assert reading.execution_time == ran["execution_time"]
@@ -250,7 +250,7 @@ def _is_whole(reading: Reading) -> None:
     assert isinstance(reading.outcome, Outcome)
     for text in (reading.message, reading.stdout, reading.stderr):
         text.encode()
-    if not reading.outcome.is_programs:
+    if not reading.outcome.is_from_program:
         assert reading.message
 
 

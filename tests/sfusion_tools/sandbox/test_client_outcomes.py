@@ -93,7 +93,7 @@ async def test_every_answer_ends_the_call_with_its_outcome(name):
     async with answering(answer) as (url, server):
         result = await client(url, retry=ONCE).run(PROGRAM)
     assert (result.outcome, result.possible_executions, len(server.requests)) == (outcome, executions, 1)
-    assert bool(result.message) != result.outcome.is_programs
+    assert bool(result.message) != result.outcome.is_from_program
     json.dumps(result.metrics(), allow_nan=False).encode()
 
 

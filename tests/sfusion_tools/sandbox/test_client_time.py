@@ -119,7 +119,7 @@ def test_a_connect_timeout_means_that_nothing_ran(monkeypatch):
     in_virtual_time(go)
 
 
-@pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in line"])
+@pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in the queue"])
 async def test_cancelling_frees_the_permit_at_once(where):
     """verl defect (j): a cancelled call held its permit for 70 s more, and still sent its request."""
     events = Events()
@@ -136,7 +136,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
     server = RawServer(serve)
     async with server.running() as url:
         sandbox = client(url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0))
-        held = await limiter.acquire() if where == "in line" else None
+        held = await limiter.acquire() if where == "in the queue" else None
         task = asyncio.create_task(sandbox.run(PROGRAM))
         if held is not None:
             await until(lambda: host.snapshot().waiting)
@@ -154,7 +154,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
         assert (snapshot.in_use, snapshot.waiting) == (0, 0)
         if where == "attempt_started":
             await server.gone.wait()  # the connection is closed too
-        assert len(server.requests) == (0 if where == "in line" else 1)
+        assert len(server.requests) == (0 if where == "in the queue" else 1)
     ended = events.of("call_ended")[0]
     assert ended["outcome"] == "cancelled"
     assert ended["executions"] == (1 if where == "attempt_started" else 0)

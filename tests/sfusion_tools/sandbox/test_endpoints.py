@@ -8,8 +8,8 @@ import pytest
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.sandbox.endpoints import (
-    FIRST_REST,
-    LONGEST_REST,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
     Endpoint,
     Endpoints,
     is_placeholder,
@@ -109,14 +109,14 @@ def test_the_same_url_twice_is_one_endpoint():
 def test_a_failing_endpoint_is_set_aside_and_tried_again_later():
     endpoints = Endpoints([A, B])
     assert _one(endpoints, 0.0, healthy=False) == A
-    assert {_one(endpoints, FIRST_REST * 0.9) for _ in range(5)} == {B}
-    assert A in {_one(endpoints, FIRST_REST * 1.1) for _ in range(2)}
+    assert {_one(endpoints, FIRST_PAUSE * 0.9) for _ in range(5)} == {B}
+    assert A in {_one(endpoints, FIRST_PAUSE * 1.1) for _ in range(2)}
 
 
 def test_only_one_attempt_probes_an_endpoint_that_failed():
     endpoints = Endpoints([A, B])
     _one(endpoints, 0.0, healthy=False)
-    later = FIRST_REST * 2
+    later = FIRST_PAUSE * 2
     taken = Counter(endpoints.take(later).url for _ in range(8))
     assert taken == {A: 1, B: 7}
 
@@ -124,7 +124,7 @@ def test_only_one_attempt_probes_an_endpoint_that_failed():
 def test_an_endpoint_that_answers_again_gets_its_full_share():
     endpoints = Endpoints([A, B])
     _one(endpoints, 0.0, healthy=False)
-    later = FIRST_REST * 2
+    later = FIRST_PAUSE * 2
     probe = next(e for e in (endpoints.take(later), endpoints.take(later)) if e.url == A)
     endpoints.give(probe, later, began=later, healthy=True)
     assert Counter(endpoints.take(later).url for _ in range(9)) == {A: 5, B: 4}
@@ -135,10 +135,10 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest():
     (endpoint,) = endpoints
     now, rests = 0.0, []
     for _ in range(8):
-        now = max(now, endpoint.rests_until) + 1.0
+        now = max(now, endpoint.set_aside_until) + 1.0
         _one(endpoints, now, healthy=False)
-        rests.append(endpoint.rests_until - now)
-    assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_REST, LONGEST_REST, LONGEST_REST]
+        rests.append(endpoint.set_aside_until - now)
+    assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
 def test_a_crash_with_many_attempts_in_flight_counts_as_one_failure():
@@ -146,7 +146,7 @@ def test_a_crash_with_many_attempts_in_flight_counts_as_one_failure():
     (endpoint,) = endpoints
     for taken in [endpoints.take(0.0) for _ in range(50)]:
         endpoints.give(taken, 5.0, began=0.0, healthy=False)
-    assert (endpoint.rests_until, endpoint.in_flight) == (5.0 + FIRST_REST, 0)
+    assert (endpoint.set_aside_until, endpoint.in_flight) == (5.0 + FIRST_PAUSE, 0)
 
 
 def test_when_all_are_set_aside_the_one_that_returns_first_is_tried():

@@ -41,7 +41,7 @@ def test_every_outcome_is_documented():
     assert [row[0] for row in _table("Outcomes")] == [f"`{outcome.value}`" for outcome in Outcome]
     for name, whose, *_ in _table("Outcomes"):
         outcome = Outcome(name.strip("`"))
-        assert (whose == "program") is outcome.is_programs
+        assert (whose == "program") is outcome.is_from_program
         assert (whose == "infrastructure") is outcome.is_infrastructure
 
 
