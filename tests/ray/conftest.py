@@ -1,16 +1,21 @@
-"""Ray clusters, one at a time: each test module starts the one it needs and shares it."""
+"""Ray clusters, one at a time: each test module starts the one it needs and shares it.
+
+Without the extra ``ray`` these tests are not collected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ray.actors import Gate
-
 if TYPE_CHECKING:
     from sfusion.harness.worlds.ray_cluster import OwnCluster
+    from tests.ray.actors import Gate
+
+collect_ignore_glob = [] if find_spec("ray") is not None else ["*.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +65,8 @@ def place() -> Iterator[OwnCluster]:
 
 @pytest.fixture
 def gate() -> Gate:
+    from tests.ray.actors import Gate
+
     return Gate()
 
 
