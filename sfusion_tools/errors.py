@@ -2,6 +2,7 @@
 
     SfusionError
     ├── ConfigError                a tool config, a limiter setting or a URL is wrong (also a ValueError)
+    ├── YamlError                  a YAML text cannot be read; every problem names its line (also a ValueError)
     ├── MissingExtra               an optional dependency is not installed (also an ImportError); exit code 3
     ├── JudgeError                 the test cases of a reward are invalid (also a ValueError)
     ├── LimiterError               the limiter could not do what was asked
@@ -39,6 +40,14 @@ class SfusionError(Exception):
 
 class ConfigError(SfusionError, ValueError):
     """Raised for a wrong configuration; the message names the place, what was found and what was expected."""
+
+
+class YamlError(SfusionError, ValueError):
+    """Raised for a text that is not usable YAML; every problem names its file and line."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class MissingExtra(SfusionError, ImportError):

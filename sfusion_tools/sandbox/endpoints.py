@@ -25,7 +25,7 @@ def normalise_url(url: object) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(f"{wanted}; found {redact(url)!r}: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme not in ("http", "https") or not host or " " in host:
         raise ConfigError(f"{wanted}; found {redact(url)!r}")
     path = parts.path.rstrip("/").removesuffix("/run_code").removesuffix("/run_jupyter").rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))

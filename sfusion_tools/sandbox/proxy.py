@@ -7,18 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-
-def is_loopback(host: str) -> bool:
-    """True for the local machine; that includes 0.0.0.0 as a destination."""
-    host = host.rstrip(".")
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    return mapped.is_loopback or mapped.is_unspecified
+from sfusion_tools.hosts import is_this_machine
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
@@ -26,7 +15,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if is_loopback(host) or _exempt(host, port, _variable(environ, "no_proxy")):
+    if is_this_machine(host) or _exempt(host, port, _variable(environ, "no_proxy")):
         return None
     proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
     if not proxy:

@@ -221,8 +221,8 @@ async def test_headers_and_memory_limit_of_the_config_are_sent():
     seen: list[Any] = []
     async with FakeSandbox() as sandbox:
         app = sandbox.server.app
-        describe = app.describe
-        app.describe = lambda request: (seen.append(request), describe(request))[1]
+        visit = app.visit
+        app.visit = lambda request: (seen.append(request), visit(request))[1]
         await ask(make(sandbox, headers={"X-Team": "rl"}, memory_limit_mb=77), printing("3\n"))
     assert seen[0].headers["X-Team"] == "rl"
     assert json.loads(seen[0].body)["memory_limit_MB"] == 77
