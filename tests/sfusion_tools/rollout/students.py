@@ -1,4 +1,4 @@
-"""The conversation about 152 students: two programs are run, and three replies given."""
+"""A conversation about 152 students, with two programs and three replies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ print(sum(only) + sum(only_pairs) + every)
 
 
 def students() -> Script:
-    """The model: it counts, checks by categories, and only answers when it has seen both numbers."""
+    """Return a model that counts, checks by categories, and answers once it has seen both numbers."""
     return Script(
         [
             Turn("I count those in at least one course.", (ToolCall("code_interpreter", {"code": COUNT}),), turn=0),
