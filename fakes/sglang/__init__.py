@@ -13,9 +13,9 @@ from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.misbehaving import Misbehaving
-from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
+from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from sfusion.fakes.sglang.script import Script, Turn
+from sfusion.fakes.sglang.script import ScriptedPolicy, ScriptedTurn
 from sfusion.fakes.sglang.state import Snapshot
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ __all__ = [
     "Misbehaving",
     "NothingToSay",
     "Policy",
-    "Problem",
     "Reply",
-    "Script",
+    "ScriptedPolicy",
+    "ScriptedTurn",
     "Snapshot",
     "Step",
     "ToolCall",
-    "Turn",
+    "WordProblem",
     "problems",
     "prompts",
 ]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sfusion_tools.formats import CallDelta, ContentDelta, Delta, Format, Problem, ProblemDelta, Toolbox
 
-Tools = Sequence[Mapping[str, Any]]
+ToolList = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class CallStream(Protocol):
 class CallParser(Protocol):
     """Cuts texts in one format."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         """Extract a whole text; each piece is a whole call. None when nothing in it looks like a call."""
         ...
 
-    def stream(self, tools: Tools) -> CallStream:
+    def stream(self, tools: ToolList) -> CallStream:
         """Begin to cut a text that comes in deltas."""
         ...
 
@@ -65,7 +65,7 @@ class OwnParser:
     def __init__(self, form: Format) -> None:
         self._form = form
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         """Extract a whole text; calls are counted in their order."""
         parsed = self._form.parse(text, _forgiving(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
@@ -75,13 +75,13 @@ class OwnParser:
         ]
         return Extract(parsed.content, pieces, list(parsed.problems))
 
-    def stream(self, tools: Tools) -> CallStream:
+    def stream(self, tools: ToolList) -> CallStream:
         """Begin to cut a text that comes in deltas."""
         return _OwnStream(self._form, tools)
 
 
 class _OwnStream:
-    def __init__(self, form: Format, tools: Tools) -> None:
+    def __init__(self, form: Format, tools: ToolList) -> None:
         self._parser = form.stream(_forgiving(tools))
         self._calls = 0
 
@@ -106,7 +106,7 @@ class _OwnStream:
         return found
 
 
-def _forgiving(tools: Tools) -> Toolbox:
+def _forgiving(tools: ToolList) -> Toolbox:
     """The parameter types of the tools, but any name goes: who calls what is the client's business."""
     box = Toolbox(tools)
     box.declared = False
@@ -116,7 +116,7 @@ def _forgiving(tools: Tools) -> Toolbox:
 class ArrayParser:
     """The JSON array of ``{"name", "parameters"}`` that constrained decoding gives for formats without a grammar."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         """Extract a whole array; a text that is none stays text."""
         try:
             items = json.loads(text)
@@ -127,7 +127,7 @@ class ArrayParser:
             return None
         return Extract("", pieces)
 
-    def stream(self, tools: Tools) -> CallStream:
+    def stream(self, tools: ToolList) -> CallStream:
         """Begin to cut an array that comes in deltas."""
         return _ArrayStream()
 

@@ -15,17 +15,17 @@ IM_END = "<|im_end|>"
 _TOOLS = re.compile(r"<tools>\n?(.*?)\n?</tools>", re.DOTALL)
 _TOOL_RESPONSE = re.compile(r"\s*<tool_response>\n?(.*?)\n?</tool_response>\s*", re.DOTALL)
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
-def read_prompt(prompt: str) -> tuple[Message, ...]:
+def read_prompt(prompt: str) -> tuple[ChatMessage, ...]:
     """The messages of a ChatML text; a text that is none is one user message."""
     if IM_START not in prompt:
         return ({"role": "user", "content": prompt},)
     return _messages(prompt.split(IM_START)[1:])
 
 
-def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[Message, ...]:
+def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[ChatMessage, ...]:
     """The messages of a prompt given as ids; marks that a message only spells do not begin a turn."""
     marks = tokenizer.encode(IM_START)
     if len(marks) != 1 or marks[0] not in ids:
@@ -56,8 +56,8 @@ def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any]
     return tuple(tools)
 
 
-def _messages(turns: Sequence[str]) -> tuple[Message, ...]:
-    messages: list[Message] = []
+def _messages(turns: Sequence[str]) -> tuple[ChatMessage, ...]:
+    messages: list[ChatMessage] = []
     for position, turn in enumerate(turns):
         role, _, body = turn.partition("\n")
         closed = body.rstrip("\n").endswith(IM_END)

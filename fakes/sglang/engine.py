@@ -12,7 +12,7 @@ from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
-from sfusion.fakes.sglang.generation import Generation, Request, output, steps_of
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest, output, steps_of
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
@@ -128,7 +128,7 @@ class FakeSGLang:
             return
         queue: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
 
-        async def feed(request: Request) -> None:
+        async def feed(request: GenerationRequest) -> None:
             try:
                 async for item in self._items(request, stream=True):
                     queue.put_nowait(item)
@@ -209,9 +209,9 @@ class FakeSGLang:
         for run in self._state.runs:
             run.nudge.set()
 
-    def _requests(self, call: GenerateCall) -> list[Request]:
+    def _requests(self, call: GenerateCall) -> list[GenerationRequest]:
         requests = requests_of(call, self.tokenizer, self.context_length)
-        named: list[Request] = []
+        named: list[GenerationRequest] = []
         for request in requests:
             self._state.arrivals += 1
             rid = request.rid or hex_id(32, self.seed, "rid", self._state.arrivals)
@@ -222,13 +222,13 @@ class FakeSGLang:
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
-    async def _last(self, request: Request) -> JsonObject:
+    async def _last(self, request: GenerationRequest) -> JsonObject:
         last: JsonObject = {}
         async for item in self._items(request, stream=False):
             last = item
         return last
 
-    async def _items(self, request: Request, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
+    async def _items(self, request: GenerationRequest, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
         state = self._state
         if not state.up:
             raise EngineDown("The engine is not running.")
@@ -281,7 +281,7 @@ class FakeSGLang:
         if waiting is not None and not self._is_full():
             waiting.nudge.set()
 
-    def _generation(self, request: Request) -> Generation:
+    def _generation(self, request: GenerationRequest) -> Generation:
         messages = request.messages or read_ids(request.ids, self.tokenizer)
         tools = request.tools or read_tools(messages)
         custom = request.sampling.get("custom_params") or {}
@@ -312,7 +312,7 @@ class FakeSGLang:
         return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
 
     def _output(
-        self, request: Request, generation: Generation, upto: int, since: int, latency: float | None
+        self, request: GenerationRequest, generation: Generation, upto: int, since: int, latency: float | None
     ) -> JsonObject:
         state = self._state
         if latency is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.chance import Key, digest, draw, whole
 from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
-from sfusion.fakes.sglang.sampling import Ending, SamplingParams
+from sfusion.fakes.sglang.sampling import SampledText, SamplingParams
 from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -26,7 +26,7 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GenerationRequest:
     """One prompt for one sample, checked and complete."""
 
     rid: str
@@ -75,7 +75,7 @@ class Generation:
         return replace(self, steps=tuple(kept), finish=finish, error=None)
 
 
-def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
+def steps_of(ending: SampledText, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
     """Cut a generation into decoding steps of some tokens; characters come when they are whole.
 
     The stop token that ended it is a step of its own without text; a limit is reached within the last text.
@@ -103,7 +103,7 @@ def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_t
 
 
 def output(
-    request: Request,
+    request: GenerationRequest,
     generation: Generation,
     upto: int,
     *,
@@ -148,7 +148,7 @@ def _pairs(step: Step) -> list[tuple[int, float | None]]:
 
 
 def _logprobs(
-    request: Request, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
+    request: GenerationRequest, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
 ) -> JsonObject:
     want, keys = request.logprobs, request.keys
 

@@ -8,7 +8,7 @@ from sfusion.fakes.sglang.chance import hex_id, pick, whole
 from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
 from sfusion_tools.errors import MissingExtra
 
-__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "Problem", "problems", "prompts"]
+__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "WordProblem", "problems", "prompts"]
 
 SYSTEM_PROMPT = (
     "You are a math expert. You are given a question and you need to solve it step by step. Reasoning step by step "
@@ -27,7 +27,7 @@ _JOHNS_TRUTH = "220000"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class WordProblem:
     """A word problem: what is asked, what is true, and a program that finds out."""
 
     id: str
@@ -42,7 +42,7 @@ class Problem:
         return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": self.question}]
 
 
-def problems(seed: int, count: int) -> list[Problem]:
+def problems(seed: int, count: int) -> list[WordProblem]:
     """So many problems; the first is always John's bonus, and a longer list begins with the shorter one."""
     if count < 0:
         raise ValueError(f"count is {count}, but a list of problems has 0 or more")
@@ -55,10 +55,10 @@ def problems(seed: int, count: int) -> list[Problem]:
     return made
 
 
-def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> Problem:
+def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> WordProblem:
     question = f"{template.ask(name, numbers)} {INSTRUCTION}"
     answer = template.answer(numbers)
-    return Problem(id, question, answer, template.code(numbers), answer)
+    return WordProblem(id, question, answer, template.code(numbers), answer)
 
 
 def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import Logprobs, Request
+from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs
 from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
@@ -33,7 +33,7 @@ class GenerateCall:
     constraint: Constraint = field(default_factory=Constraint)
 
 
-def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[Request]:
+def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[GenerationRequest]:
     """The single requests of a call, in the order of their ``index``; those without an id get one later."""
     prompts, is_batch = _prompts(call, tokenizer)
     if not prompts:
@@ -53,7 +53,7 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         _id_lists(call.token_ids_logprob, len(prompts)),
         strict=True,
     )
-    made: list[Request] = []
+    made: list[GenerationRequest] = []
     for number, ((ids, text), params, want) in enumerate(zip(prompts, given, wants, strict=True)):
         _check_length(ids, params or {}, context_length)
         _check_vocabulary(ids, tokenizer)
@@ -68,7 +68,7 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         for sample in range(samples):
             index = number * samples + sample
             made.append(
-                Request(
+                GenerationRequest(
                     rid=rids[index],
                     ids=tuple(ids),
                     prompt=text,

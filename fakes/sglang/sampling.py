@@ -81,7 +81,7 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SampledText:
     """Where a generation ends: the ids that were sampled, the text that is shown, and why."""
 
     ids: tuple[int, ...]
@@ -89,7 +89,7 @@ class Ending:
     finish: Finish
 
 
-def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> Ending:
+def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> SampledText:
     """End a text that the model would say with its end-of-sequence token, a stop, or a limit, whichever is first."""
     eos = tokenizer.eos_token_id
     ids = [*tokenizer.encode(text), eos]
@@ -106,16 +106,16 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> E
         start, stop, matched = found
         whole = tokenizer.decode(ids)
         shown = whole[:stop] if params.no_stop_trim else whole[:start]
-        return Ending(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
+        return SampledText(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
     if cut is not None and cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
         shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
-        return Ending(sampled, shown, Finish("stop", matched=ids[cut]))
+        return SampledText(sampled, shown, Finish("stop", matched=ids[cut]))
     sampled = tuple(ids[:limit])
     shown = tokenizer.decode(sampled, skip_special_tokens=params.skip_special_tokens)
     # A character cut in half is held back, as a detokenizer does.
-    return Ending(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
+    return SampledText(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
 
 
 def _shorter(cut: int | None, limit: int) -> int:

@@ -147,7 +147,7 @@ class FunctionResponse(BaseModel):
     arguments: str | dict[str, Any] | None = None
 
 
-class ToolCall(BaseModel):
+class ChatToolCall(BaseModel):
     """An earlier call."""
 
     id: str | None = None
@@ -180,7 +180,7 @@ class ChatCompletionMessageGenericParam(BaseModel):
     tool_call_id: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     tools: list[Tool] | None = None
 
     @field_validator("role", mode="before")

@@ -16,7 +16,7 @@ from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ScriptedTurn:
     """One thing to say, and when: every condition that is given must hold.
 
     ``turn`` counts what the assistant said before. ``tool_result`` and ``prompt`` are regular expressions, searched in
@@ -52,16 +52,16 @@ class Turn:
         return Reply(text=self.say, calls=self.calls, finish=finish)
 
 
-class Script:
+class ScriptedPolicy:
     """A policy that says the first of its turns that fits."""
 
-    def __init__(self, turns: Iterable[Turn | str], otherwise: Turn | str | None = None) -> None:
+    def __init__(self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None) -> None:
         """Plain strings are said in their order, one a turn."""
         given = list(turns)
         self.turns = tuple(
-            Turn(say=turn, turn=number) if isinstance(turn, str) else turn for number, turn in enumerate(given)
+            ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn for number, turn in enumerate(given)
         )
-        self.otherwise = Turn(say=otherwise) if isinstance(otherwise, str) else otherwise
+        self.otherwise = ScriptedTurn(say=otherwise) if isinstance(otherwise, str) else otherwise
 
     def reply(self, ask: Ask) -> Reply:
         """The first turn that fits, or ``otherwise``."""
@@ -77,7 +77,7 @@ class Script:
         raise NothingToSay(f"The script has nothing to say here, and no `otherwise`. {told}")
 
     @classmethod
-    def load(cls, path: Path) -> Script:
+    def load(cls, path: Path) -> ScriptedPolicy:
         """Read a script from YAML or JSON: ``turns`` (strings or mappings) and perhaps ``otherwise``."""
         try:
             text = path.read_text(encoding="utf-8")
@@ -96,12 +96,12 @@ class Script:
         return cls(turns, None if otherwise is None else _turn(otherwise, f"{path}: otherwise"))
 
 
-def _turn(given: Any, where: str) -> Turn | str:
+def _turn(given: Any, where: str) -> ScriptedTurn | str:
     if isinstance(given, str):
         return given
     if not isinstance(given, Mapping):
         raise BadScript(f"{where}: a turn is a text or a mapping, not {type(given).__name__}")
-    known = {field.name for field in fields(Turn)}
+    known = {field.name for field in fields(ScriptedTurn)}
     for key in given:
         if key not in known:
             raise BadScript(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
@@ -122,7 +122,7 @@ def _turn(given: Any, where: str) -> Turn | str:
             raise BadScript(f"{where}: `{key}` is no regular expression: {error}") from error
     if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
         raise BadScript(f"{where}: `finish` is stop, length, tool_calls or abort, not {texts['finish']!r}")
-    return Turn(calls=calls, turn=turn, **texts)
+    return ScriptedTurn(calls=calls, turn=turn, **texts)
 
 
 def _listed(value: Any, where: str) -> Sequence[Any]:

@@ -100,7 +100,7 @@ def serve_sglang(
 
 def read_policy(text: str) -> Policy:
     """The policy that a word of the command line stands for."""
-    from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, Script
+    from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
 
     kind, _, rest = text.partition(":")
     match kind:
@@ -112,9 +112,9 @@ def read_policy(text: str) -> Policy:
             except ValueError as error:
                 raise ValueError(f"policy {text!r}: the rate is a number between 0 and 1 ({error})") from error
         case "say":
-            return Script([], otherwise=rest)
+            return ScriptedPolicy([], otherwise=rest)
         case "script":
-            return Script.load(Path(rest))
+            return ScriptedPolicy.load(Path(rest))
     raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Problem, problems
+from sfusion.fakes.sglang import FakeSGLang, WordProblem, problems
 from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
 from sfusion.harness.rollouts.plan import RolloutPlan
 from sfusion.harness.rollouts.progress import Reporter, Silent
@@ -66,7 +66,9 @@ async def run_rollouts(plan: RolloutPlan, reporter: Reporter | None = None) -> T
     return tally
 
 
-def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step: int, at: int) -> AsyncRolloutRequest:
+def _request(
+    plan: RolloutPlan, tool: SandboxFusionTool, problem: WordProblem, step: int, at: int
+) -> AsyncRolloutRequest:
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
         batch_data_id=at,
@@ -78,7 +80,7 @@ def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step:
     )
 
 
-def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, Problem]], tally: Tally) -> None:
+def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, WordProblem]], tally: Tally) -> None:
     """Write a step: what was over-sampled and cancelled is no sample."""
     if plan.over_sample:
         pairs = [(request, problem) for request, problem in pairs if request.state is State.COMPLETED]
@@ -93,7 +95,7 @@ def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, P
 
 
 @asynccontextmanager
-async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[list[str]]:
+async def _sandboxes(plan: RolloutPlan, everything: Iterable[WordProblem]) -> AsyncIterator[list[str]]:
     """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:

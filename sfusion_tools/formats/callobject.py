@@ -18,7 +18,7 @@ __all__ = [
     "SIBLINGS",
     "UNESCAPED",
     "CallObject",
-    "Found",
+    "FoundObject",
     "NotACall",
     "ObjectCallParser",
     "ObjectFormat",
@@ -45,7 +45,7 @@ class NotACall:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundObject:
     """A complete JSON value in the place of a call."""
 
     scan: JsonScan
@@ -100,7 +100,9 @@ class ObjectCallParser(StreamParser):
 
     own_key: ClassVar[str] = "arguments"
 
-    def report(self, found: Sequence[Found], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None) -> None:
+    def report(
+        self, found: Sequence[FoundObject], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None
+    ) -> None:
         """Make the calls that were found together; ``crowded`` is what to say if they should not have been."""
         seen: list[Any] = []
         for one in found:
@@ -137,7 +139,7 @@ class ObjectCallParser(StreamParser):
             self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=reader.take(nearest))
         return bool(nearest)
 
-    def _make(self, value: Any, found: Found, mended: Sequence[Flaw]) -> None:
+    def _make(self, value: Any, found: FoundObject, mended: Sequence[Flaw]) -> None:
         read = read_call_object(value, self.own_key)
         if isinstance(read, NotACall):
             self.refuse(read.flaw, position=found.position, raw=found.raw, name=read.name)

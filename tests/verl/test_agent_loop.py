@@ -9,7 +9,7 @@ import pytest
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
+from sfusion.fakes.sglang import Gsm8kSolver, Policy, ScriptedPolicy, ScriptedTurn, ToolCall, problems
 from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.verl.engine import Engine
 from tests.verl.releases import LENGTH, make_loop, trainer_config
@@ -56,8 +56,8 @@ def asking(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def calling(*codes: str) -> Turn:
-    return Turn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
+def calling(*codes: str) -> ScriptedTurn:
+    return ScriptedTurn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
 
 
 async def test_a_conversation_of_several_turns_runs_its_programs_and_ends(play: Any) -> None:
@@ -87,11 +87,11 @@ async def test_word_problems_are_solved_through_the_tool(play: Any, number: int)
 
 
 async def test_a_failing_sandbox_is_told_to_the_model_and_the_conversation_goes_on(play: Any) -> None:
-    script = Script(
+    script = ScriptedPolicy(
         [
             calling("print(1)  # sfusion:call=a"),
-            Turn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
-            Turn(say="I was fooled.", tool_result="."),
+            ScriptedTurn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
+            ScriptedTurn(say="I was fooled.", tool_result="."),
         ]
     )
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
@@ -103,14 +103,16 @@ async def test_a_failing_sandbox_is_told_to_the_model_and_the_conversation_goes_
 
 
 async def test_calls_that_cannot_be_used_do_not_end_the_conversation(play: Any) -> None:
-    script = Script(
+    script = ScriptedPolicy(
         [
-            Turn(say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0),
-            Turn(
+            ScriptedTurn(
+                say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0
+            ),
+            ScriptedTurn(
                 calls=(ToolCall("code_interpreter", {"code": 'print(1)  # sfusion:call=a prints="one"'}),),
                 tool_result="must be a JSON object, found a list",
             ),
-            Turn(say="Done.", tool_result="^one$"),
+            ScriptedTurn(say="Done.", tool_result="^one$"),
         ]
     )
     async with FakeSandbox() as sandbox:
@@ -122,10 +124,10 @@ async def test_calls_that_cannot_be_used_do_not_end_the_conversation(play: Any) 
 @pytest.mark.parametrize("allowed", [1, 2])
 async def test_of_several_calls_in_one_turn_verl_runs_the_first_by_default(play: Any, allowed: int) -> None:
     """``max_parallel_calls`` is 1, and what is beyond is dropped without a word to the model."""
-    script = Script(
+    script = ScriptedPolicy(
         [
             calling(*(f'print({n})  # sfusion:call={n} seconds=20ms prints="result {n}"' for n in (1, 2))),
-            Turn(say="Enough.", tool_result="result"),
+            ScriptedTurn(say="Enough.", tool_result="result"),
         ]
     )
     async with FakeSandbox() as sandbox:
@@ -136,7 +138,9 @@ async def test_of_several_calls_in_one_turn_verl_runs_the_first_by_default(play:
 
 async def test_what_the_model_read_is_what_it_is_trained_on(play: Any) -> None:
     async with FakeSandbox() as sandbox:
-        script = Script([calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), Turn(say="Ok.")])
+        script = ScriptedPolicy(
+            [calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), ScriptedTurn(say="Ok.")]
+        )
         played = await play(sandbox, script, asking("?"))
     assert "umlauts äöü, 数 and 🙂" in played.told
     assert played.read[-1].endswith("<|im_start|>assistant\n")

@@ -31,7 +31,7 @@ ARGUMENTS = [
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner import main; del sys.path[0]; main()"
 
 Result = dict[str, Any]
-Run = Callable[[str], Result]
+RunCell = Callable[[str], Result]
 End = Callable[[], object]
 
 
@@ -50,7 +50,7 @@ def add(result: Result, kind: str, content: dict[str, Any]) -> None:
         result["error"].append({name: content[name] for name in ("traceback", "ename", "evalue")})
 
 
-def real_kernel(name: str) -> tuple[Run, End]:
+def real_kernel(name: str) -> tuple[RunCell, End]:
     """Start an ipykernel; give what runs a cell in it and what ends it."""
     from jupyter_client.manager import AsyncKernelManager  # an extra: absent where the built-in runner is used
 
@@ -75,7 +75,7 @@ def real_kernel(name: str) -> tuple[Run, End]:
     return run, lambda: wait(manager.shutdown_kernel(now=True))
 
 
-def builtin_runner(folder: str) -> tuple[Run, End]:
+def builtin_runner(folder: str) -> tuple[RunCell, End]:
     """Start the built-in cell runner; give what runs a cell in it and what ends it."""
     commands_out, commands_in = os.pipe()
     events_out, events_in = os.pipe()

@@ -7,7 +7,7 @@ import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialect import Dialect
-from sfusion.fakes.sglang.malformed_kinds import Made, Sample
+from sfusion.fakes.sglang.malformed_kinds import CallSample, Made
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 
 _KIMI = re.compile(
@@ -68,7 +68,7 @@ class KimiQuirkStream(TokenQuirkStream):
         return Extract("", pieces)
 
 
-def _missing_name(sample: Sample) -> Made:
+def _missing_name(sample: CallSample) -> Made:
     """An id without a name still leads to the tool if only one fits the arguments."""
     text = sample.section(sample.form.write_call("", sample.arguments()))
     return Made(text, [sample.call], (("repaired", "bad_id"),), "mended")

@@ -11,8 +11,8 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialect import Dialect
 from sfusion.fakes.sglang.malformed_kinds import (
+    CallSample,
     Made,
-    Sample,
     bad_escape,
     bad_sibling,
     mixed_escape,
@@ -98,11 +98,11 @@ class PythonicQuirkStream(QuirkStream):
         return 0
 
 
-def _unclosed(sample: Sample) -> str:
+def _unclosed(sample: CallSample) -> str:
     return sample.form.write_call(sample.name, sample.arguments())[:-1]
 
 
-def _bad_escape(sample: Sample) -> Made:
+def _bad_escape(sample: CallSample) -> Made:
     value = "re.findall(r\"\\d+\", 'a1')"
     return bad_escape(sample, value, value.replace("'", "\\'"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sfusion_tools.formats.callobject import UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan
 
@@ -26,7 +26,7 @@ class HermesParser(ObjectCallParser):
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         start = reader.offset - len(marker)
-        found: list[Found] = []
+        found: list[FoundObject] = []
         strays: list[str] = []
         refused = 0
         while True:
@@ -45,7 +45,7 @@ class HermesParser(ObjectCallParser):
                 continue
             scan = yield from scan_json(reader)
             if scan.fault is None:
-                found.append(Found(scan, place, reader.since_mark()))
+                found.append(FoundObject(scan, place, reader.since_mark()))
                 continue
             refused += 1
             if scan.truncated and CLOSE not in reader.since_mark():
@@ -63,7 +63,7 @@ class HermesParser(ObjectCallParser):
                 break
         self._sum_up(found, refused, "".join(strays), start, closed=bool(closing))
 
-    def _sum_up(self, found: list[Found], refused: int, stray: str, start: int, *, closed: bool) -> None:
+    def _sum_up(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
         ended = not closed and not self.reader.left
         if not found and not refused:
             if stray.strip():

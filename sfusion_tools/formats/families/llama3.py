@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import decode_python
 from sfusion_tools.formats.pytext import scan_brackets
@@ -55,7 +55,7 @@ class Llama3Parser(ObjectCallParser):
 
     def _objects(self, start: int, *, tagged: bool) -> Scan[None]:
         reader = self.reader
-        found: list[tuple[Found, list[Flaw]]] = []
+        found: list[tuple[FoundObject, list[Flaw]]] = []
         stray: list[str] = []
         crowded: Flaw | None = None
         refused = 0
@@ -74,7 +74,7 @@ class Llama3Parser(ObjectCallParser):
                     if not (yield from self._broken(scan, scan.fault, position)):
                         break
                     continue
-                found.append((Found(scan, position, reader.since_mark()), python))
+                found.append((FoundObject(scan, position, reader.since_mark()), python))
                 reader.mark()
                 if (yield from reader.run(_CLOSERS)):
                     stray.append(reader.since_mark())
@@ -139,7 +139,7 @@ class Llama3Parser(ObjectCallParser):
 
     def _sum_up(
         self,
-        found: list[tuple[Found, list[Flaw]]],
+        found: list[tuple[FoundObject, list[Flaw]]],
         stray: str,
         crowded: Flaw | None,
         start: int,

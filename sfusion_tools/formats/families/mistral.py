@@ -10,7 +10,7 @@ from sfusion_tools.formats.callobject import (
     DOUBLED,
     SIBLINGS,
     UNESCAPED,
-    Found,
+    FoundObject,
     ObjectCallParser,
     ObjectFormat,
     read_arguments,
@@ -55,7 +55,7 @@ class MistralParser(ObjectCallParser):
         elements = 0
         closed = False
         separated = True
-        found: list[tuple[Found, list[Flaw]]] = []
+        found: list[tuple[FoundObject, list[Flaw]]] = []
         while not closed:
             yield from reader.spaces()
             if (yield from reader.accept(",")):
@@ -75,7 +75,7 @@ class MistralParser(ObjectCallParser):
                 closed = yield from self._broken(scan, scan.fault, position)
                 separated = True
                 continue
-            one = Found(scan, position, reader.since_mark())
+            one = FoundObject(scan, position, reader.since_mark())
             if (yield from reader.run(_CLOSERS)):
                 remarks.append(Flaw("stray_text", "there is a } too many behind it"))
             if not (yield from self._ends_well()):
@@ -125,7 +125,7 @@ class MistralParser(ObjectCallParser):
         scan = yield from scan_json(reader)
         if scan.fault is None:
             self.report(
-                [Found(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
+                [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
             )
             return
         yield from reader.before(_OPEN, lambda text: None)

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .command import Confinement
 from .executor import PythonExecutor
-from .guard.spec import Bounds
+from .guard.spec import ResourceBounds
 
-__all__ = ["Bounds", "Confinement", "PythonExecutor"]
+__all__ = ["Confinement", "PythonExecutor", "ResourceBounds"]

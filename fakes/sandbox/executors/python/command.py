@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
-from .guard.spec import Bounds, CommandSpec, Report
+from .guard.spec import CommandReport, CommandSpec, ResourceBounds
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 from .spawner import Spawner
@@ -35,11 +35,11 @@ class Confinement:
     """Writes outside the work directory are refused by the kernel."""
     signals: bool
     """Programs cannot signal processes that are not their own."""
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: ResourceBounds = field(default_factory=ResourceBounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Workspace:
     """Where a command runs: its work directory, what else it may write, its environment."""
 
     cwd: str
@@ -60,10 +60,10 @@ class CommandRunner:
         self._spawner = spawner
         self._confinement = confinement
         self._stdin_race = stdin_race
-        self._running: dict[socket.socket, asyncio.Future[tuple[Report, str, str]]] = {}
+        self._running: dict[socket.socket, asyncio.Future[tuple[CommandReport, str, str]]] = {}
 
     async def run(
-        self, command: str, place: Place, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
+        self, command: str, place: Workspace, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
     ) -> CommandResult:
         """Run a command; a failure to run it is a result too."""
         if math.isnan(timeout):
@@ -132,14 +132,14 @@ class CommandRunner:
                     task.cancel()
             _close(feed, control, *captures)
 
-    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[Report, str, str]]) -> bool:
+    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[CommandReport, str, str]]) -> bool:
         """Hold standard input back as long as spawning the other programs would hold up the real server's loop."""
         await asyncio.sleep(0)
         stall = SPAWN_STALL * (len(self._running) - 1)
         await asyncio.wait([ending], timeout=stall)
         return ending.done() and ending.result()[0].event == "exited"
 
-    def _result(self, spec: CommandSpec, report: Report, stdout: str, stderr: str) -> CommandResult:
+    def _result(self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str) -> CommandResult:
         if report.leftovers:
             logger.warning("killed %d processes that a program left behind: %s", report.leftovers, spec.command)
         if report.bound:
@@ -160,11 +160,11 @@ def _close(*things: socket.socket | Capture) -> None:
         thing.close()
 
 
-async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[Report, str, str]:
+async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[CommandReport, str, str]:
     """Wait for the report, take the output as it is at that moment, then wait until nothing is left running."""
     loop = asyncio.get_running_loop()
     said = await loop.sock_recv(control, 65536)
-    report = Report(**json.loads(said)) if said else Report("stopped")
+    report = CommandReport(**json.loads(said)) if said else CommandReport("stopped")
     stdout, stderr = (decoded(stream.take()) for stream in captures)
     while said:
         said = await loop.sock_recv(control, 65536)

@@ -21,9 +21,9 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 
-from .command import CommandRunner, Confinement, Place, logger
+from .command import CommandRunner, Confinement, Workspace, logger
 from .files import WorkDirectory, refuse_escapes, remove_tree
-from .guard.spec import Bounds
+from .guard.spec import ResourceBounds
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import NotebookKind, installed_kind, run_notebook
 from .spawner import Spawner
@@ -61,7 +61,7 @@ class PythonExecutor:
         profile: Profile = "2026-07",
         path: str | None = None,
         env: Mapping[str, str] | None = None,
-        bounds: Bounds | None = None,
+        bounds: ResourceBounds | None = None,
         jupyter: NotebookKind = "auto",
         namespaces: bool | None = None,
         landlock: bool | None = None,
@@ -75,7 +75,7 @@ class PythonExecutor:
         self._profile = profile
         self._path = path
         self._env = dict(env or {})
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or ResourceBounds()
         self._jupyter: NotebookKind = jupyter
         self._wanted = namespaces, landlock
         self._base: str | None = None
@@ -177,7 +177,7 @@ class PythonExecutor:
         os.makedirs(self._base, exist_ok=True)  # a guard that broke down may have cleared it away
         return self._base
 
-    def _place(self, work: WorkDirectory, language: Language | None = None) -> Place:
+    def _place(self, work: WorkDirectory, language: Language | None = None) -> Workspace:
         """Give a program a bare environment: what the server knows (tokens, keys, proxies) is not its business."""
         env = {
             "PATH": self._path or default_path(),
@@ -188,9 +188,9 @@ class PythonExecutor:
             **(language.env if language else {}),
             **self._env,
         }
-        return Place(work.cwd, [work.outer], env)
+        return Workspace(work.cwd, [work.outer], env)
 
-    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Place) -> str:
+    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Workspace) -> str:
         """Find out once which of the libraries that the real server links C++ programs with are here."""
         if request.language != "cpp":
             return ""

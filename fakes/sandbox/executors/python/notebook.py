@@ -12,7 +12,7 @@ from typing import Literal
 from sfusion.fakes.sandbox import jupyter
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
-from .command import CommandRunner, Place
+from .command import CommandRunner, Workspace
 from .files import WorkDirectory
 
 NotebookKind = Literal["auto", "kernel", "builtin"]
@@ -26,14 +26,14 @@ _FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
 exit(not (find("ipykernel") and find("jupyter_client")))'"""
 
 
-async def installed_kind(runner: CommandRunner, place: Place) -> NotebookKind:
+async def installed_kind(runner: CommandRunner, place: Workspace) -> NotebookKind:
     """Say which kind the Python that programs get can run."""
     found = await runner.run(_FIND_KERNEL, place, 60.0)
     return "kernel" if found.return_code == 0 else "builtin"
 
 
 async def run_notebook(
-    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Place, kind: NotebookKind, limit: int
+    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, kind: NotebookKind, limit: int
 ) -> RunJupyterAnswer:
     """Run the cells; cells that raise are a success, a driver that does not come to its end is not."""
     work.restore(request.files)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Event = Literal["exited", "timeout", "stopped", "error"]
+CommandEvent = Literal["exited", "timeout", "stopped", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ResourceBounds:
     """What one request may use at most, whatever it asks for."""
 
     processes: int = 256
@@ -37,7 +37,7 @@ class CommandSpec:
     """The limit in bytes that the request asked for; 0 is none."""
     namespaces: bool
     landlock: bool
-    bounds: Bounds
+    bounds: ResourceBounds
 
     def to_json(self) -> dict[str, object]:
         """Give what crosses the socket."""
@@ -47,15 +47,15 @@ class CommandSpec:
     def from_json(cls, data: dict[str, object]) -> CommandSpec:
         """Rebuild what `to_json` gave."""
         fields = dict(data)
-        fields["bounds"] = Bounds(**fields["bounds"])  # type: ignore[arg-type]  # our own JSON, written above
+        fields["bounds"] = ResourceBounds(**fields["bounds"])  # type: ignore[arg-type]  # our own JSON, written above
         return cls(**fields)  # type: ignore[arg-type]  # the same
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CommandReport:
     """How a command ended, as the guard saw it."""
 
-    event: Event
+    event: CommandEvent
     seconds: float = 0.0
     code: int | None = None
     """Exit code; negative for a signal."""

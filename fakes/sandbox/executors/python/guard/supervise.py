@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from . import census
-from .spec import Bounds, Report
+from .spec import CommandReport, ResourceBounds
 
 TICK = 0.02
 """Seconds between two looks at the number of processes: a fork bomb gets no further than this takes it."""
@@ -25,7 +25,9 @@ FEW = 4
 class Supervisor:
     """The parent of one program."""
 
-    def __init__(self, program: int, control: int, bounds: Bounds, members: Callable[[], list[int]] | None) -> None:
+    def __init__(
+        self, program: int, control: int, bounds: ResourceBounds, members: Callable[[], list[int]] | None
+    ) -> None:
         """Watch `program`; end it when `control` is closed at the other end.
 
         `members` lists what belongs to the program; None where the system cannot tell.
@@ -37,7 +39,7 @@ class Supervisor:
         self._status: int | None = None
         self._seen_pid = -1
 
-    def watch(self, timeout: float) -> Report:
+    def watch(self, timeout: float) -> CommandReport:
         """Wait for the end and report it; whatever the program has started is still alive then."""
         started = time.monotonic()
         poller = select.poll()
@@ -54,14 +56,14 @@ class Supervisor:
             elapsed = time.monotonic() - started
             if self._status is not None:
                 code = os.waitstatus_to_exitcode(self._status)
-                return Report("exited", elapsed, code, leftovers=self._leftovers())
+                return CommandReport("exited", elapsed, code, leftovers=self._leftovers())
             if any(fd == self._control for fd, _ in ready):
-                return Report("stopped", elapsed)
+                return CommandReport("stopped", elapsed)
             if elapsed >= timeout:
-                return Report("timeout", elapsed, leftovers=0)
+                return CommandReport("timeout", elapsed, leftovers=0)
             broken = self._broken_bound(ticks)
             if broken:
-                return Report("exited", elapsed, -int(signal.SIGKILL), bound=broken)
+                return CommandReport("exited", elapsed, -int(signal.SIGKILL), bound=broken)
 
     def _leftovers(self) -> int:
         """Count what the program has left behind; helpers that are just ending get a moment to do so."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import census, kernel
-from .spec import Abilities, CommandSpec, Report
+from .spec import Abilities, CommandReport, CommandSpec
 from .supervise import Supervisor, end_everything, end_namespace
 
 DESCRIPTORS = 4
@@ -114,7 +114,7 @@ def _keep(spec: CommandSpec, fds: list[int]) -> NoReturn:
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             _run(spec, fds)
     except BaseException as exc:
-        _say(control, Report("error", message=str(exc)))
+        _say(control, CommandReport("error", message=str(exc)))
     os._exit(0)
 
 
@@ -134,7 +134,7 @@ def _run(spec: CommandSpec, fds: list[int]) -> NoReturn:
         message = reader.read().decode("utf-8", "replace")  # ends when the program has been started
     members = None if not kernel.LINUX else census.namespace_members if spec.namespaces else census.descendants
     if message:
-        report = Report("error", message=message)
+        report = CommandReport("error", message=message)
     else:
         report = Supervisor(program, control, spec.bounds, members).watch(spec.timeout)
     # First the end, then the news of it: a program must not see its output being closed.
@@ -146,7 +146,7 @@ def _run(spec: CommandSpec, fds: list[int]) -> NoReturn:
     os._exit(0)
 
 
-def _say(control: int, report: Report) -> None:
+def _say(control: int, report: CommandReport) -> None:
     with suppress(OSError):  # the server is gone: nobody wants to know
         os.write(control, json.dumps(report.to_json()).encode())
 
