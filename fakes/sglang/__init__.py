@@ -1,4 +1,4 @@
-"""A fake sglang: an engine whose words come from a policy, and its HTTP server.
+"""A fake sglang: an engine whose text comes from a policy, and its HTTP server.
 
 engine = FakeSGLang(Gsm8kSolver())
 answer = await engine.async_generate("What is 2 + 2?", {"max_new_tokens": 64})
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The HTTP server is loaded when it is asked for: it takes as long as all the rest."""
+    """Import the HTTP server on first use: that takes as long as everything else together."""
     if name == "FakeSGLangServer":
         from sfusion.fakes.sglang.server import FakeSGLangServer
 

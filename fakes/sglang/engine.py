@@ -1,4 +1,4 @@
-"""The fake engine: `async_generate` as sglang's Engine has it, without a model, a GPU or a wait."""
+"""The fake engine: `async_generate` like sglang's Engine, without a model or a GPU."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 
 class FakeSGLang:
-    """An engine whose words come from a policy.
+    """An engine whose text comes from a policy.
 
-    What it says depends on the seed and on what is asked, never on arrival order; how long it takes is asked of the
-    running event loop, so that it also runs on virtual time. With ``label_tool_calls`` a turn that calls tools ends
-    with ``tool_calls``, as verl's rollout expects of its engine; sglang's own says ``stop`` and leaves it to its
-    chat route.
+    Its answers depend on the seed and the request, never on the order of arrival. It takes the time from the running
+    event loop, so it also runs on virtual time. With ``label_tool_calls``, a turn that calls tools ends with
+    ``tool_calls``, as verl's rollout expects; sglang's engine reports ``stop``, which its chat route changes.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class FakeSGLang:
     ) -> Any:
         """Generate for a prompt or a batch: an object or a list of them, or an async iterator of them when streaming.
 
-        What a fake has no use for (images, adapters, priorities) is accepted and ignored.
+        Options that a fake cannot use (images, adapters, priorities) are accepted and ignored.
         """
         call = GenerateCall(
             text=prompt,
@@ -107,7 +106,7 @@ class FakeSGLang:
         return self.stream(call) if stream else await self.generate(call)
 
     async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
-        """All of what is said, once it is said."""
+        """Generate, and return the complete output."""
         requests = self._requests(call)
         if len(requests) == 1 and requests[0].index is None:
             return await self._last(requests[0])
@@ -119,7 +118,7 @@ class FakeSGLang:
                 task.cancel()
 
     async def stream(self, call: GenerateCall) -> AsyncGenerator[JsonObject, None]:
-        """What is said while it is said; the objects of a batch come as they come, told apart by ``index``."""
+        """Yield the output as it is generated; the objects of a batch are interleaved and have an ``index``."""
         requests = self._requests(call)
         if len(requests) == 1:
             async with aclosing(self._items(requests[0], stream=True)) as items:
@@ -152,17 +151,17 @@ class FakeSGLang:
                 task.cancel()
 
     def abort_request(self, rid: str = "", abort_all: bool = False) -> int:
-        """End the running requests whose id begins with ``rid``, or all; says how many that were."""
+        """Abort the running requests whose id begins with ``rid``, or all; return how many."""
         return self._state.abort(rid, abort_all)
 
     def flush_cache(self) -> bool:
-        """Forget the prefix cache; refused while anything runs."""
+        """Clear the prefix cache; return False while anything runs."""
         if self._state.idle:
             self._state.cache.clear()
         return self._state.idle
 
     async def flush_when_idle(self, timeout: float) -> bool:
-        """Forget the prefix cache as soon as nothing runs; False when that did not happen in time."""
+        """Clear the prefix cache as soon as nothing runs; return False on timeout."""
         try:
             async with asyncio.timeout(timeout):
                 while not self.flush_cache():
@@ -173,31 +172,29 @@ class FakeSGLang:
         return True
 
     def pause_generation(self, mode: str = "abort") -> None:
-        """Hold everything; in mode ``abort`` what runs is ended first."""
+        """Pause; in mode ``abort``, abort the running requests first."""
         if mode == "abort":
             self._state.abort("", True)
         self._state.paused = True
         self._nudge()
 
     def continue_generation(self) -> None:
-        """Go on after a pause."""
         self._state.paused = False
         self._nudge()
 
     def crash(self) -> None:
-        """Die: what runs is lost, and nothing is served until :meth:`restart`."""
+        """Crash: running requests are lost, and nothing is served until :meth:`restart`."""
         self._state.crash()
 
     def restart(self) -> None:
-        """Come back after a crash, with an empty cache."""
+        """Recover from a crash, with an empty cache."""
         self._state.restart()
 
     def set_faults(self, rules: Iterable[Rule]) -> None:
-        """Replace the faults; their counters begin anew, their clocks with the next request."""
+        """Replace the faults; counters restart now, clocks with the next request."""
         self._faults = EngineFaults(rules, self.seed)
 
     def snapshot(self) -> Snapshot:
-        """How the engine stands."""
         return self._state.snapshot()
 
     @property
@@ -255,7 +252,7 @@ class FakeSGLang:
             state.failed += 1
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            state.aborted += 1  # whoever asked has gone
+            state.aborted += 1  # the caller has gone
             raise
         finally:
             state.leave(run)
@@ -267,7 +264,7 @@ class FakeSGLang:
         return self._max_running is not None and self._state.running >= self._max_running
 
     async def _enter(self, run: Run) -> None:
-        """Wait for a place, first come first served."""
+        """Wait for a slot, in order of arrival."""
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
                 break
@@ -364,7 +361,7 @@ class FakeSGLang:
             raise generation.error
 
     async def _pass(self, run: Run, seconds: float) -> float:
-        """Let working time pass until it is over, or the request is ended; pauses do not count."""
+        """Wait for working time to pass or the request to end; pauses do not count."""
         loop = asyncio.get_running_loop()
         worked = 0.0
         await asyncio.sleep(0)

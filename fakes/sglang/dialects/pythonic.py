@@ -37,7 +37,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 def _calls(code: str, table: ToolTable) -> list[CallPiece]:
-    """The calls of a Python list; anything unusual raises."""
+    """Return the calls of a Python list; raises for anything unusual."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(code, mode="eval").body
@@ -68,7 +68,7 @@ def _value(node: ast.expr) -> Any:
 
 
 class PythonicQuirkStream(QuirkStream):
-    """Waits for the bracket that closes the list, counting brackets in strings, too."""
+    """Waits for the bracket that closes the list, also counting brackets in strings."""
 
     def feed(self, delta: str) -> Extract:
         self.buffer = (self.buffer + delta).replace("<|python_start|>", "").replace("<|python_end|>", "")

@@ -18,7 +18,7 @@ _NEXT = Markers((OPEN, CLOSE, "{", "["))
 
 
 class HermesParser(ObjectCallParser):
-    """Keeps every object in a tag that is a call by itself, whatever stands beside it."""
+    """Accepts every valid object inside a tag, whatever else the tag contains."""
 
     openers = (OPEN,)
     silent = ("<|im_end|>", "<|endoftext|>")
@@ -101,7 +101,7 @@ class Hermes(ObjectFormat):
 
 
 class Qwen25(Hermes):
-    """The format of Qwen 2.5 and 3; sglang's own parser insists on the two line breaks, this one does not."""
+    """The format of Qwen 2.5 and 3; unlike sglang's parser, this one does not require the line breaks."""
 
     name = "qwen25"
     aliases = ("qwen",)

@@ -21,12 +21,12 @@ _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _BEGIN = re.compile(r"""\{\s*['"](?:name|type|function|parameters|arguments)['"]\s*:""")
 _SOME = re.compile(r"""\{(?:\s*(?:['"][a-z]{0,10}(?:['"]\s*)?)?)?""")
 _DEEPEST = 32
-"""Nobody nests a Python spelling deeper, and trying to read one costs time with every broken call."""
+"""Models do not nest a Python dict deeper, and trying to read one costs time for every broken call."""
 _CLOSERS = re.compile(r"\}+")
 
 
 class Llama3Parser(ObjectCallParser):
-    """Reads objects one after the other; a Python spelling of the same object is taken too, as sglang does."""
+    """Reads one object after the other; also accepts the Python spelling of an object, as sglang does."""
 
     openers = (TAG,)
     silent = _ENDS
@@ -100,7 +100,7 @@ class Llama3Parser(ObjectCallParser):
         self._sum_up(found, "".join(stray), crowded, start, refused, ended=not reader.left)
 
     def _separator(self) -> Scan[str | None]:
-        """Read what stands between two objects; None, and nothing read, if no other object follows."""
+        """Read the separator between two objects; return None and read nothing if no other object follows."""
         reader = self.reader
         yield from reader.spaces()
         separator = ""
@@ -118,7 +118,7 @@ class Llama3Parser(ObjectCallParser):
         return None
 
     def _python(self, scan: JsonScan) -> Scan[tuple[JsonScan, list[Flaw]]]:
-        """Try the text that is no JSON as a Python dict."""
+        """Try to read text that is not JSON as a Python dict."""
         reader = self.reader
         reader.rewind()
         text = yield from scan_brackets(reader, _DEEPEST)
@@ -130,7 +130,7 @@ class Llama3Parser(ObjectCallParser):
         return again, [Flaw("python_spelling", "it is spelt as Python, not as JSON")]
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Step over a broken object; True if another one follows."""
+        """Skip a broken object; return whether another one follows."""
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
         edge = yield from self.reader.before(_NEXT, lambda text: None)

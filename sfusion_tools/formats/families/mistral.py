@@ -1,4 +1,4 @@
-"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or in the compact form before a name and its arguments."""
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or, in the compact form, before a name and its arguments."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ class MistralParser(ObjectCallParser):
             self.report([one], remarks, crowded=nested)
 
     def _ends_well(self) -> Scan[bool]:
-        """Does what follows an element belong to a list?"""
+        """Return whether a valid part of the list follows an element."""
         yield from self.reader.spaces()
         char = yield from self.reader.peek()
         return char in ("", ",", "]", "{") or (yield from self.reader.sees(OPEN))
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Step over a broken element; True if that was the end of the list."""
+        """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False

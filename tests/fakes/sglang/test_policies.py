@@ -287,5 +287,5 @@ def test_answers_are_left_alone_and_wrong_settings_refused() -> None:
     assert Misbehaving(rate=1.0).reply(last) == Gsm8kSolver().reply(last)
     with pytest.raises(ValueError, match="rate is 3"):
         Misbehaving(rate=3)
-    with pytest.raises(ValueError, match="no way to misbehave called 'shouting'"):
+    with pytest.raises(ValueError, match="no kind of malformed text called 'shouting'"):
         Misbehaving(only=["shouting"])
