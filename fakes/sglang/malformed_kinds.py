@@ -1,7 +1,7 @@
-"""The kinds of malformed text: how each is made out of a good call, and what a good parser makes of it.
+"""The kinds of malformed text: how each is made from a good call, and what a good parser makes of it.
 
-A maker gets a ``CallSample`` and works on what a format writes. ``KINDS`` says for which styles of format a kind makes
-sense; a dialect replaces the maker of a kind where its format differs, or leaves the kind out.
+A maker gets a ``CallSample`` and changes what the format writes. ``KINDS`` lists the styles of format for which a kind
+makes sense; a dialect can replace a maker for its format, or leave the kind out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class CallSample:
-    """What a malformed text is made of: a format, a call to spoil and a good one beside it."""
+    """The material of a malformed text: a format, a call to spoil and a good call next to it."""
 
     form: Format
     seed: int
@@ -73,12 +73,12 @@ class CallSample:
         return key, str(value)
 
     def arguments(self, call: Call | None = None) -> str:
-        """Write the arguments of a call correctly; of the one to spoil by default."""
+        """Write the arguments of a call correctly; by default of the one to spoil."""
         call = call or self.call
         return self.form.write_arguments(call["name"], call["arguments"], _TOOLBOX)
 
     def section(self, *calls: Call | str) -> str:
-        """Write a turn of these calls; a text stands in the place of a call."""
+        """Write a turn with these calls; a string is used as it is in place of a call."""
         return self.form.write_section(
             [
                 call if isinstance(call, str) else self.form.write_call(call["name"], self.arguments(call), place)
@@ -87,16 +87,16 @@ class CallSample:
         )
 
     def spliced(self, value: str) -> str:
-        """Write the arguments with ``value`` spliced in as it is, between the right quotes."""
+        """Write the arguments with ``value`` inserted as it is, between the right quotes."""
         marker = "\ufffc"
         return self.arguments(self.with_value(marker)).replace(marker, value)
 
     def spoilt(self, arguments: str) -> str:
-        """Write a turn whose only call has these arguments, as they are."""
+        """Write a turn with one call, which has these arguments as they are."""
         return self.section(self.form.write_call(self.name, arguments))
 
     def with_value(self, value: str) -> Call:
-        """Return the call with another value of its subject."""
+        """Return the call with another value for its subject."""
         key, _ = self.subject
         return {"name": self.name, "arguments": {**self.call["arguments"], key: value}}
 
@@ -126,7 +126,7 @@ Maker: TypeAlias = Callable[[CallSample], Made]
 
 
 def expecting(maker: Maker, *problems: tuple[str, str]) -> Maker:
-    """Return a maker of the same text, of which a parser reports other problems."""
+    """Return a maker of the same text with other expected problems."""
     return lambda sample: replace(maker(sample), problems=problems)
 
 
@@ -237,7 +237,7 @@ def unclosed_think_alone(sample: CallSample) -> Made:
 
 
 def truncated(sample: CallSample) -> Made:
-    """Cut by length inside the last argument, with a finish reason as if the calls were there."""
+    """Cut off inside the last argument, with a finish reason as if the calls were complete."""
     call = sample.with_value("total = 0\nfor n in range(100):\n    total += n\nprint(total)")
     text = sample.section(sample.sibling, call)
     size = whole(1, len("total = 0"), "malformed", sample.form.name, sample.seed, "cut")
@@ -326,4 +326,4 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "bad_sibling": (bad_sibling, _JSON),
     "unclosed_string": (unclosed_string, _JSON),
 }
-"""How each kind is made, and for which formats it makes sense; others may have it by their dialect."""
+"""The maker of each kind and the formats for which it makes sense; a dialect can add it to others."""

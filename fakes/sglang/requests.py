@@ -1,4 +1,4 @@
-"""From a call of the engine to single requests: batches, samples, ids, and what sglang refuses."""
+"""Splits a call of the engine into single requests, and checks it like sglang."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfusion_tools.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class GenerateCall:
-    """What one call of the engine, or one body of ``/generate``, asks for."""
+    """The arguments of one call of the engine, or of one ``/generate`` request."""
 
     text: str | Sequence[str] | None = None
     input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
@@ -34,7 +34,7 @@ class GenerateCall:
 
 
 def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[GenerationRequest]:
-    """The single requests of a call, in the order of their ``index``; those without an id get one later."""
+    """Return the single requests of a call, ordered by ``index``; the engine adds missing ids."""
     prompts, is_batch = _prompts(call, tokenizer)
     if not prompts:
         raise BadValue("The batch has no prompt.")

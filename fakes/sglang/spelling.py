@@ -1,4 +1,4 @@
-"""How a reply becomes text: its calls in a format, and what a constraint on tool calls makes of them."""
+"""Writes the reply of a policy as text: its calls in a format, or as a constraint demands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfusion_tools.formats import Format, RenderError
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What constrained decoding would enforce: that a tool is called, which, how many, and in plain JSON."""
+    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain JSON."""
 
     must_call: bool = False
     tool: str | None = None
@@ -23,7 +23,6 @@ class Constraint:
 
 
 def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
-    """The text of a reply."""
     calls = _constrained(reply.calls, tools, constraint)
     if not calls:
         return reply.text
@@ -31,10 +30,10 @@ def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constr
         return json.dumps([{"name": c.name, "parameters": dict(c.arguments)} for c in calls], ensure_ascii=False)
     written = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
     try:
-        # A format puts a newline between text and calls by itself.
+        # The format adds a newline between text and calls.
         return form.render(written, content=reply.text.removesuffix("\n"), tools=list(tools) or None)
     except RenderError as error:
-        raise NothingToSay(f"The policy's calls cannot be written in the format {form.name}: {error}") from error
+        raise NothingToSay(f"The calls of the policy cannot be written in the format {form.name}: {error}") from error
 
 
 def _constrained(
@@ -48,7 +47,7 @@ def _constrained(
 
 
 def _made_up(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
-    """The call that a model is forced into when it wanted none: the least that the schema allows."""
+    """Return a forced call with the smallest arguments that the schema allows."""
     functions = [tool.get("function") or tool for tool in tools]
     function = next((one for one in functions if name in (None, one.get("name"))), {})
     schema = function.get("parameters") or {}

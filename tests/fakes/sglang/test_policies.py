@@ -91,7 +91,7 @@ def test_script_matches_tool_results_and_prompts() -> None:
 def test_script_without_words_says_why_no_turn_fits() -> None:
     with pytest.raises(NothingToSay) as told:
         ScriptedPolicy(["only one"]).reply(ask(user("x"), {"role": "assistant", "content": "only one"}))
-    assert "it is for turn 0, and this is turn 1" in str(told.value)
+    assert "it is for turn 0, but this is turn 1" in str(told.value)
 
 
 def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
@@ -118,11 +118,11 @@ def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("just text", "a script is a list of turns"),
         ("{turns: [], ohterwise: x}", "unknown key 'ohterwise'"),
         ("[{sya: hello}]", "turn 0: unknown key 'sya'"),
-        ("[3]", "turn 0: a turn is a text or a mapping"),
-        ("[{tool_result: '['}]", "no regular expression"),
+        ("[3]", "turn 0: a turn must be a string or a mapping"),
+        ("[{tool_result: '['}]", "not a regular expression"),
         ("[{finish: maybe}]", "stop, length, tool_calls or abort"),
-        ("[{calls: [{arguments: {}}]}]", "a call has a `name`"),
-        ("[{turn: first}]", "`turn` is a whole number"),
+        ("[{calls: [{arguments: {}}]}]", "a call must have a `name`"),
+        ("[{turn: first}]", "`turn` must be an integer"),
     ],
 )
 def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, why: str) -> None:
