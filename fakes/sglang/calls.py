@@ -64,7 +64,7 @@ class OwnParser:
         self._form = form
 
     def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
-        parsed = self._form.parse(text, _forgiving(tools), finish_reason=reason)
+        parsed = self._form.parse(text, _with_any_name(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
         pieces = [
@@ -78,7 +78,7 @@ class OwnParser:
 
 class _OwnStream:
     def __init__(self, form: Format, tools: ToolList) -> None:
-        self._parser = form.stream(_forgiving(tools))
+        self._parser = form.stream(_with_any_name(tools))
         self._calls = 0
 
     def feed(self, delta: str) -> Extract:
@@ -102,7 +102,7 @@ class _OwnStream:
         return found
 
 
-def _forgiving(tools: ToolList) -> Toolbox:
+def _with_any_name(tools: ToolList) -> Toolbox:
     """Keep the parameter types of the tools but accept any name: unknown tools are up to the client."""
     box = Toolbox(tools)
     box.declared = False

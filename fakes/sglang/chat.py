@@ -78,10 +78,10 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
         choice["token_ids"] = output["output_ids"]
     if view.request.return_meta_info:
         choice["meta_info"] = meta
-    return choice | _told(cut)
+    return choice | _refused_calls(cut)
 
 
-def _told(cut: Extract | None) -> JsonObject:
+def _refused_calls(cut: Extract | None) -> JsonObject:
     """The refused calls, under a key that sglang does not have, so that they do not vanish silently."""
     refused = [problem.as_dict() for problem in cut.problems if problem.severity == "refused"] if cut else []
     return {"problems": refused} if refused else {}
@@ -167,9 +167,9 @@ class ChatStream:
                 yield self._plain(index, {"reasoning_content": None, "content": delta}, logprobs)
                 logprobs = None
         else:
-            yield from self._cut(index, choice, choice.calls.feed(delta))
+            yield from self._extracted(index, choice, choice.calls.feed(delta))
             if finish is not None:
-                yield from self._cut(index, choice, choice.calls.finish(finish["type"]))
+                yield from self._extracted(index, choice, choice.calls.finish(finish["type"]))
         if logprobs is not None and (choice.calls is not None or choice.thinking is not None):
             yield self._plain(index, {"reasoning_content": None}, logprobs)
 
@@ -183,7 +183,7 @@ class ChatStream:
         choice.logprobs_shown = known
         return chat_logprobs(choice.meta, since)
 
-    def _cut(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
+    def _extracted(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
         choice.cut.problems += cut.problems
         if cut.content:
             yield self._full(index, choice, {"content": cut.content})
@@ -196,7 +196,7 @@ class ChatStream:
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
-            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _told(choice.cut)
+            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.cut)
             yield self._plain(index, {"reasoning_content": None}, None, **more)
         if self._include_usage:
             metas = {index: choice.meta for index, choice in sorted(self._choices.items())}

@@ -10,9 +10,9 @@ from typing import Any
 from jsonschema import Draft202012Validator, SchemaError
 
 from sfusion.fakes.errors import BadValue
+from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
-from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 _TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}

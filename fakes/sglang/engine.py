@@ -15,9 +15,9 @@ from sfusion.fakes.sglang.conversation import read_ids, read_tools
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest, output, steps_of
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
+from sfusion.fakes.sglang.rendering import render_reply
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.spelling import spell
 from sfusion.fakes.sglang.state import Run, Snapshot, State
 from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
@@ -176,11 +176,11 @@ class FakeSGLang:
         if mode == "abort":
             self._state.abort("", True)
         self._state.paused = True
-        self._nudge()
+        self._notify()
 
     def continue_generation(self) -> None:
         self._state.paused = False
-        self._nudge()
+        self._notify()
 
     def crash(self) -> None:
         """Crash: running requests are lost, and nothing is served until :meth:`restart`."""
@@ -202,7 +202,7 @@ class FakeSGLang:
         """False between a crash and the restart."""
         return self._state.up
 
-    def _nudge(self) -> None:
+    def _notify(self) -> None:
         for run in self._state.runs:
             run.nudge.set()
 
@@ -236,13 +236,13 @@ class FakeSGLang:
         state.arrive(run)
         started = asyncio.get_running_loop().time()
         try:
-            await self._enter(run)
+            await self._acquire_slot(run)
             fate = self._faults.fate(request, state.running)
-            await self._faults.before(fate, lambda seconds: self._pass(run, seconds), self)
+            await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), self)
             generation = self._faults.during(fate, self._generation(request))
             factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
             fresh = generation.prompt_tokens - generation.cached_tokens
-            await self._pass(run, self.latency.to_first_token(fresh, factor))
+            await self._wait_working_time(run, self.latency.to_first_token(fresh, factor))
             items = self._streamed if stream else self._whole
             async for upto, done in items(run, generation, factor):
                 took = asyncio.get_running_loop().time() - started
@@ -256,14 +256,14 @@ class FakeSGLang:
             raise
         finally:
             state.leave(run)
-            self._let_next_in()
+            self._admit_next()
             if state.idle:
                 self._idle.set()
 
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running
 
-    async def _enter(self, run: Run) -> None:
+    async def _acquire_slot(self, run: Run) -> None:
         """Wait for a slot, in order of arrival."""
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
@@ -271,9 +271,9 @@ class FakeSGLang:
             run.nudge.clear()
             await run.nudge.wait()
         self._state.admit(run)
-        self._let_next_in()
+        self._admit_next()
 
-    def _let_next_in(self) -> None:
+    def _admit_next(self) -> None:
         waiting = self._state.first_waiting()
         if waiting is not None and not self._is_full():
             waiting.nudge.set()
@@ -299,7 +299,7 @@ class FakeSGLang:
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:
-            text = spell(reply, self.format, tools, request.constraint)
+            text = render_reply(reply, self.format, tools, request.constraint)
             ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
@@ -334,7 +334,7 @@ class FakeSGLang:
         for number, step in enumerate(generation.steps, start=1):
             self._fail(generation, number - 1)
             tokens = len(step.ids) - (number == 1)
-            await self._pass(run, self.latency.for_tokens(tokens, factor))
+            await self._wait_working_time(run, self.latency.for_tokens(tokens, factor))
             if run.ended_by is not None:
                 said = sum(len(done.ids) for done in generation.steps[: number - 1])
                 yield number - 1, generation.until(said, run.ended_by)
@@ -347,7 +347,7 @@ class FakeSGLang:
     async def _whole(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
         said = 0.0
         if generation.error is None:
-            said = await self._pass(run, self.latency.for_tokens(generation.tokens - 1, factor))
+            said = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
         self._fail(generation, len(generation.steps))
         if run.ended_by is not None:
             each = self.latency.for_tokens(1, factor)
@@ -360,7 +360,7 @@ class FakeSGLang:
         if generation.error is not None and after >= generation.error_after:
             raise generation.error
 
-    async def _pass(self, run: Run, seconds: float) -> float:
+    async def _wait_working_time(self, run: Run, seconds: float) -> float:
         """Wait for working time to pass or the request to end; pauses do not count."""
         loop = asyncio.get_running_loop()
         worked = 0.0

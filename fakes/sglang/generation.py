@@ -9,8 +9,8 @@ from typing import Any
 
 from sfusion.fakes.sglang.chance import Key, digest, draw, whole
 from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
+from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SampledText, SamplingParams
-from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 

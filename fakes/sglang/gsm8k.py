@@ -70,7 +70,7 @@ class Gsm8kSolver:
         return None
 
     def _was_called(self, ask: Ask, tool: str) -> bool:
-        return any(message.get("role") == "assistant" and tool in _spoken(message) for message in ask.messages)
+        return any(message.get("role") == "assistant" and tool in _message_text(message) for message in ask.messages)
 
 
 def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
@@ -82,5 +82,5 @@ def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
     return None
 
 
-def _spoken(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     return f"{message.get('content') or ''}{message.get('tool_calls') or ''}"

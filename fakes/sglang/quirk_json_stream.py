@@ -92,7 +92,7 @@ class JsonQuirkStream(QuirkStream):
             return []
         found, end, complete = partial_json(self.buffer[begin:], strings=self.named)
         if "name" in found and found["name"] not in self.table.places:
-            self._forget()
+            self._reset()
             return []
         if "parameters" in found:
             found["arguments"] = found["parameters"]
@@ -102,7 +102,7 @@ class JsonQuirkStream(QuirkStream):
             return self._name(found)
         return self._arguments(found, begin + end, complete)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Drop the buffer and the count of calls, as sglang does after an unknown name."""
         self.buffer = ""
         self.call = -1

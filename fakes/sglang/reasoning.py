@@ -48,17 +48,17 @@ class Reasoning:
             return text[:at], text[at:]
         return text, ""
 
-    def stream(self, inside: bool, told_at_once: bool = True) -> ReasoningStream:
-        return ReasoningStream(self, inside, told_at_once)
+    def stream(self, inside: bool, at_once: bool = True) -> ReasoningStream:
+        return ReasoningStream(self, inside, at_once)
 
 
 class ReasoningStream:
     """Separates thinking and answer of one stream; a possible beginning of a marker is held back."""
 
-    def __init__(self, reasoning: Reasoning, inside: bool, told_at_once: bool) -> None:
+    def __init__(self, reasoning: Reasoning, inside: bool, at_once: bool) -> None:
         self._marks = reasoning
         self._inside = inside
-        self._told_at_once = told_at_once
+        self._at_once = at_once
         self._opened = False
         self._closed = False
         self._held = ""
@@ -83,11 +83,11 @@ class ReasoningStream:
             else:
                 self._closed = True
         if self._closed:
-            return self._untold() + thought, rest + text
+            return self._take_thought() + thought, rest + text
         text, self._held = _hold(text, self._expected())
         if not self._inside:
             return thought, rest + text
-        if not self._told_at_once:
+        if not self._at_once:
             self._thought += thought + text
             return "", rest
         return thought + text, rest
@@ -100,14 +100,14 @@ class ReasoningStream:
         ends = (marks.end, marks.tool_start) if marks.tool_start is not None else (marks.end,)
         return ends if self._opened else (*ends, marks.start)
 
-    def _untold(self) -> str:
+    def _take_thought(self) -> str:
         told, self._thought = self._thought, ""
         return told
 
     def finish(self) -> tuple[str, str]:
         """Return what was held back, at the end of the text."""
         held, self._held = self._held, ""
-        return (self._untold() + held, "") if self._inside and not self._closed else ("", held)
+        return (self._take_thought() + held, "") if self._inside and not self._closed else ("", held)
 
 
 _markers = functools.cache(Markers)
@@ -153,7 +153,7 @@ class Harmony:
         thought = "".join(_ANALYSIS.findall(text))
         return thought, _FINAL.sub("", _ANALYSIS.sub("", text))
 
-    def stream(self, inside: bool, told_at_once: bool = True) -> HarmonyStream:
+    def stream(self, inside: bool, at_once: bool = True) -> HarmonyStream:
         return HarmonyStream(self)
 
 

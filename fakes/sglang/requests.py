@@ -8,8 +8,8 @@ from typing import Any
 
 from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs
+from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SamplingParams
-from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 

@@ -118,7 +118,7 @@ class Handlers:
             "/abort_request": {"POST": self.abort},
             "/flush_cache": {"GET": self.flush, "POST": self.flush},
             "/pause_generation": {"POST": self.pause},
-            "/continue_generation": {"POST": self.go_on},
+            "/continue_generation": {"POST": self.resume},
             "/parse_function_call": {"POST": self.parse},
         }
 
@@ -192,7 +192,7 @@ class Handlers:
         self._engine.pause_generation(self._read(_PAUSE, request).mode)
         return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
 
-    async def go_on(self, request: Request) -> Answer:
+    async def resume(self, request: Request) -> Answer:
         self._read(_CONTINUE, request)
         self._engine.continue_generation()
         return Answer.json({"message": "Generation continued successfully.", "status": "ok"})

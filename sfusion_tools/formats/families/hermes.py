@@ -61,9 +61,9 @@ class HermesParser(ObjectCallParser):
             if edge is None:
                 closing = ""
                 break
-        self._sum_up(found, refused, "".join(strays), start, closed=bool(closing))
+        self._report_found(found, refused, "".join(strays), start, closed=bool(closing))
 
-    def _sum_up(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
+    def _report_found(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
         ended = not closed and not self.reader.left
         if not found and not refused:
             if stray.strip():

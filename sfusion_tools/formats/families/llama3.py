@@ -97,7 +97,7 @@ class Llama3Parser(ObjectCallParser):
             edge = yield from reader.before(_NEXT, stray.append)
             if edge not in SIBLINGS:
                 break
-        self._sum_up(found, "".join(stray), crowded, start, refused, ended=not reader.left)
+        self._report_found(found, "".join(stray), crowded, start, refused, ended=not reader.left)
 
     def _separator(self) -> Scan[str | None]:
         """Read the separator between two objects; return None and read nothing if no other object follows."""
@@ -137,7 +137,7 @@ class Llama3Parser(ObjectCallParser):
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
-    def _sum_up(
+    def _report_found(
         self,
         found: list[tuple[FoundObject, list[Flaw]]],
         stray: str,

@@ -302,7 +302,7 @@ async def test_a_script_without_words_is_an_internal_error_that_says_why() -> No
             told = await chat(server.url, stream=stream)
             assert told.status == 500
             assert told.json["type"] == "InternalServerError"
-            assert "nothing to say" in told.json["message"]
+            assert "No turn of the script matches" in told.json["message"]
 
 
 async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continued() -> None:

@@ -1,4 +1,4 @@
-"""The `python` executor: really runs programs in many languages, and notebooks, confined and bounded."""
+"""The `python` executor: runs programs in many languages, and notebooks, confined and bounded."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Constraint:
     as_array: bool = False
 
 
-def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
+def render_reply(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
     calls = _constrained(reply.calls, tools, constraint)
     if not calls:
         return reply.text
@@ -42,21 +42,21 @@ def _constrained(
     if constraint.tool is not None:
         calls = [call for call in calls if call.name == constraint.tool]
     if constraint.must_call and not calls:
-        calls = [_made_up(tools, constraint.tool)]
+        calls = [_forced_call(tools, constraint.tool)]
     return calls[:1] if constraint.at_most_one else calls
 
 
-def _made_up(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
+def _forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
     """Return a forced call with the smallest arguments that the schema allows."""
     functions = [tool.get("function") or tool for tool in tools]
     function = next((one for one in functions if name in (None, one.get("name"))), {})
     schema = function.get("parameters") or {}
     properties = schema.get("properties") or {}
-    arguments = {key: _least(properties.get(key) or {}) for key in schema.get("required") or ()}
+    arguments = {key: _smallest(properties.get(key) or {}) for key in schema.get("required") or ()}
     return ToolCall(str(function.get("name") or name or ""), arguments)
 
 
-def _least(schema: Mapping[str, Any]) -> Any:
+def _smallest(schema: Mapping[str, Any]) -> Any:
     if schema.get("enum"):
         return schema["enum"][0]
     least: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
