@@ -165,8 +165,8 @@ def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
 def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
     """A fake sglang of the test's own, answering at ``fake_sglang.url``; it solves word problems unless told otherwise.
 
-    Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Hi"])}],
-    indirect=True)``.
+    Options come by indirect parametrisation:
+    ``@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Hi"])}], indirect=True)``.
     """
     from sfusion.fakes.sglang import FakeSGLangServer
 

@@ -9,7 +9,7 @@ import pytest
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
+from sfusion.fakes.sglang import Gsm8kSolver, Policy, ScriptedPolicy, ScriptedTurn, ToolCall, problems
 from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.verl.engine import Engine
 from tests.verl.releases import LENGTH, make_loop, trainer_config
@@ -56,8 +56,8 @@ def asking(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def calling(*codes: str) -> Turn:
-    return Turn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
+def calling(*codes: str) -> ScriptedTurn:
+    return ScriptedTurn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
 
 
 async def test_a_conversation_of_several_turns_executes_its_programs(play: Any) -> None:
@@ -87,11 +87,11 @@ async def test_word_problems_are_solved_with_the_tool(play: Any, number: int) ->
 
 
 async def test_the_model_reads_that_the_sandbox_failed_and_continues(play: Any) -> None:
-    script = Script(
+    script = ScriptedPolicy(
         [
             calling("print(1)  # sfusion:call=a"),
-            Turn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
-            Turn(say="I was fooled.", tool_result="."),
+            ScriptedTurn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
+            ScriptedTurn(say="I was fooled.", tool_result="."),
         ]
     )
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
@@ -103,14 +103,16 @@ async def test_the_model_reads_that_the_sandbox_failed_and_continues(play: Any) 
 
 
 async def test_invalid_calls_do_not_end_the_conversation(play: Any) -> None:
-    script = Script(
+    script = ScriptedPolicy(
         [
-            Turn(say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0),
-            Turn(
+            ScriptedTurn(
+                say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0
+            ),
+            ScriptedTurn(
                 calls=(ToolCall("code_interpreter", {"code": 'print(1)  # sfusion:call=a prints="one"'}),),
                 tool_result="must be a JSON object, found a list",
             ),
-            Turn(say="Done.", tool_result="^one$"),
+            ScriptedTurn(say="Done.", tool_result="^one$"),
         ]
     )
     async with FakeSandbox() as sandbox:
@@ -122,10 +124,10 @@ async def test_invalid_calls_do_not_end_the_conversation(play: Any) -> None:
 @pytest.mark.parametrize("allowed", [1, 2])
 async def test_verl_executes_only_the_first_calls_of_a_turn(play: Any, allowed: int) -> None:
     """``max_parallel_calls`` is 1 by default; further calls are dropped and the model is not told."""
-    script = Script(
+    script = ScriptedPolicy(
         [
             calling(*(f'print({n})  # sfusion:call={n} seconds=20ms prints="result {n}"' for n in (1, 2))),
-            Turn(say="Enough.", tool_result="result"),
+            ScriptedTurn(say="Enough.", tool_result="result"),
         ]
     )
     async with FakeSandbox() as sandbox:
@@ -136,7 +138,9 @@ async def test_verl_executes_only_the_first_calls_of_a_turn(play: Any, allowed: 
 
 async def test_the_tool_messages_in_the_output_are_those_the_model_read(play: Any) -> None:
     async with FakeSandbox() as sandbox:
-        script = Script([calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), Turn(say="Ok.")])
+        script = ScriptedPolicy(
+            [calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), ScriptedTurn(say="Ok.")]
+        )
         played = await play(sandbox, script, asking("?"))
     assert "umlauts äöü, 数 and 🙂" in played.tool_text
     assert played.prompts[-1].endswith("<|im_start|>assistant\n")

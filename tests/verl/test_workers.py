@@ -14,7 +14,7 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.protocol import DataProto
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Script, ToolCall, Turn
+from sfusion.fakes.sglang import ScriptedPolicy, ScriptedTurn, ToolCall
 from sfusion_tools.limiter.ray_limiter import find, remove
 from tests.verl.engine import Engine
 from tests.verl.releases import make_manager, trainer_config
@@ -33,16 +33,16 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
-def policy() -> Script:
+def policy() -> ScriptedPolicy:
     """Return a model that runs the program named in the question, or answers at once if there is none."""
     call = ToolCall("code_interpreter", {"code": '1  # sfusion:call=a seconds=30ms prints="149"'})
     lost = ToolCall("code_interpreter", {"code": "1  # sfusion:call=lost"})
-    return Script(
+    return ScriptedPolicy(
         [
-            Turn(say="149, I am told.", tool_result="^149"),
-            Turn(say="I cannot know.", tool_result="This is not output of a program"),
-            Turn(say="One: ", calls=(call,), prompt="count"),
-            Turn(say="Two: ", calls=(lost,), prompt="lose"),
+            ScriptedTurn(say="149, I am told.", tool_result="^149"),
+            ScriptedTurn(say="I cannot know.", tool_result="This is not output of a program"),
+            ScriptedTurn(say="One: ", calls=(call,), prompt="count"),
+            ScriptedTurn(say="Two: ", calls=(lost,), prompt="lose"),
         ],
         otherwise="I know nothing of that.",
     )

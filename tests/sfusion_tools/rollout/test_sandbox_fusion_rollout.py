@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Policy, Script, ToolCall, Turn
+from sfusion.fakes.sglang import FakeSGLang, Policy, ScriptedPolicy, ScriptedTurn, ToolCall
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
@@ -129,8 +129,10 @@ async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionToo
 
 async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
     """When enough are done, stragglers hold nearly all permits; afterwards none is held or waited for."""
-    slow = Turn("wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow")
-    quick = Turn("Three.", prompt="152")
+    slow = ScriptedTurn(
+        "wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow"
+    )
+    quick = ScriptedTurn("Three.", prompt="152")
     batch = [request(tool) for _ in range(2)]
     batch += [
         AsyncRolloutRequest(messages=[Message(role="user", content="slow")], tool_schemas=[tool.tool_schema])
@@ -142,7 +144,7 @@ async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sand
         """Answers the quick requests once slow ones hold every permit."""
 
         def __init__(self) -> None:
-            self.inner = FakeSGLang(Script([slow, quick]), format="hermes")
+            self.inner = FakeSGLang(ScriptedPolicy([slow, quick]), format="hermes")
 
         async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
             if "152" in TOKENIZER.decode(input_ids):
@@ -168,8 +170,9 @@ async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sand
 async def test_a_sandbox_that_fails_is_visible_in_the_metrics(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
     """They are counted separately, so that a trainer can mask them."""
     sandbox.set_faults([{"name": "broken", "what": {"status": 500}}])
-    policy = Script(
-        [Turn("I count.", (ToolCall("code_interpreter", {"code": "print(3)"}),), turn=0)], otherwise="I give up."
+    policy = ScriptedPolicy(
+        [ScriptedTurn("I count.", (ToolCall("code_interpreter", {"code": "print(3)"}),), turn=0)],
+        otherwise="I give up.",
     )
     done = await driver(policy, tool).run(request(tool))
     assert done.state is State.COMPLETED
