@@ -363,7 +363,7 @@ def test_an_invalid_recording_is_an_error_with_file_and_line(content: str, told:
 def test_list_shows_the_probes(tmp_path: Path) -> None:
     code, said = sfusion("record", "--list", "-k", "http/ping")
     assert code == 0
-    assert "http/ping          The health check answers the JSON text pong." in said
+    assert "http/ping          The health check returns the JSON string pong." in said
     assert said.endswith("8 probes\n")
     code, said = sfusion("drift", "--list")
     assert said.endswith(f"{len(bundled_probes())} probes\n")
