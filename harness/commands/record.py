@@ -38,8 +38,8 @@ def record(
 ) -> None:
     """Send the probe suite to a sandbox and keep its answers, without paths, hosts and secrets.
 
-    Exit code 0 if recorded, 2 if the input is wrong, 3 if the sandbox cannot be reached, is not a sandbox, or went
-    away. The file is written all at once at the end; if anything goes wrong, an existing file is left untouched.
+    Exit code 0 if recorded, 2 if the input is wrong, 3 if the sandbox cannot be reached, is not a sandbox, or stops
+    answering. The file is written all at once at the end; if anything goes wrong, an existing file is left untouched.
     """
     import asyncio
 
