@@ -101,9 +101,9 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
     target = urljoin(url, location)
     loops = bool(location) and _without_login(target) == _without_login(url)
     if loops or not location:
-        training = "no client ever arrives: calls fail"
+        training = "no client gets past the redirect: every call fails"
         change = "correct the gateway: it redirects " + (
-            "this address to itself (often a rule from http to https behind something that already ended TLS)"
+            "this address to itself (often a rule from http to https behind a proxy that already terminates TLS)"
             if loops
             else "without a Location header"
         )
