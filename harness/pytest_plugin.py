@@ -189,6 +189,6 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
     """Runs a scenario from a file, YAML text or data on virtual time; a promise that does not hold fails the test."""
-    from sfusion.harness.pytest_items import run_scenario
+    from sfusion.harness.runs import run_scenario
 
     return run_scenario

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._tell import fail
+from sfusion.harness.commands._exit import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.probes import Probe

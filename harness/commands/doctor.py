@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
-from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.doctor import Examination, Plan, SandboxSettings
-    from sfusion.harness.doctor.report import LiveReporter, PlainReporter
+    from sfusion.harness.doctor.report import DoctorReporter
 
 
 def doctor(
@@ -56,7 +56,7 @@ def doctor(
     import sys
 
     from sfusion.harness.doctor import CHECKS, Plan
-    from sfusion.harness.doctor.report import as_json, exit_code, reporter, write_json
+    from sfusion.harness.doctor.report import DoctorReporter, as_json, exit_code, write_json
     from sfusion.harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
@@ -72,12 +72,12 @@ def doctor(
         languages=_languages(languages),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
-    if not to_stdout and (problem := Reports(json=json_file).check()):
-        fail(problem)
+    if not to_stdout:
+        Reports(json=json_file).check()
     with _sandboxes(url, tools, sandbox) as sandboxes:
         if long:
             plan = _with_time_for(plan, sandboxes)
-        with reporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
+        with DoctorReporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     if to_stdout:
@@ -90,9 +90,7 @@ def doctor(
     raise typer.Exit(exit_code(done))
 
 
-async def _examine_all(
-    sandboxes: list[SandboxSettings], plan: Plan, shown: PlainReporter | LiveReporter
-) -> list[Examination]:
+async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:
     import os
 
     from sfusion.harness.doctor import examine

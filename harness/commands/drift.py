@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -20,7 +21,6 @@ from sfusion.harness.commands._probing import (
     read_suite,
 )
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
-from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -74,8 +74,7 @@ def drift(
     if executor not in runners:
         fail(f"--executor {executor!r} cannot be compared; {near(executor, runners)}")
     headers = read_headers(header or [])
-    if problem := Reports(json=json, summary=summary).check():
-        fail(problem)
+    Reports(json=json, summary=summary).check()
     if against is not None and isinstance(read_targets([against])[0], FakeTarget):
         fail("--against: fake is not a real sandbox; leave --against out to compare with the fake")
     accepted = read_acceptances(accept) if accept is not None else []

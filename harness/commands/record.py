@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -19,7 +20,6 @@ from sfusion.harness.commands._probing import (
     read_suite,
 )
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
-from sfusion.harness.commands._tell import fail
 
 
 def record(

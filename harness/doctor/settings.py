@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
+from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.endpoints import normalise_url, redact
-from sfusion_tools.sandbox.proxy import is_loopback
 from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"
@@ -82,7 +82,7 @@ class SandboxSettings:
 
     @property
     def is_local(self) -> bool:
-        return is_loopback(self.host)
+        return is_this_machine(self.host)
 
     def at(self, route: str) -> str:
         parts = urlsplit(self.base)

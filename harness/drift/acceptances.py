@@ -9,10 +9,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sfusion.harness.drift.difference import Difference
-from sfusion.harness.errors import ScenarioError
 from sfusion.harness.probes import BadProbes
-from sfusion.harness.scenarios.marked import read_marked
-from sfusion_tools.errors import near
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import read_marked
 
 
 class _Entry(BaseModel):
@@ -42,7 +41,7 @@ def read_acceptances(path: Path) -> list[Acceptance]:
     """Raises BadProbes with file and line of every problem."""
     try:
         marked = read_marked(path)
-    except ScenarioError as error:
+    except YamlError as error:
         raise BadProbes(error.problems) from None
     if not isinstance(marked.data, list):
         raise BadProbes([f"{path}:1: expected a list such as - {{probe: memory/*, place: body.status, reason: WHY}}"])

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from sfusion.harness.errors import BadProbes, ScenarioError
+from sfusion.harness.errors import BadProbes
 from sfusion.harness.probes.model import Probe, ProbeRequest
-from sfusion.harness.scenarios.marked import Marked, Path_, read_marked
-from sfusion_tools.errors import near
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import Marked, Path_, read_marked
 
 SUITE_VERSION = 1
 """Incremented when a bundled probe changes its request."""
@@ -89,7 +89,7 @@ def _files(paths: Iterable[Path], problems: list[str]) -> list[Path]:
 def _read(file: Path, problems: list[str]) -> list[Probe]:
     try:
         marked = read_marked(file)
-    except ScenarioError as error:
+    except YamlError as error:
         problems += error.problems
         return []
     if not isinstance(marked.data, dict):

@@ -6,7 +6,7 @@ import copy
 import itertools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.base import Misplaced
-from sfusion.harness.scenarios.marked import Marked, Path_, Place, parse_marked, read_marked
 from sfusion.harness.scenarios.model import Scenario
-from sfusion_tools.errors import near
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
 
 _MAX_CELLS = 1000
 _OWN = ("extends", "matrix")
@@ -25,12 +25,30 @@ _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 
 def read_scenarios(path: Path) -> list[Scenario]:
     """All cells of a scenario file, each a scenario without a matrix."""
-    return _cells(_extended(read_marked(path), path, ()))
+    try:
+        return _cells(_extended(read_marked(path), path, ()))
+    except YamlError as error:
+        raise ScenarioError(error.problems) from None
+
+
+def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[str]]:
+    """Read several files; return the cells of each valid one, and the problems of the others."""
+    found: dict[Path, list[Scenario]] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            found[file] = read_scenarios(file)
+        except ScenarioError as error:
+            problems += error.problems
+    return found, problems
 
 
 def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
     """The same for a text; ``base`` is the folder that `extends` is relative to."""
-    return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
+    try:
+        return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
+    except YamlError as error:
+        raise ScenarioError(error.problems) from None
 
 
 def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
@@ -87,7 +105,7 @@ def _cells(marked: Marked) -> list[Scenario]:
     place = marked.place(("matrix",))
     if not isinstance(matrix, dict) or not matrix:
         raise ScenarioError([f"{place}: matrix is a mapping of dotted keys to lists, as in {{cluster.nodes: [1, 2]}}"])
-    axes: list[list[tuple[str, str, Any, Place]]] = []
+    axes: list[list[tuple[str, str, Any, YamlPlace]]] = []
     for key, values in matrix.items():
         where = marked.place(("matrix", key))
         if isinstance(values, dict) and values:
@@ -110,7 +128,7 @@ def _cells(marked: Marked) -> list[Scenario]:
     return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
 
 
-def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, Place], ...]) -> tuple[Marked, str]:
+def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -> tuple[Marked, str]:
     data, places = copy.deepcopy(marked.data), dict(marked.places)
     for key, _, value, where in choice:
         _put(data, key, value, where)
@@ -123,7 +141,7 @@ def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, Place], ...]) -> tu
     return Marked(data, places, marked.text), label
 
 
-def _put(data: Any, key: str, value: Any, where: Place) -> None:
+def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
     *parents, last = key.split(".")
     into = data
     for part in parents:
@@ -214,17 +232,18 @@ def _real_path(loc: Path_, data: Any) -> Path_:
 def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
     """The fields of the model at a path."""
     for part in path:
-        models = list(_models_in(model))
+        models = list(models_in(model))
         if isinstance(part, int):
             continue
         model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
     found: dict[str, Any] = {}
-    for one in _models_in(model):
+    for one in models_in(model):
         found |= one.model_fields
     return found
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation allows."""
     if (
         isinstance(annotation, type)
         and not isinstance(annotation, types.GenericAlias)
@@ -233,4 +252,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
         return
     for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
+        yield from models_in(inner)

@@ -14,7 +14,7 @@ from sfusion.harness.errors import MissingTarget, TargetError
 from sfusion.harness.targets.options import size
 from sfusion.harness.targets.pulling import PullProgress
 from sfusion_tools.errors import MissingExtra
-from sfusion_tools.sandbox.proxy import is_loopback
+from sfusion_tools.hosts import is_this_machine
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 CONNECT_TIMEOUT = 5.0
@@ -127,7 +127,9 @@ def _address(environ: Mapping[str, str]) -> tuple[str, str]:
 def _must_be_here(address: str, named_by: str) -> None:
     """A container's port is published on loopback, so the engine must be on this machine."""
     parts = urlsplit(address)
-    if parts.scheme == "ssh" or (parts.scheme in ("tcp", "http", "https") and not is_loopback(parts.hostname or "")):
+    if parts.scheme == "ssh" or (
+        parts.scheme in ("tcp", "http", "https") and not is_this_machine(parts.hostname or "")
+    ):
         raise MissingTarget(
             f"the engine at {_shown(address)} ({named_by}) is on another machine, and the loopback address of a "
             "container there cannot be reached from here; start the container by hand, and give its address instead"

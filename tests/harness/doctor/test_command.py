@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
 from sfusion.harness.doctor import CHECKS
-from sfusion.harness.doctor.report import LiveReporter, exit_code, shown
+from sfusion.harness.doctor.report import DoctorReporter, exit_code
 from tests.harness.doctor.servers import scripted, serving_tls
 from tests.harness.doctor.test_endpoint import free_port, server_side
 
@@ -201,15 +201,19 @@ async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path)
             assert expected in out.decode()
 
 
-def test_a_terminal_gets_a_table_with_control_characters_escaped() -> None:
+def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     import io
 
     from sfusion.harness.doctor import Examination, Finding, Severity, settings_of_url
 
-    out = io.StringIO()
-    finding = Finding("web-page", Severity.BREAKS, f"said {shown(chr(27) + '[2J')}", "every call fails", "correct it")
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    finding = Finding("web-page", Severity.BREAKS, "said \x1b[2J", "every call fails", "correct it")
     one = Examination(settings_of_url("http://127.0.0.1:8080"), [finding], reached=True)
-    with LiveReporter(out, 1) as live:
+    with DoctorReporter(out, 1) as live:
         live.opens(one.settings.label)
         live.begins(CHECKS[0], 1)
         live.announces("load: nothing")
@@ -217,8 +221,9 @@ def test_a_terminal_gets_a_table_with_control_characters_escaped() -> None:
         live.stops(CHECKS[1:2], "why not")
         live.finish([one])
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    assert "web-page" in text
+    assert "breaks: web-page" in text
     assert "\\x1b[2J" in text
     assert "1 finding breaks training" in text
+    assert "\x1b[1;31m" in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
     assert exit_code([one]) == 1
