@@ -87,7 +87,7 @@ load:
     assert addresses[0].removeprefix("http://") not in "".join(journal.lines())
 
 
-def test_what_was_passed_on_once_ran_at_most_once(place: OwnCluster, addresses: list[str]) -> None:
+def test_a_request_forwarded_once_ran_at_most_once(place: OwnCluster, addresses: list[str]) -> None:
     body = 'load: {calls: 8, concurrency: 4, program: {prints: "{call}\\n"}}'
     with open_targets([read_target(addresses[0])]) as real:
         _, verdicts = played(place, body, "[no_duplicate_execution, text_is_truthful, {outcomes: {ok: all}}]", real)
@@ -114,7 +114,7 @@ events: [{at: 300ms, crash: sandbox-2}]
     assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {"sandbox-1"}
 
 
-def test_the_command_runs_against_an_address_and_tells_it(addresses: list[str], tmp_path: Path) -> None:
+def test_the_command_runs_against_an_address_and_reports_it(addresses: list[str], tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(
         "scenario: small\nabout: a few calls\nworlds: [ray]\nload: {calls: 4, concurrency: 2}\n"
         "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"

@@ -51,7 +51,7 @@ def of(journal: Journal, source: str, event: str) -> list[Event]:
     return [one for one in journal.events if one["source"] == source and one["event"] == event]
 
 
-def test_one_worker_keeps_every_promise(place: OwnCluster) -> None:
+def test_every_promise_holds_with_one_worker(place: OwnCluster) -> None:
     tried = scenario("""
 tools: {rate_limit: 3}
 load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}}""")
@@ -86,7 +86,7 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
         assert told == chain
 
 
-def test_a_killed_worker_on_three_nodes_takes_only_its_own_calls_along(place: OwnCluster) -> None:
+def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 3}
 tools: {rate_limit: 3, permit_lease: 2}
@@ -104,7 +104,7 @@ events: [{at: 600ms, kill: n2-w1}]""")
     assert all(one["at"] <= died for one in journal.events if one["source"] == "client" and one["worker"] == "n2-w1")
 
 
-def test_a_killed_limiter_comes_back_and_the_limit_holds(place: OwnCluster) -> None:
+def test_the_limit_holds_while_a_killed_limiter_restarts(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 4, permit_lease: 10}
@@ -118,7 +118,7 @@ events: [{at: 500ms, kill: limiter}]""")
     assert len(permits) == 2, "granted by two different lives"
 
 
-def test_a_killed_node_takes_its_workers_and_the_limiter_along(place: OwnCluster) -> None:
+def test_killing_a_node_kills_its_workers_and_the_limiter(place: OwnCluster) -> None:
     """node-1 is where the limiter lives: both die, and the limiter comes back on the other node."""
     tried = scenario("""
 cluster: {nodes: 2}
@@ -133,7 +133,7 @@ events: [{at: 500ms, kill: node-1}]""")
     until(lambda: len(before - {one["NodeID"] for one in ray.nodes() if one["Alive"]}) == 1)
 
 
-def test_the_permits_of_a_killed_driver_come_back(place: OwnCluster) -> None:
+def test_the_permits_of_a_killed_driver_are_recovered(place: OwnCluster) -> None:
     """The driver goes, all its workers go with it, and the limiter, which is not its own, gets every permit back."""
     tried = scenario(
         """
@@ -170,7 +170,7 @@ load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
     assert verdicts["no_permit_leaked"].state == "unknown", "there was no limiter to look at"
 
 
-def test_callers_that_give_up_leave_no_permit_behind(place: OwnCluster) -> None:
+def test_cancelled_calls_leak_no_permit(place: OwnCluster) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
@@ -192,7 +192,7 @@ events: [{at: 700ms, cancel: 1.0}]""",
     assert not of(journal, "limiter", "expired"), "given back at once, not by the lease"
 
 
-def test_a_worker_that_is_stopped_longer_than_its_lease_goes_on_afterwards(place: OwnCluster) -> None:
+def test_a_worker_paused_for_longer_than_its_lease_continues_afterwards(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 2, permit_lease: 1}
@@ -206,7 +206,7 @@ events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
     assert [one for one in silent if one["at"] > resumed]
 
 
-def test_the_fake_can_live_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
+def test_the_fake_can_run_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
     tried = scenario("""
 time_scale: 0.01
 tools: {default_timeout: 30}
@@ -267,7 +267,7 @@ class SilentTool:
         """Nothing to end."""
 
 
-def test_a_tool_that_cannot_be_made_is_told_and_passes_nothing(place: OwnCluster) -> None:
+def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: OwnCluster) -> None:
     tried = scenario("tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}")
     journal, verdicts = played(place, tried)
     assert not any(verdict.held for verdict in verdicts.values())
@@ -275,7 +275,7 @@ def test_a_tool_that_cannot_be_made_is_told_and_passes_nothing(place: OwnCluster
     assert "no_such_module" in of(journal, "world", "stuck")[0]["text"]
 
 
-def test_what_other_peoples_tools_do_not_tell_is_unknown(place: OwnCluster) -> None:
+def test_what_other_tools_do_not_report_is_unknown(place: OwnCluster) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
@@ -325,7 +325,7 @@ def test_nodes_of_a_given_cluster_are_not_killed() -> None:
         GivenCluster.check(object.__new__(GivenCluster), [tried])
 
 
-def test_an_address_where_nobody_answers_is_exit_code_3() -> None:
+def test_an_unreachable_cluster_gives_exit_code_3() -> None:
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
