@@ -23,8 +23,9 @@ _OWN = ("extends", "matrix")
 _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 
 
-def read_scenarios(path: Path) -> list[Scenario]:
+def read_scenarios(path: Path | str) -> list[Scenario]:
     """Read a scenario file and return its cells, each a scenario without a matrix."""
+    path = Path(path)
     return _cells(_extended(read_marked(path), path, ()))
 
 

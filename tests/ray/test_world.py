@@ -1,4 +1,4 @@
-"""World ray: scenarios on a cluster of three nodes, with processes and nodes that are really killed."""
+"""World ray: scenarios on a cluster of three nodes whose processes are really killed."""
 
 from __future__ import annotations
 
@@ -63,11 +63,10 @@ load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}
     assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {"http://sandbox-1"}
     assert journal.events[0]["event"] == "began"
     assert journal.events[-1]["event"] == "ended"
-    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])  # nothing of a run stays on the cluster
+    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])  # a run leaves nothing on the cluster
 
 
 def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: OwnCluster) -> None:
-    """Cause before effect, across processes."""
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 8}
@@ -99,7 +98,7 @@ events: [{at: 600ms, kill: n2-w1}]""")
     lost = of(journal, "world", "lost")
     assert lost
     assert {one["worker"] for one in lost} == {"n2-w1"}
-    assert of(journal, "limiter", "expired"), "it held permits, which came back with their lease"
+    assert of(journal, "limiter", "expired"), "the permits it held are returned when their lease expires"
     died = of(journal, "world", "worker_died")[0]["at"]
     assert all(one["at"] <= died for one in journal.events if one["source"] == "client" and one["worker"] == "n2-w1")
 
@@ -115,11 +114,11 @@ events: [{at: 500ms, kill: limiter}]""")
     assert [one["life"] for one in of(journal, "world", "limiter_died")] == [1]
     assert [one["life"] for one in of(journal, "world", "limiter_started")] == [1, 2]
     permits = {one["permit"].partition("-")[0] for one in of(journal, "limiter", "granted")}
-    assert len(permits) == 2, "granted by two different lives"
+    assert len(permits) == 2, "granted by two incarnations of the limiter"
 
 
 def test_killing_a_node_kills_its_workers_and_the_limiter(place: OwnCluster) -> None:
-    """node-1 is where the limiter lives: both die, and the limiter comes back on the other node."""
+    """The limiter is on node-1: both die, and the limiter restarts on the other node."""
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 2, permit_lease: 2}
@@ -134,7 +133,7 @@ events: [{at: 500ms, kill: node-1}]""")
 
 
 def test_the_permits_of_a_killed_driver_are_recovered(place: OwnCluster) -> None:
-    """The driver goes, all its workers go with it, and the limiter, which is not its own, gets every permit back."""
+    """All workers die with their driver; the limiter is not the driver's and gets every permit back."""
     tried = scenario(
         """
 cluster: {nodes: 2}
@@ -167,7 +166,7 @@ load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
     assert verdicts["in_flight_within_limit"].state == "broken"
     assert "one attempt more than the limit of 3" in verdicts["in_flight_within_limit"].sentence
     assert verdicts["every_call_ends_once"].held
-    assert verdicts["no_permit_leaked"].state == "unknown", "there was no limiter to look at"
+    assert verdicts["no_permit_leaked"].state == "unknown", "there is no limiter to observe"
 
 
 def test_cancelled_calls_leak_no_permit(place: OwnCluster) -> None:
@@ -189,7 +188,7 @@ events: [{at: 700ms, cancel: 1.0}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert not of(journal, "limiter", "expired"), "given back at once, not by the lease"
+    assert not of(journal, "limiter", "expired"), "released at once, not by expiry"
 
 
 def test_a_worker_paused_for_longer_than_its_lease_continues_afterwards(place: OwnCluster) -> None:
@@ -242,7 +241,7 @@ events: [{at: 700ms, kill: worker-2}]""",
 
 
 class SilentTool:
-    """Somebody else's tool: it tells nothing about itself, and returns a plain string."""
+    """Another tool class: it reports nothing about its attempts and returns a plain string."""
 
     name = "code_interpreter"
 
@@ -263,8 +262,7 @@ class SilentTool:
     async def calc_reward(self, instance_id: str, **_: Any) -> float:
         return 0.0
 
-    async def release(self, instance_id: str, **_: Any) -> None:
-        """Nothing to end."""
+    async def release(self, instance_id: str, **_: Any) -> None: ...
 
 
 def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: OwnCluster) -> None:
@@ -321,12 +319,12 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
 
 def test_nodes_of_a_given_cluster_are_not_killed() -> None:
     tried = scenario("cluster: {nodes: 2}\nload: {calls: 1}\nevents: [{at: 1s, kill: node-2}]")
-    with pytest.raises(MissingWorld, match=r"tried kills node-2, and the nodes .* are not ours to kill"):
+    with pytest.raises(MissingWorld, match=r"tried kills node-2, but sfusion does not kill nodes of a given cluster"):
         GivenCluster.check(object.__new__(GivenCluster), [tried])
 
 
 def test_an_unreachable_cluster_gives_exit_code_3() -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = sfusion("single-node", "--ray-address", address)
@@ -349,7 +347,7 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
 
 
 def _family(parent: int) -> dict[int, str]:
-    """The ids of a process's descendants, and what they are."""
+    """Return the descendants of a process: id -> command line."""
     parents: dict[int, list[int]] = {}
     names: dict[int, str] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
