@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.reports import Reports, run_of
+from sfusion.harness.reports import RunReport, write_page
 from sfusion.harness.runs import PromisesBroken, Task, run_one, write_run
 from sfusion.harness.scenarios import ScenarioError, read_scenarios
 from sfusion.harness.scenarios.model import Scenario
@@ -45,8 +45,8 @@ class ScenarioItem(pytest.Item):
         out: str | None = self.config.getoption("--sfusion-out")
         if out is not None:
             folder = write_run(result, Path(out))
-            run = run_of(result, folder)
-            Reports().ended(run, folder)
+            run = RunReport.of_result(result, folder)
+            write_page(run)
             self.add_report_section("call", "sfusion", run.replay)
         if not result.ok:
             raise PromisesBroken(result)

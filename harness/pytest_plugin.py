@@ -139,9 +139,9 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from sfusion.harness.targets.proxying import proxy_before
+        from sfusion.harness.targets.proxying import proxy_in_front_of
 
-        opened = proxy_before(real_sandbox.url, faults=faults)
+        opened = proxy_in_front_of(real_sandbox.url, faults=faults)
     with opened:
         yield opened
 

@@ -1,31 +1,100 @@
-"""What a fault does: one model per kind, each knowing the phases in which it can strike."""
+"""What every kind of fault has: its key in YAML, its phases, and how it strikes.
+
+The kinds themselves are in ``kinds``; defining a subclass of :class:`Action` with a ``kind`` there registers it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from sfusion.fakes.faults.duration import Distribution, Seconds
+from sfusion.fakes.faults.chance import Draw
 
 Phase = Literal["connect", "before", "during", "after", "body"]
 PHASES: tuple[Phase, ...] = ("connect", "before", "during", "after", "body")
+Ending = Literal["close", "reset", "hang", "crash"]
+Ping = Literal["alive", "dead"]
+
+
+Wait = Awaitable[None] | None
+"""What a site still has to wait for; None when the fault has acted at once."""
+
+
+class FaultSite(Protocol):
+    """Where a fault strikes: a request, a connection, or an engine without a socket."""
+
+    def sleep(self, seconds: float) -> Wait:
+        """Delay the work, which then continues."""
+
+    def active_for(self) -> float:
+        """Seconds since the rules were set."""
+
+    def respond(self, status: Any) -> Wait:
+        """Answer with a ``Status``."""
+
+    def spoil(self, action: ContentFault) -> Wait:
+        """Replace the content of the answer."""
+
+    def hang(self, seconds: float | None) -> Wait:
+        """Send nothing more; close the connection after ``seconds``, if given."""
+
+    def reset(self) -> Wait:
+        """Break the connection with a TCP reset."""
+
+    def close(self) -> Wait:
+        """Close the connection without an answer."""
+
+    def crash(self, restart_after: float | None) -> Wait:
+        """Take the whole server down."""
+
+    def wedge(self, ping: Ping, seconds: float | None) -> Wait:
+        """Make the whole server accept requests and never answer."""
+
+
+@dataclass(slots=True)
+class Spoilage:
+    """What goes wrong while a body is sent."""
+
+    content_type: str | None = None
+    pause: float = 0.0
+    """Seconds between the head and the body."""
+    drip: tuple[int, float] | None = None
+    """Bytes at a time, and the seconds after each piece."""
+    rewrite: Callable[[bytes, bytes], bytes] | None = None
+    """Turns head and body into the bytes that are sent; the connection is then closed."""
+    cut: float | None = None
+    """Share (below 1) or number of bytes after which ``ending`` happens."""
+    ending: Ending = "close"
+    ending_seconds: float | None = None
+    """How long to hang, or when to restart after a crash."""
 
 
 class Action(BaseModel):
-    """What all kinds share; the first of ``phases`` is where a kind strikes when the rule names none."""
+    """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]
     final: ClassVar[bool] = True
-    """Nothing after it in the request's life happens any more."""
+    """The request goes no further; in one rule, kinds that are not final come first."""
+    sandbox_only: ClassVar[bool] = False
+    built_in: ClassVar[bool] = True
+    """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.built_in and "kind" in cls.__dict__:
+            KINDS[cls.kind] = cls
 
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        """``{hang: true}`` and ``{truncate: 0.5}`` are short for the nested form."""
+        """Expand ``{hang: true}`` and ``{truncate: 0.5}`` to the nested form."""
         if isinstance(value, dict) and set(value) == {cls.kind} and cls.kind not in cls.model_fields:
             inner = value[cls.kind]
             if inner is True:
@@ -37,239 +106,50 @@ class Action(BaseModel):
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
-        """The nested form of a kind written with a single value."""
+        """Return the nested form of a kind written with a single value."""
         raise ValueError(f"{cls.kind} takes true or a mapping, got {value!r}")
 
+    def as_data(self) -> dict[str, Any]:
+        """The action as it could be written in YAML."""
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        if self.kind in type(self).model_fields:
+            return {self.kind: getattr(self, self.kind), **data}
+        return {self.kind: data or True}
 
-class Status(Action):
-    """Answer with an HTTP status of your choice, as a gateway in front of the sandbox would."""
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        """Act in any phase but ``body``."""
+        raise NotImplementedError(f"{self.kind} strikes only in the body")
 
-    kind = "status"
-    phases = ("before", "during", "after")
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        """Act in phase ``body``: add to what goes wrong while the body is sent."""
+        raise NotImplementedError(f"{self.kind} does not strike in the body")
 
-    status: int = Field(ge=200, le=599)
-    headers: dict[str, str] = {}
-    body: str | dict[str, Any] | list[Any] | None = None
-    retry_after: float | str | None = None
-    content_type: str | None = None
 
+class ContentFault(Action):
+    """Base of the kinds that change what a sandbox answers; ``sandbox.spoil`` knows how."""
 
-class Delay(Action):
-    """Wait, then go on as if nothing had happened."""
+    sandbox_only = True
+    reads_answer: ClassVar[bool] = False
+    """The change needs the whole answer, so a streamed one is read to its end first."""
 
-    kind = "delay"
-    phases = ("before", "connect", "during", "after", "body")
-    final = False
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.spoil(self)
 
-    delay: Distribution
 
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One action of one rule that hits one attempt."""
 
-class Degrade(Action):
-    """Become slower and slower: an extra delay that grows from ``start`` to ``end`` while ``over`` passes."""
+    rule: str
+    phase: Phase
+    action: Action
+    draw: Draw
 
-    kind = "degrade"
-    phases = ("before", "during", "after")
-    final = False
 
-    start: Seconds = 0.0
-    end: Seconds
-    over: Seconds
-
-    def at(self, now: float) -> float:
-        """The delay when the faults have been active for ``now`` seconds."""
-        share = 1.0 if self.over <= 0 else min(1.0, max(0.0, now / self.over))
-        return self.start + (self.end - self.start) * share
-
-
-class Hang(Action):
-    """Never answer; with ``seconds``, close without an answer after that time."""
-
-    kind = "hang"
-    phases = ("before", "connect", "during", "after", "body")
-
-    seconds: Seconds | None = None
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``hang: 30s``."""
-        return {"seconds": value}
-
-
-class Reset(Action):
-    """Reset the TCP connection (RST); in the body, after ``at`` of it has been sent."""
-
-    kind = "reset"
-    phases = ("before", "connect", "during", "after", "body")
-
-    at: float = Field(default=0.5, ge=0)
-
-
-class Close(Action):
-    """Close the TCP connection (FIN) without an answer."""
-
-    kind = "close"
-    phases = ("before", "connect", "during", "after")
-
-
-class Truncate(Action):
-    """Promise the whole body, send a part: a share below 1, or a number of bytes from 1 on; then end."""
-
-    kind = "truncate"
-    phases = ("body",)
-
-    at: float = Field(default=0.5, ge=0)
-    then: Literal["close", "reset", "hang"] = "close"
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``truncate: 0.5`` or ``truncate: 100``."""
-        return {"at": value}
-
-    def cut(self, length: int) -> int:
-        """How many of ``length`` bytes are sent."""
-        return part(self.at, length)
-
-
-class Drip(Action):
-    """Send the body a few bytes at a time."""
-
-    kind = "drip"
-    phases = ("body",)
-    final = False
-
-    bytes: int = Field(default=1, ge=1)
-    every: Seconds = 0.1
-
-
-class Malformed(Action):
-    """Break the HTTP or the JSON of the answer."""
-
-    kind = "malformed"
-    phases = ("body",)
-
-    what: Literal["chunk", "json", "header", "status_line"] = "chunk"
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``malformed: chunk``."""
-        return {"what": value}
-
-
-class ContentType(Action):
-    """Send the right body under the wrong content type."""
-
-    kind = "content_type"
-    phases = ("body",)
-    final = False
-
-    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$")] = "text/html"
-
-
-class SandboxError(Action):
-    """Answer 200 with status SandboxError, as the real server does when it fails itself."""
-
-    kind = "sandbox_error"
-    phases = ("before", "during", "after")
-
-    message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``sandbox_error: some text``."""
-        return {"message": value}
-
-
-class Timeout(Action):
-    """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished run."""
-
-    kind = "timeout"
-    phases = ("during", "before", "after")
-
-    stdout: str = ""
-
-
-class Output(Action):
-    """Spoil what the program printed."""
-
-    kind = "output"
-    phases = ("after",)
-    final = False
-
-    what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
-    size: int = Field(default=1_000_000, ge=0)
-    """Characters kept by ``cut``, added by ``huge``."""
-    stream: Literal["stdout", "stderr", "both"] = "stdout"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _cut_keeps_little(cls, value: Any) -> Any:
-        return _with_small_cut(value)
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``output: lost``."""
-        return _with_small_cut({"what": value})
-
-
-class Crash(Action):
-    """The server dies: connections are reset, the port is closed; ``restart_after`` it comes back."""
-
-    kind = "crash"
-    phases = ("before", "connect", "during", "after", "body")
-
-    restart_after: Seconds | None = None
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``crash: 5s`` restarts after five seconds."""
-        return {"restart_after": value}
-
-
-class Wedge(Action):
-    """From now on the server accepts and never answers, until ``seconds`` have passed or it is restarted."""
-
-    kind = "wedge"
-    phases = ("before", "connect")
-
-    ping: Literal["alive", "dead"] = "alive"
-    seconds: Seconds | None = None
-
-    @classmethod
-    def from_scalar(cls, value: Any) -> Any:
-        """``wedge: 60s``."""
-        return {"seconds": value}
-
-
-def _with_small_cut(value: Any) -> Any:
-    """A cut that keeps a million characters would rarely be seen: unless said otherwise it keeps ten."""
-    if isinstance(value, dict) and value.get("what") == "cut" and "size" not in value:
-        return {**value, "size": 10}
-    return value
+KINDS: dict[str, type[Action]] = {}
+"""Every kind by its key in YAML."""
 
 
 def part(at: float, length: int) -> int:
     """A share below 1 of ``length``, or a number of bytes from 1 on, never more than there are."""
     return min(length, int(at * length) if at < 1 else int(at))
-
-
-KINDS: dict[str, type[Action]] = {
-    cls.kind: cls
-    for cls in (
-        Status,
-        Delay,
-        Degrade,
-        Hang,
-        Reset,
-        Close,
-        Truncate,
-        Drip,
-        Malformed,
-        ContentType,
-        SandboxError,
-        Timeout,
-        Output,
-        Crash,
-        Wedge,
-    )
-}
-"""Every kind by the key it is written with."""

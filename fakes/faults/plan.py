@@ -1,18 +1,18 @@
-"""The fault plan decides which rules strike an attempt. Time comes in, chance is keyed, nothing waits."""
+"""The fault plan decides which rules strike an attempt. Time is an argument, chance is keyed, nothing waits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sfusion.fakes.faults.action import Action, Phase
-from sfusion.fakes.faults.chance import Draw, drawer, uniform
+from sfusion.fakes.faults.action import Phase, Strike
+from sfusion.fakes.faults.chance import drawer, uniform
 from sfusion.fakes.faults.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What is known about one request when its fate is decided."""
+class Arrival:
+    """What is known about one attempt when its fate is decided."""
 
     call: str
     attempt: int = 1
@@ -24,19 +24,9 @@ class Attempt:
     in_flight: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """One action of one rule that hits one attempt."""
-
-    rule: str
-    phase: Phase
-    action: Action
-    draw: Draw
-
-
 @dataclass(slots=True)
-class Tally:
-    """How often a rule was considered and struck."""
+class RuleCount:
+    """How many attempts met a rule's conditions, and how many of these it struck."""
 
     fitted: int = 0
     struck: int = 0
@@ -47,14 +37,10 @@ class FaultPlan:
 
     def __init__(self, rules: Iterable[Rule] = (), *, seed: int = 0, started: float = 0.0) -> None:
         self.seed = seed
-        self.started = started
-        self.rules: tuple[Rule, ...] = ()
-        self.tallies: dict[str, Tally] = {}
-        self._phases: frozenset[Phase] = frozenset()
         self.replace(rules, started=started)
 
     def replace(self, rules: Iterable[Rule], *, started: float) -> None:
-        """Put other rules in force from ``started`` on; counters begin anew."""
+        """Put other rules in force from ``started`` on and reset the counters."""
         named = []
         used: dict[str, int] = {}
         for rule in rules:
@@ -65,73 +51,92 @@ class FaultPlan:
             named.append(rule if rule.name == name else rule.model_copy(update={"name": name}))
         self.rules = tuple(named)
         self.started = started
-        self.tallies = {rule.name: Tally() for rule in self.rules}
+        self.counts = {rule.name: RuleCount() for rule in self.rules}
         self._phases = frozenset(phase for rule in self.rules for phase in rule.actions_by_phase)
 
+    def strikes(self) -> dict[str, int]:
+        """How often each rule has struck."""
+        return {name: count.struck for name, count in self.counts.items()}
+
     def concerns(self, phase: Phase) -> bool:
-        """Is there any rule for this phase?"""
+        """True when some rule strikes in this phase."""
         return phase in self._phases
 
-    def fate(self, attempt: Attempt) -> Fate:
-        """Begin to decide what happens to an attempt."""
-        return Fate(self, attempt)
+    def fate(self, arrival: Arrival) -> Fate | None:
+        """Decide, from all rules at once, which of them can strike an attempt; None when none can."""
+        rules = [rule for rule in self.rules if self._can_strike(rule, arrival)]
+        return Fate(self, arrival, rules) if rules else None
 
-    def decide(self, rule: Rule, attempt: Attempt, now: float) -> bool:
-        """Does the rule strike? Asked once per rule and attempt; moves the rule's counters."""
-        if not rule.fits(
-            path=attempt.path,
-            method=attempt.method,
-            work=attempt.work,
-            language=attempt.language,
-            code=attempt.code,
-            call=attempt.call,
-        ):
+    def _can_strike(self, rule: Rule, arrival: Arrival) -> bool:
+        """Check everything that depends on the attempt alone."""
+        if rule.first_attempts is not None and arrival.attempt > rule.first_attempts:
             return False
-        if rule.first_attempts is not None and attempt.attempt > rule.first_attempts:
+        if rule.above_in_flight is not None and arrival.in_flight <= rule.above_in_flight:
             return False
+        return rule.fits(
+            path=arrival.path,
+            method=arrival.method,
+            work=arrival.work,
+            language=arrival.language,
+            code=arrival.code,
+            call=arrival.call,
+        )
+
+    def counted(self, rule: Rule, arrival: Arrival, now: float) -> bool:
+        """Count an attempt that has reached the rule's phase, and say whether the rule strikes it."""
         if rule.between is not None and not rule.between[0] <= now - self.started < rule.between[1]:
             return False
-        if rule.above_in_flight is not None and attempt.in_flight <= rule.above_in_flight:
+        count = self.counts.get(rule.name)
+        if count is None:  # the rules were replaced while the attempt was under way
             return False
-        tally = self.tallies[rule.name]
-        tally.fitted += 1
-        number = tally.fitted - (rule.after or 0)
+        count.fitted += 1
+        number = count.fitted - (rule.after or 0)
         if number < 1 or (rule.first is not None and number > rule.first):
             return False
         if rule.every is not None and number % rule.every:
             return False
         if rule.probability is not None:
-            chance = uniform(self.seed, "strike", rule.name, attempt.call, attempt.attempt)
+            chance = uniform(self.seed, "strike", rule.name, arrival.call, arrival.attempt)
             if chance >= rule.probability:
                 return False
-        if rule.times is not None and tally.struck >= rule.times:
+        if rule.times is not None and count.struck >= rule.times:
             return False
-        tally.struck += 1
+        count.struck += 1
         return True
 
 
-@dataclass(slots=True)
 class Fate:
-    """What the rules do to one attempt, phase by phase; a rule is asked once its first phase is reached."""
+    """The rules that can strike one attempt.
 
-    plan: FaultPlan
-    attempt: Attempt
-    decided: dict[str, bool] = field(default_factory=dict)
+    Which rules these are is decided at arrival. Two conditions wait until the rule's first phase is reached, because
+    that is what they are about: ``first``, ``every``, ``after`` and ``times`` count the attempts that get that far (an
+    attempt that an earlier fault or a failed program ended must not use them up), and ``between`` is the time of the
+    strike (an outage hits a long run that ends in it). A rule is counted once, whatever number of phases it has.
+    """
+
+    __slots__ = ("_arrival", "_plan", "_rules", "_struck")
+
+    def __init__(self, plan: FaultPlan, arrival: Arrival, rules: list[Rule]) -> None:
+        self._plan = plan
+        self._arrival = arrival
+        self._rules = rules
+        self._struck: dict[str, bool] = {}
+
+    def concerns(self, phase: Phase) -> bool:
+        """True when a rule may strike in this phase."""
+        return any(phase in rule.actions_by_phase for rule in self._rules)
 
     def at(self, phase: Phase, now: float) -> list[Strike]:
-        """The strikes of this phase in rule order."""
-        plan, attempt = self.plan, self.attempt
+        """The strikes of a phase that has been reached, in the order of the rules."""
+        plan, arrival = self._plan, self._arrival
         strikes: list[Strike] = []
-        if not plan.concerns(phase):
-            return strikes
-        for rule in plan.rules:
+        for rule in self._rules:
             actions = rule.actions_by_phase.get(phase)
             if not actions:
                 continue
-            struck = self.decided.get(rule.name)
-            if struck is None:
-                struck = self.decided[rule.name] = plan.decide(rule, attempt, now)
-            if struck:
-                draw = drawer(plan.seed, "draw", rule.name, attempt.call, attempt.attempt)
+            if rule.name not in self._struck:
+                self._struck[rule.name] = plan.counted(rule, arrival, now)
+            if self._struck[rule.name]:
+                draw = drawer(plan.seed, "draw", rule.name, arrival.call, arrival.attempt)
                 strikes.extend(Strike(rule.name, phase, action, draw) for action in actions)
         return strikes

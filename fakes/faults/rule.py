@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationInfo, model_validator
 
-from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase, Status
+from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase
 from sfusion.fakes.faults.duration import Seconds
+from sfusion.fakes.faults.kinds import Status
+from sfusion_tools.errors import near
 
 _STATUS_KEYS = frozenset(Status.model_fields)
 _REQUEST_FIELDS = ("path", "method", "language", "code", "call", "first_attempts")
 
 
-def near(word: str, known: list[str]) -> str:
-    """A hint at what was probably meant, or an empty string."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def read_actions(value: Any) -> tuple[Action, ...]:
+def read_actions(value: Any, kinds: Mapping[str, type[Action]] = KINDS) -> tuple[Action, ...]:
     """Read ``what``: an action, a mapping of one or several kinds, or a list of them in order."""
     if isinstance(value, Action):
         return (value,)
-    if isinstance(value, str) and value in KINDS:
+    if isinstance(value, str) and value in kinds:
         value = {value: True}
     if isinstance(value, list | tuple):
-        return tuple(action for one in value for action in read_actions(one))
+        return tuple(action for one in value for action in read_actions(one, kinds))
     if not isinstance(value, dict):
         raise ValueError(f"what must say what to do, for example {{status: 503}}; got {value!r}")
     remaining = dict(value)
@@ -38,17 +34,19 @@ def read_actions(value: Any) -> tuple[Action, ...]:
     if "status" in remaining:
         status = {key: remaining.pop(key) for key in list(remaining) if key in _STATUS_KEYS}
         actions.append(Status.model_validate(status))
-    for key in list(remaining):
-        if key not in KINDS:
-            known = [*KINDS, *(_STATUS_KEYS - {"status"})] if "status" in value else list(KINDS)
-            hint = near(str(key), known) or f"; known are {', '.join(KINDS)}"
-            if key in _STATUS_KEYS:
-                hint = "; it belongs to a status, which is missing"
-            raise ValueError(f"unknown kind of fault {key!r}{hint}")
-        actions.append(KINDS[key].model_validate({key: remaining[key]}))
-    # A wait belongs before the blow it goes with, whatever the order of the keys.
+    for key, inner in remaining.items():
+        if key not in kinds:
+            known = [*kinds, *(_STATUS_KEYS - {"status"})] if "status" in value else kinds
+            hint = "it belongs to a status, which is missing" if key in _STATUS_KEYS else near(str(key), known)
+            raise ValueError(f"unknown kind of fault {key!r}; {hint}")
+        actions.append(kinds[key].model_validate({key: inner}))
+    # A delay comes before the blow it goes with, whatever the order of the keys.
     actions.sort(key=lambda action: action.final)
     return tuple(actions)
+
+
+def _what(value: Any, info: ValidationInfo) -> tuple[Action, ...]:
+    return read_actions(value, (info.context or {}).get("kinds", KINDS))
 
 
 def _words(value: Any) -> Any:
@@ -76,15 +74,15 @@ class Rule(BaseModel):
     )
 
     name: str = ""
-    """How the journal calls the rule; part of every probabilistic decision."""
+    """The rule's name in the journal; part of every probabilistic decision."""
     path: Words | None = None
-    """Paths (with ``*``); without it only requests for work, never pings or admin."""
+    """Paths (``*`` is a wildcard); without it only requests for work, never pings or admin."""
     method: Words | None = None
     language: Words | None = None
     code: Pattern | None = None
     """A regular expression searched for in the code."""
     call: Words | None = None
-    """Ids of calls (with ``*``), as in the mark inside their code."""
+    """Ids of calls (``*`` is a wildcard), as in the mark inside their code."""
     first: int | None = Field(default=None, ge=1)
     """Only the first N requests that fit."""
     first_attempts: int | None = Field(default=None, ge=1)
@@ -102,8 +100,8 @@ class Rule(BaseModel):
     times: int | None = Field(default=None, ge=1)
     """At most N strikes."""
     phase: Phase | None = None
-    """Where in the request's life; every kind has a default."""
-    what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(read_actions)]
+    """When in the life of the request; every kind has a default."""
+    what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(_what)]
 
     @model_validator(mode="after")
     def _possible(self) -> Rule:
@@ -123,7 +121,6 @@ class Rule(BaseModel):
 
     @cached_property
     def actions_by_phase(self) -> dict[Phase, tuple[Action, ...]]:
-        """What strikes where."""
         table: dict[Phase, tuple[Action, ...]] = {}
         for action in self.what:
             phase = self.phase or action.phases[0]
@@ -132,11 +129,10 @@ class Rule(BaseModel):
 
     @cached_property
     def code_pattern(self) -> re.Pattern[str] | None:
-        """The compiled ``code``."""
         return re.compile(self.code) if self.code is not None else None
 
     def fits(self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str) -> bool:
-        """Do the conditions on the request itself hold?"""
+        """True when the conditions on the request itself hold."""
         if self.path is None:
             if not work:
                 return False
@@ -150,3 +146,8 @@ class Rule(BaseModel):
             return False
         pattern = self.code_pattern
         return pattern is None or (code is not None and pattern.search(code) is not None)
+
+    def as_data(self) -> dict[str, Any]:
+        """The rule as it could be written in YAML."""
+        data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
+        return {**data, "what": [action.as_data() for action in self.what]}

@@ -1,4 +1,4 @@
-"""What a proxy does with a request: find out which call it is, send it on, pass the answer back."""
+"""What a proxy does with a request: find out which call it is, forward it, relay the answer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,28 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from sfusion.fakes.faults import Action, Output
-from sfusion.fakes.proxy.forwarding import Forwarder, Reply, UpstreamFailed
+from sfusion.fakes.faults import ContentFault
+from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed, UpstreamReply
 from sfusion.fakes.proxy.headers import forwarded, relayed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import origin_form
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import MARK, PREFIX, Answer, BrokenStream, Execution, Request, Subject, digest_of
-from sfusion.fakes.wire.admin import Admin, authorised, not_authorised
+from sfusion.fakes.wire import (
+    AdminRoutes,
+    Answer,
+    BrokenStream,
+    Execution,
+    Guard,
+    Request,
+    Subject,
+    call_of,
+    digest_of,
+    is_admin,
+)
 
 WHOLE_BODY = 1 << 20
-"""Bytes of a request that are looked at; longer requests are sent on while they come."""
+"""Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _PINGS = frozenset({"/v1/ping", "/health"})
 # Requests about data sets run no code of the model; the fake does not count them as work either.
@@ -33,7 +43,7 @@ _NO_BODY = frozenset({204, 304})
 
 
 class ProxyApp:
-    """Everything between the wire and the server behind."""
+    """Everything between the wire and the upstream."""
 
     def __init__(
         self,
@@ -42,80 +52,105 @@ class ProxyApp:
         ledger: ProxyLedger,
         *,
         headers: Mapping[str, str],
-        token: str | None = None,
-        guard_all: bool = False,
+        guard: Guard,
+        drop_authorization: bool = False,
     ) -> None:
+        """``drop_authorization``: the Authorization header is for the proxy itself and is not forwarded."""
         self.forwarder = forwarder
         self.gate = gate
-        self.admin: Admin | None = None
-        self._ledger = ledger
+        self.guard = guard
+        self.ledger = ledger
+        self.admin: AdminRoutes | None = None
+        self.via = f"1.1 sfusion-{secrets.token_hex(4)}"
         self._headers = dict(headers)
-        self._token = token
-        self._guard_all = guard_all
-        self._via = f"1.1 sfusion-{secrets.token_hex(4)}"
+        self._drop = "authorization" if drop_authorization else ""
 
-    # -- what the server asks --
+    def visit(self, request: Request) -> ProxyVisit:
+        return ProxyVisit(self, request)
 
-    def reads_body(self, request: Request) -> bool:
-        """Whatever was announced is read, for any method; not from those who have no token."""
-        at_door = is_admin(request.path)
-        guarded = self._token is not None if at_door else self._guard_all and request.path != "/v1/ping"
-        if guarded and (self._token is None or not authorised(request.headers, self._token)):
-            request.parsed = not_authorised()
-            return False
-        return "Content-Length" in request.headers or "Transfer-Encoding" in request.headers
+    def failure(self, error: Exception) -> Answer:
+        if isinstance(error, BrokenStream):
+            return complaint(str(error))
+        return complaint(f"it failed itself ({type(error).__name__})", 500)
 
-    def describe(self, request: Request) -> Subject | None:
-        """Which call it is, as the fake would say it; what the proxy cannot understand goes by mark or digest."""
-        path, method = request.path, request.method
-        if is_admin(path):
+    def own_headers(self) -> CIMultiDict[str]:
+        """The headers of a request that the proxy makes itself."""
+        return forwarded({}, via=self.via, ours=self._ours())
+
+    def headers_for(self, request: Request) -> CIMultiDict[str]:
+        """The headers of a client's request, as the upstream gets them."""
+        headers = forwarded(request.headers, via=self.via, ours=self._ours(), drop=self._drop)
+        if "Content-Length" in request.headers and len(request.body) >= WHOLE_BODY:
+            headers["Content-Length"] = request.headers["Content-Length"]
+        return headers
+
+    def _ours(self) -> Mapping[str, str]:
+        authorization = self.forwarder.upstream.authorization
+        return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
+
+
+class ProxyVisit:
+    """One request: forwarded, and its answer relayed."""
+
+    __slots__ = ("_admin", "_app", "_execution", "_fields", "_refusal", "_request", "ping", "reads_body")
+
+    def __init__(self, app: ProxyApp, request: Request) -> None:
+        self._app = app
+        self._request = request
+        self._execution: Execution | None = None
+        self._fields: dict[str, Any] = {}
+        self._admin = is_admin(request.path)
+        self._refusal = app.guard.refusal(request, admin=self._admin)
+        self.ping = request.path in _PINGS and request.method == "GET"
+        self.reads_body = self._refusal is None and (
+            "Content-Length" in request.headers or "Transfer-Encoding" in request.headers
+        )
+
+    def describe(self) -> Subject | None:
+        """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
+        request = self._request
+        path, method, body = request.path, request.method, request.body
+        if self._admin:
             return None
-        if method != "POST" or path in _DATASETS or isinstance(request.parsed, Answer):
+        if method != "POST" or path in _DATASETS or self._refusal is not None:
             return Subject(f"{method} {path}", work=False)
-        body = request.body
         if path in _RUNS and request.rest is None:
             try:
                 fields = json.loads(body)
             except (ValueError, RecursionError):
                 fields = None
             if isinstance(fields, dict):
-                request.parsed = fields
+                self._fields = fields
                 return subject_of(path, fields, body)
         text = body.decode("utf-8", "replace")
-        found = MARK.search(text)
-        return Subject(found.group(1) if found else digest_of(body), code=text)
+        return Subject(call_of(text, body), code=text)
 
-    def is_ping(self, request: Request) -> bool:
-        """``/v1/ping``, or what other servers have for it."""
-        return request.path in _PINGS and request.method == "GET"
+    async def admit(self) -> Answer | None:
+        gate = self._app.gate
+        return None if gate.open else await gate.admit()
 
-    async def admit(self, request: Request, subject: Subject) -> Answer | None:
-        """Ask the model."""
-        return None if self.gate.open else await self.gate.admit()
+    def leave(self) -> None:
+        if not self._app.gate.open:
+            self._app.gate.leave()
 
-    def leave(self, subject: Subject) -> None:
-        """Tell the model."""
-        if not self.gate.open:
-            self.gate.leave()
-
-    async def answer(self, request: Request, execution: Execution) -> Answer:
-        """The answer of the server behind."""
-        if isinstance(request.parsed, Answer):
-            return request.parsed
-        if is_admin(request.path):
-            assert self.admin is not None
-            return self.admin.answer(request)
-        forwarder = self.forwarder
-        if self._via in request.headers.get("Via", ""):
+    async def answer(self, execution: Execution) -> Answer:
+        app, request = self._app, self._request
+        if self._refusal is not None:
+            return self._refusal
+        if self._admin:
+            assert app.admin is not None
+            return app.admin.answer(request)
+        if app.via in request.headers.get("Via", ""):
             return complaint("the request has come through here before: the upstream leads back to this proxy", 508)
+        self._execution = execution
         # aiohttp warns of long bodies that are given whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
         upload = Upload(request.body, request.rest) if long else None
         try:
-            reply = await forwarder.send(
+            reply = await app.forwarder.send(
                 request.method,
                 origin_form(request.target),
-                self._sent_headers(request),
+                app.headers_for(request),
                 upload or request.body or None,
                 execution.started,
             )
@@ -123,44 +158,19 @@ class ProxyApp:
             if upload is not None and upload.left:
                 execution.failed("broken off", why="the client left before all of its request had come")
             else:
-                self._broken(str(failure), execution)
+                self._upstream_failed(str(failure))
             return complaint(str(failure))
         execution.finished()
-        return self._relay(request, reply, execution)
+        return self._relayed(reply)
 
-    def spoil(self, request: Request, answer: Answer | None, action: Action) -> tuple[Answer, float]:
-        """A fault of content."""
-        fields = request.parsed if isinstance(request.parsed, dict) else {}
-        if isinstance(action, Output) and answer is not None:
+    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+        if action.reads_answer and answer is not None:
             answer = unpacked(answer)
-        return spoil(request.path, fields, answer, action)
+        return spoil(self._request.path, self._fields, answer, action)
 
-    def failure(self, error: Exception) -> Answer:
-        """What the client hears when the server behind failed, or the proxy itself."""
-        if isinstance(error, BrokenStream):
-            return complaint(str(error))
-        return complaint(f"it failed itself ({type(error).__name__})", 500)
-
-    # -- both ways --
-
-    def own_headers(self) -> CIMultiDict[str]:
-        """The headers of a request that is the proxy's own."""
-        return forwarded({}, via=self._via, ours=self._ours())
-
-    def _ours(self) -> Mapping[str, str]:
-        authorization = self.forwarder.upstream.authorization
-        return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
-
-    def _sent_headers(self, request: Request) -> CIMultiDict[str]:
-        drop = "authorization" if self._guard_all else ""
-        headers = forwarded(request.headers, via=self._via, ours=self._ours(), drop=drop)
-        if "Content-Length" in request.headers and len(request.body) >= WHOLE_BODY:
-            headers["Content-Length"] = request.headers["Content-Length"]
-        return headers
-
-    def _relay(self, request: Request, reply: Reply, execution: Execution) -> Answer:
+    def _relayed(self, reply: UpstreamReply) -> Answer:
         """The answer as it came; what of its body is not here yet is streamed."""
-        response = reply.response
+        request, response = self._request, reply.response
         headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
         answer = Answer(response.status, headers=headers, relayed=True, reason=response.reason or "")
         if request.method == "HEAD" or response.status in _NO_BODY:
@@ -170,30 +180,26 @@ class ProxyApp:
             reply.release()
         else:
             answer.stream, answer.length, answer.chunked, answer.release = reply, length, chunked, reply.release
-            reply.failed = lambda why: self._broken(why, execution)
-            # When nobody is left to read the rest of it, it is not waited for either.
+            reply.failed = self._upstream_failed
+            # When the client has left, the rest of the answer is not waited for.
             reply.until(request.gone() if request.gone is not None else None)
             if length is None:
-                self._frame(answer, http_1_0=request.http_1_0)
+                self._frame(answer)
         return answer
 
-    def _frame(self, answer: Answer, *, http_1_0: bool) -> None:
-        """How the client sees the end of a stream of unknown length."""
-        if http_1_0:
+    def _frame(self, answer: Answer) -> None:
+        """Let the client see the end of a stream of unknown length."""
+        if self._request.http_1_0:
             answer.headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
             answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:
             answer.headers = [*answer.headers, ("transfer-encoding", "chunked")]
             answer.chunked = True
 
-    def _broken(self, why: str, execution: Execution) -> None:
-        self._ledger.upstream_failed += 1
-        execution.failed("upstream_failed", why=why)
-
-
-def is_admin(path: str) -> bool:
-    """Is it the proxy's own door, which is never forwarded?"""
-    return path.startswith(PREFIX) or path == PREFIX[:-1]
+    def _upstream_failed(self, why: str) -> None:
+        assert self._execution is not None
+        self._app.ledger.upstream_failed += 1
+        self._execution.failed("upstream_failed", why=why)
 
 
 def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
@@ -204,10 +210,7 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
         code = "\n".join(cell for cell in cells if isinstance(cell, str)) if isinstance(cells, list) else None
     if not isinstance(code, str):
         return Subject(digest_of(body))
-    found = MARK.search(code)
-    return Subject(
-        found.group(1) if found else digest_of(body), True, language if isinstance(language, str) else None, code
-    )
+    return Subject(call_of(code, body), True, language if isinstance(language, str) else None, code)
 
 
 class Upload:

@@ -94,7 +94,7 @@ class Forwarder:
         headers: CIMultiDict[str],
         body: bytes | AsyncIterator[bytes] | None,
         sent: Callable[[], None] | None = None,
-    ) -> Reply:
+    ) -> UpstreamReply:
         """Send a request on; gives the head of the answer. ``sent`` is called when it is on its way."""
         session, upstream = self._session, self.upstream
         if session is None:
@@ -114,7 +114,7 @@ class Forwarder:
             if isinstance(error, aiohttp.ClientError | TimeoutError | OSError | ValueError):
                 raise UpstreamFailed(f"{upstream.shown} {in_words(error)}") from error
             raise
-        return Reply(response, upstream, self._done)
+        return UpstreamReply(response, upstream, self._done)
 
     def _done(self) -> None:
         self._busy -= 1
@@ -122,7 +122,7 @@ class Forwarder:
             self._idle.set()
 
 
-class Reply:
+class UpstreamReply:
     """An answer of the server behind: the head is here, the body may still be coming."""
 
     __slots__ = ("_done", "_gone", "_released", "failed", "response", "upstream")

@@ -15,13 +15,13 @@ from sfusion.fakes.proxy.upstream import read_upstream
 from sfusion.fakes.sandbox.bind import token_for
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import Faulted, Journal, WireServer, Words, is_loopback
-from sfusion.fakes.wire.admin import Admin
+from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer, WorkEvents
+from sfusion_tools.hosts import is_loopback
 
-_WORDS = Words("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
+_WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
 
 
-class FaultProxy(Faulted):
+class FaultProxy(Served):
     """A reverse proxy that passes everything on faithfully, except where its faults strike.
 
     ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as proxy:`` (its loop then
@@ -63,15 +63,16 @@ class FaultProxy(Faulted):
         self.token = token_for(host, token, runs_code=True, allow_remote=allow_remote)
         self._ledger = ProxyLedger()
         forwarder = Forwarder(read_upstream(upstream), trust_env=trust_env)
+        remote = not is_loopback(host)
         self._app = ProxyApp(
             forwarder,
             self._gate,
             self._ledger,
             headers=headers or {},
-            token=self.token,
-            guard_all=not is_loopback(host),
+            guard=Guard(self.token, everything=remote),
+            drop_authorization=remote,
         )
-        self._app.admin = Admin(self)
+        self._app.admin = AdminRoutes(self)
         super().__init__(
             WireServer(
                 self._app,
@@ -82,7 +83,7 @@ class FaultProxy(Faulted):
                 journal=journal,
                 access_log=access_log,
                 ledger=self._ledger,
-                words=_WORDS,
+                work_events=_WORK_EVENTS,
                 whole_body=WHOLE_BODY,
             )
         )
@@ -152,16 +153,9 @@ class FaultProxy(Faulted):
         return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
 
     def state(self) -> dict[str, Any]:
-        """What the proxy is set to and how it is."""
-        server = self.server
         return {
-            "url": server.url,
+            "url": self.url,
             "upstream": self.upstream,
-            "model": self.model.model_dump(mode="json", exclude_defaults=True) | {"kind": self.model.kind},
-            "seed": server.plan.seed,
-            "faults": [rule.name for rule in server.plan.rules],
-            "running": server.running,
-            "wedged": server.wedged_by is not None,
-            "in_flight": server.ledger.in_flight,
-            "executing": None,
+            "model": self.model.as_data(),
+            **self._server_state(),
         }

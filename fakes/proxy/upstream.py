@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from sfusion.fakes.errors import BadUpstream
+from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.endpoints import redact
-from sfusion_tools.sandbox.proxy import is_loopback
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
@@ -46,7 +46,7 @@ class Upstream:
         if self.port != port:
             return False
         everywhere = host in _EVERYWHERE or self.host in _EVERYWHERE
-        return self.host == host or (everywhere and is_loopback(self.host))
+        return self.host == host or (everywhere and is_this_machine(self.host))
 
 
 def read_upstream(url: object) -> Upstream:

@@ -1,4 +1,4 @@
-"""The fake's endpoints: from a request to the real server's answer."""
+"""The routes of the fake sandbox: from a request to the real server's answer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.faults import Action
+from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
 from sfusion.fakes.sandbox.gate import Gate
-from sfusion.fakes.sandbox.program import mark_of
 from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunJupyter
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.sandbox.schema import Model
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import PREFIX, Answer, Execution, Request, Routes, Subject, digest_of
-from sfusion.fakes.wire.admin import Admin, authorised, not_authorised
+from sfusion.fakes.wire import (
+    AdminRoutes,
+    Answer,
+    Execution,
+    Guard,
+    Request,
+    Routes,
+    Subject,
+    call_of,
+    digest_of,
+    is_admin,
+)
 
 _PONG = Answer(body=b'"pong"')
 _PAGE = """<!doctype html>
@@ -38,23 +47,13 @@ _DATASETS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RouteSpec:
     """What a route leads to: a page, or a checked body."""
 
     page: Callable[[], Answer] | None = None
     model: Model | None = None
     work: bool = False
     ping: bool = False
-
-
-@dataclass(slots=True)
-class Visit:
-    """What is known about a request between the steps of answering it."""
-
-    endpoint: Endpoint | None = None
-    fields: dict[str, Any] | None = None
-    answer: Answer | None = None
-    admin: bool = False
 
 
 def _page() -> Answer:
@@ -71,19 +70,19 @@ def _openapi() -> Answer:
     return Answer.json(openapi.describe(posts, pages))
 
 
-_HTML = Endpoint(page=_page)
-_SCHEMA = Endpoint(page=_openapi)
-_ROUTES: Routes[Endpoint] = Routes(
+_HTML = RouteSpec(page=_page)
+_SCHEMA = RouteSpec(page=_openapi)
+_ROUTES: Routes[RouteSpec] = Routes(
     {
-        "/run_code": {"POST": Endpoint(model=known.RUN_CODE, work=True)},
-        "/run_jupyter": {"POST": Endpoint(model=known.RUN_JUPYTER, work=True)},
-        "/v1/ping": {"GET": Endpoint(page=lambda: _PONG, ping=True)},
+        "/run_code": {"POST": RouteSpec(model=known.RUN_CODE, work=True)},
+        "/run_jupyter": {"POST": RouteSpec(model=known.RUN_JUPYTER, work=True)},
+        "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
         "/": {"GET": _HTML},
         "/openapi.json": {"GET": _SCHEMA, "HEAD": _SCHEMA},
         "/docs": {"GET": _HTML, "HEAD": _HTML},
         "/redoc": {"GET": _HTML, "HEAD": _HTML},
-        "/list_datasets": {"GET": Endpoint(page=lambda: Answer(body=b"[]"))},
-        **{path: {"POST": Endpoint(model=model)} for path, model in _DATASETS.items()},
+        "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
+        **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
     }
 )
 
@@ -91,110 +90,104 @@ _ROUTES: Routes[Endpoint] = Routes(
 class SandboxApp:
     """Everything between the wire and an executor."""
 
-    def __init__(self, executor: Executor, gate: Gate, *, token: str | None = None, guard_all: bool = False) -> None:
+    def __init__(self, executor: Executor, gate: Gate, *, guard: Guard | None = None) -> None:
         self.executor = executor
         self.gate = gate
-        self.admin: Admin | None = None
-        self._token = token
-        self._guard_all = guard_all
+        self.guard = guard or Guard(None, everything=False)
+        self.admin: AdminRoutes | None = None
 
-    # -- what the server asks --
+    def visit(self, request: Request) -> SandboxVisit:
+        return SandboxVisit(self, request)
 
-    def reads_body(self, request: Request) -> bool:
-        """Find the route; only known POSTs (and admin) read their body."""
-        visit = request.parsed = Visit()
-        if request.path.startswith(PREFIX):
-            visit.admin = True
-            visit.answer = self._stop_at_door(request, guarded=self._token is not None)
-            return visit.answer is None
-        visit.answer = self._stop_at_door(request, guarded=self._guard_all and request.path != "/v1/ping")
-        if visit.answer is not None:
-            return False
+    def failure(self, error: Exception) -> Answer:
+        """Answer as the real server answers a bug of its own."""
+        return server_error(error, str(error))
+
+
+class SandboxVisit:
+    """One request: its route is found at once, its body checked when it has been read."""
+
+    __slots__ = ("_admin", "_answer", "_app", "_fields", "_request", "_route", "ping", "reads_body")
+
+    def __init__(self, app: SandboxApp, request: Request) -> None:
+        self._app = app
+        self._request = request
+        self._route: RouteSpec | None = None
+        self._fields: dict[str, Any] = {}
+        self._admin = is_admin(request.path)
+        self._answer = app.guard.refusal(request, admin=self._admin)
+        """Known before anything runs: the request is refused."""
+        self.ping = False
+        self.reads_body = False
+        if self._answer is not None:
+            return
+        if self._admin:
+            self.reads_body = True
+            return
         found = _ROUTES.find(request.method, request.path, host=request.host, query=request.query)
         if isinstance(found, Answer):
-            visit.answer = found
-            return False
-        visit.endpoint = found
-        return found.model is not None
+            self._answer = found
+        else:
+            self._route = found
+            self.ping = found.ping
+            self.reads_body = found.model is not None
 
-    def describe(self, request: Request) -> Subject | None:
-        """Check the body, and say which call it belongs to."""
-        visit: Visit = request.parsed
-        if visit.admin:
+    def describe(self) -> Subject | None:
+        """Check the body, and find out which call it belongs to."""
+        if self._admin:
             return None
-        endpoint = visit.endpoint
-        if endpoint is None:
+        request, route = self._request, self._route
+        if route is None:
             return Subject(f"{request.method} elsewhere", work=False)
-        if endpoint.model is None:
+        if route.model is None:
             return Subject(f"{request.method} {request.path}", work=False)
         try:
-            fields = check_body(request.body, request.headers.get("Content-Type"), endpoint.model)
+            fields = self._fields = check_body(request.body, request.headers.get("Content-Type"), route.model)
         except Unusable as unusable:
-            visit.answer = unusable.answer
-            return Subject(digest_of(request.body), work=endpoint.work)
-        visit.fields = fields
-        if not endpoint.work:
+            self._answer = unusable.answer
+            return Subject(digest_of(request.body), work=route.work)
+        if not route.work:
             return Subject(f"{request.method} {request.path}", work=False)
         code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
-        return Subject(mark_of(code) or digest_of(request.body), True, fields.get("language", "python"), code)
+        return Subject(call_of(code, request.body), True, fields.get("language", "python"), code)
 
-    def is_ping(self, request: Request) -> bool:
-        """``/v1/ping``."""
-        endpoint = request.parsed.endpoint
-        return endpoint is not None and endpoint.ping
+    async def admit(self) -> Answer | None:
+        gate = self._app.gate
+        return None if gate.open else await gate.admit()
 
-    async def admit(self, request: Request, subject: Subject) -> Answer | None:
-        """Ask the server model."""
-        return None if self.gate.open else await self.gate.admit()
+    def leave(self) -> None:
+        if not self._app.gate.open:
+            self._app.gate.leave()
 
-    def leave(self, subject: Subject) -> None:
-        """Tell the server model."""
-        if not self.gate.open:
-            self.gate.leave()
-
-    async def answer(self, request: Request, execution: Execution) -> Answer:
-        """The answer when no fault strikes."""
-        visit: Visit = request.parsed
-        if visit.answer is not None:
-            return visit.answer
-        if visit.admin:
-            assert self.admin is not None
-            return self.admin.answer(request)
-        endpoint, fields = visit.endpoint, visit.fields
-        assert endpoint is not None
-        if endpoint.page is not None:
-            if endpoint.ping:
-                await self.gate.be_heard()
-            return endpoint.page()
-        assert fields is not None
-        if not endpoint.work:
+    async def answer(self, execution: Execution) -> Answer:
+        if self._answer is not None:
+            return self._answer
+        app, route, fields = self._app, self._route, self._fields
+        if route is None:
+            assert app.admin is not None
+            return app.admin.answer(self._request)
+        if route.page is not None:
+            if route.ping:
+                await app.gate.wait_for_loop()
+            return route.page()
+        if not route.work:
             return no_dataset(fields)
-        if self.gate.model.spawn_cost:
-            await self.gate.spawn()
+        if app.gate.model.spawn_cost:
+            await app.gate.spawn()
         execution.started()
-        if endpoint.model is known.RUN_CODE:
-            answer = render_run_code(await self.executor.run_code(RunCode(**fields)))
+        if route.model is known.RUN_CODE:
+            answer = render_run_code(await app.executor.run_code(RunCode(**fields)))
         else:
-            answer = render_run_jupyter(await self.executor.run_jupyter(RunJupyter(**fields)))
+            answer = render_run_jupyter(await app.executor.run_jupyter(RunJupyter(**fields)))
         execution.finished()
         return answer
 
-    def spoil(self, request: Request, answer: Answer | None, action: Action) -> tuple[Answer, float]:
-        """A fault of content."""
-        return spoil(request.path, request.parsed.fields or {}, answer, action)
-
-    def failure(self, error: Exception) -> Answer:
-        """A bug of the fake looks like a bug of the real server."""
-        return server_error(error, str(error))
-
-    def _stop_at_door(self, request: Request, *, guarded: bool) -> Answer | None:
-        if guarded and (self._token is None or not authorised(request.headers, self._token)):
-            return not_authorised()
-        return None
+    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+        return spoil(self._request.path, self._fields, answer, action)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:
-    """What the real server says about a dataset, or a class of them, that it does not have."""
+    """The real server's answer about a dataset, or a class of them, that it does not have."""
     kind = fields["config"]["dataset_type"]
     detail = f"no eval class found for dataset {fields['dataset']}"
     if kind is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from sfusion.fakes.errors import UnsafeBindError
-from sfusion.fakes.wire import is_loopback
+from sfusion_tools.hosts import is_loopback
 
 
 def token_for(host: str, token: str | None, *, runs_code: bool, allow_remote: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""The fake sandbox as a thing to hold: started in this process, asynchronously or from plain code."""
+"""The fake sandbox in this process, started from async or from synchronous code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import Script
 from sfusion.fakes.sandbox.protocol import Executor
-from sfusion.fakes.wire import Faulted, Journal, WireServer, is_loopback
-from sfusion.fakes.wire.admin import Admin
+from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer
+from sfusion_tools.hosts import is_loopback
 
 
-class FakeSandbox(Faulted):
+class FakeSandbox(Served):
     """A fake Sandbox Fusion.
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
@@ -48,7 +48,7 @@ class FakeSandbox(Faulted):
             raise SandboxSetupError(f"unknown profile {profile!r}; known are {', '.join(PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
-        self._rules = read_rules(faults)
+        rules = read_rules(faults)
         self._gate = Gate(self.model)
         self.executor_name = executor if isinstance(executor, str) else type(executor).__name__
         self.executor: Executor = (
@@ -58,32 +58,25 @@ class FakeSandbox(Faulted):
         )
         runs_code = self.executor.runs_code
         self.token = token_for(host, token, runs_code=runs_code, allow_remote=allow_remote)
-        guard_all = runs_code and not is_loopback(host)
-        app = SandboxApp(self.executor, self._gate, token=self.token, guard_all=guard_all)
-        app.admin = Admin(self)
+        guard = Guard(self.token, everything=runs_code and not is_loopback(host))
+        app = SandboxApp(self.executor, self._gate, guard=guard)
+        app.admin = AdminRoutes(self)
         super().__init__(
-            WireServer(app, host=host, port=port, rules=self._rules, seed=seed, journal=journal, access_log=access_log)
+            WireServer(app, host=host, port=port, rules=rules, seed=seed, journal=journal, access_log=access_log)
         )
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, end everything that runs."""
+        """Stop listening, let requests in flight finish for ``grace`` seconds, then end all programs."""
         await super().stop(grace)
         self._gate.close()
         await self.executor.aclose()
 
     def state(self) -> dict[str, Any]:
-        """What the fake is set to and how it is."""
-        server = self.server
         return {
-            "url": server.url,
+            "url": self.url,
             "profile": self.profile,
             "executor": self.executor_name,
             "runs_code": self.executor.runs_code,
-            "model": self.model.model_dump(mode="json", exclude_defaults=True) | {"kind": self.model.kind},
-            "seed": server.plan.seed,
-            "faults": [rule.name for rule in server.plan.rules],
-            "running": server.running,
-            "wedged": server.wedged_by is not None,
-            "in_flight": server.ledger.in_flight,
-            "executing": server.ledger.executing,
+            "model": self.model.as_data(),
+            **self._server_state(),
         }

@@ -63,8 +63,8 @@ class Gate:
             if isinstance(following, asyncio.Future):
                 following.set_result(None)
 
-    async def be_heard(self) -> None:
-        """A ping waits while the loop is blocked by programs being started."""
+    async def wait_for_loop(self) -> None:
+        """Let a ping wait while the loop is blocked by programs being started."""
         if self.model.spawn_cost:
             wait = self._loop.wait(asyncio.get_running_loop().time())
             if wait > 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Seconds
+from sfusion_tools.errors import near
 
 
 class _Load(BaseModel):
@@ -19,10 +19,15 @@ class _Load(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    kind: str
     cores: float | None = Field(default=None, gt=0)
     """Programs in flight share this many cores; None: each has its own."""
     spawn_cost: Seconds = 0.0
     """Seconds the event loop is blocked for each program started; pings wait for it too (the real one: about 40 ms)."""
+
+    def as_data(self) -> dict[str, Any]:
+        """The model as it could be written in YAML, always with its kind."""
+        return self.model_dump(mode="json", exclude_defaults=True) | {"kind": self.kind}
 
 
 class Unbounded(_Load):
@@ -76,9 +81,7 @@ def read_model(value: Any) -> Unbounded | Queue | Quota:
             value = {"kind": name, _SHORT[name]: value[name], **{k: v for k, v in value.items() if k != name}}
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
     if kind not in _KINDS:
-        close = difflib.get_close_matches(kind, _KINDS, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise SandboxSetupError(f"a server model has a kind, one of {', '.join(_KINDS)}; found {value!r}{hint}")
+        raise SandboxSetupError(f"a server model has a kind, found {value!r}; {near(kind, _KINDS)}")
     try:
         return _ADAPTER.validate_python(value)
     except ValidationError as error:

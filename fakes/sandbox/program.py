@@ -9,7 +9,6 @@ Values are bare words or JSON strings in double quotes. Words without ``=`` are 
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sfusion.fakes.faults import Seconds, seconds
 from sfusion.fakes.wire import MARK
+from sfusion_tools.errors import near
 
 _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
@@ -139,7 +139,7 @@ def _changes(rest: str) -> dict[str, Any] | Program:
         try:
             changes[key] = _READERS[key](_text(raw))
         except KeyError:
-            return _mistake(f"unknown hint {key!r}{_near(key)}")
+            return _mistake(f"unknown hint {key!r}; {near(key, _READERS)}")
         except ValueError as error:
             return _mistake(f"hint {key}={raw}: {error}")
     return changes
@@ -169,11 +169,6 @@ _READERS: dict[str, Any] = {
     "compile_errors": str,
     "sandbox_error": str,
 }
-
-
-def _near(key: str) -> str:
-    close = difflib.get_close_matches(key, _READERS, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(_READERS)}"
 
 
 def _mistake(text: str) -> Program:

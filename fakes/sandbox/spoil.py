@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sfusion.fakes.faults import Action, Output, SandboxError, Timeout
+from sfusion.fakes.faults import ContentFault, Output, SandboxError, Timeout
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCodeAnswer, RunJupyterAnswer
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.wire import Answer, dump_json
@@ -16,17 +16,20 @@ _HOLE = "\ufdd0sfusion-not-utf8\ufdd0"
 _NOT_UTF8 = b"\xff\xfe\xfa"
 
 
-def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: Action) -> tuple[Answer, float]:
+def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
     """The spoiled answer, and how many seconds a fault that strikes during the run takes."""
     jupyter = path == "/run_jupyter"
     match action:
         case SandboxError():
             return sandbox_error(action.message, jupyter=jupyter), 0.0
         case Timeout():
-            limit = float(fields.get("total_timeout", 45.0)) + 10.0 if jupyter else fields.get("run_timeout", 10.0)
-            return timeout(action.stdout, max(0.0, float(limit)), jupyter=jupyter), max(0.0, float(limit))
-        case Output():
-            return (spoil_output(answer, action) if answer is not None else Answer.json({})), 0.0
+            limit = (
+                float(fields.get("total_timeout", 45.0)) + 10.0 if jupyter else float(fields.get("run_timeout", 10.0))
+            )
+            limit = max(0.0, limit)
+            return timeout(action.stdout, limit, jupyter=jupyter), limit
+        case Output() if answer is not None:
+            return spoil_output(answer, action), 0.0
     return answer or Answer.json({}), 0.0
 
 

@@ -1,4 +1,4 @@
-"""The fake as an app of the shared wire: who is asked what, and what faults concern."""
+"""The fake engine as an app of the shared server."""
 
 from __future__ import annotations
 
@@ -7,29 +7,66 @@ import re
 from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
-from sfusion.fakes.sglang.admin import Admin
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
-from sfusion.fakes.wire import MARK, PREFIX, Answer, Execution, Request, Routes, Subject, WireApp, digest_of
+from sfusion.fakes.wire import (
+    MARK,
+    AdminRoutes,
+    Answer,
+    Execution,
+    PlainVisit,
+    Request,
+    Routes,
+    Subject,
+    digest_of,
+    is_admin,
+)
 
 T = TypeVar("T")
 
 _WORK = frozenset({"/generate", "/v1/chat/completions", "/v1/completions"})
+_PINGS = frozenset({"/health", "/health_generate"})
 _RID = re.compile(rb'"rid"\s*:\s*"([A-Za-z0-9._-]+)"')
 
 
-class SGLangApp(WireApp):
-    """Serves an engine. Only generating is work; a call is known by its mark, its rid, or its body."""
+class SGLangApp:
+    """Serves an engine."""
 
     def __init__(self, engine: FakeSGLang, model: ModelInfo) -> None:
-        super().__init__()
         self.handlers = Handlers(engine, model)
-        self.admin: Admin | None = None
+        self.admin: AdminRoutes | None = None
         self._routes: Routes[Handler] = Routes(self.handlers.table)
 
-    def describe(self, request: Request) -> Subject | None:
-        """What the request is about; faults and ledger do not concern the admin door."""
-        if self.admin is not None and request.path.startswith(PREFIX):
+    def visit(self, request: Request) -> SGLangVisit:
+        return SGLangVisit(self, request)
+
+    def failure(self, error: Exception) -> Answer:
+        """Starlette's plain 500."""
+        return Answer.text("Internal Server Error", status=500)
+
+    def find(self, request: Request) -> Handler | Answer:
+        """The handler of a request, or the answer that there is none."""
+        if request.path.startswith("/v1/models/") and request.path != "/v1/models/":
+            if request.method == "GET":
+                return self.handlers.model
+            return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
+        return self._routes.find(request.method, request.path, host=request.host, query=request.query)
+
+
+class SGLangVisit(PlainVisit):
+    """One request. Only generating is work; a call is known by its mark, its rid, or its body."""
+
+    __slots__ = ("_admin", "_app")
+
+    def __init__(self, app: SGLangApp, request: Request) -> None:
+        super().__init__(request)
+        self._app = app
+        self._admin = app.admin if is_admin(request.path) else None
+        self.ping = request.path in _PINGS
+
+    def describe(self) -> Subject | None:
+        request = self.request
+        if self._admin is not None:
             return None
         if request.path not in _WORK or request.method not in ("POST", "PUT"):
             return Subject(f"{request.method} {request.path}", work=False)
@@ -38,15 +75,11 @@ class SGLangApp(WireApp):
         call = mark[1] if mark else rid[1].decode() if rid else digest_of(request.body)
         return Subject(call, code=text)
 
-    def is_ping(self, request: Request) -> bool:
-        """The health check."""
-        return request.path in ("/health", "/health_generate")
-
-    async def answer(self, request: Request, execution: Execution) -> Answer:
-        """Find the handler and let it answer."""
-        if self.admin is not None and request.path.startswith(PREFIX):
-            return self.admin.answer(request)
-        handler = self._found(request)
+    async def answer(self, execution: Execution) -> Answer:
+        request = self.request
+        if self._admin is not None:
+            return self._admin.answer(request)
+        handler = self._app.find(request)
         if isinstance(handler, Answer):
             return handler
         execution.started()
@@ -65,16 +98,9 @@ class SGLangApp(WireApp):
             # A stream has only begun, but its request is accepted, which is what can be counted here.
             execution.finished()
 
-    def _found(self, request: Request) -> Handler | Answer:
-        if request.path.startswith("/v1/models/") and request.path != "/v1/models/":
-            if request.method == "GET":
-                return self.handlers.model
-            return Answer.json({"detail": "Method Not Allowed"}, status=405, headers=(("allow", "GET"),))
-        return self._routes.find(request.method, request.path, host=request.host, query=request.query)
-
 
 async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
-    """Do some work, but stop when the client leaves: sglang aborts what nobody waits for."""
+    """Do some work, but stop when the client disconnects, as sglang does."""
     task = asyncio.current_task()
     if gone is None or task is None:
         return await work
@@ -90,7 +116,7 @@ async def _unless(gone: asyncio.Future[None] | None, work: Awaitable[T]) -> T:
 
 
 async def _pieces(gone: asyncio.Future[None] | None, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """A stream that ends when the client leaves, and closes what is behind it in any case."""
+    """A stream that ends when the client disconnects, and always closes its source."""
     try:
         while True:
             try:

@@ -196,6 +196,10 @@ class FakeSGLang:
         """Replace the faults; their counters begin anew, their clocks with the next request."""
         self._faults = EngineFaults(rules, self.seed)
 
+    def fault_strikes(self) -> dict[str, int]:
+        """How often each of its rules has struck."""
+        return self._faults.plan.strikes()
+
     def snapshot(self) -> Snapshot:
         """How the engine stands."""
         return self._state.snapshot()

@@ -1,19 +1,18 @@
-"""Faults of an engine: the rules that both fakes share, and one kind more, the abort of a generation."""
+"""Faults of an engine: the rules that both fakes share, and one more kind, the abort of a generation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from sfusion.fakes.faults import Action, FaultError, Output, Rule, SandboxError, Timeout, read_rules
+from sfusion.fakes.errors import FaultError
+from sfusion.fakes.faults import KINDS, Action, Rule, load_rules, read_rules
 from sfusion.fakes.faults.action import part
+from sfusion.fakes.sglang.generation import Generation
 from sfusion.fakes.sglang.protocol import Finish
-
-_OF_A_SANDBOX = (Output, SandboxError, Timeout)
 
 
 class Abort(Action):
@@ -21,9 +20,10 @@ class Abort(Action):
 
     kind = "abort"
     phases = ("during",)
+    built_in = False
 
     at: float = Field(default=0.5, ge=0)
-    """After this share of the tokens (below 1), or after so many."""
+    """After this share of the tokens (below 1), or after this many tokens."""
     message: str = "Aborted"
     status: int | None = Field(default=None, ge=400, le=599)
 
@@ -32,39 +32,25 @@ class Abort(Action):
         """``abort: 0.5`` or ``abort: 10``."""
         return {"at": value}
 
-    def tokens(self, total: int) -> int:
-        """How many tokens are said before."""
-        return part(self.at, total)
-
-    def finish(self) -> Finish:
-        """How the generation ends."""
+    def shorten(self, generation: Generation) -> Generation:
+        """What is left of a generation."""
         kind = None if self.status is None else "InternalServerError" if self.status >= 500 else "BadRequestError"
-        return Finish("abort", message=self.message, status_code=self.status, err_type=kind)
+        finish = Finish("abort", message=self.message, status_code=self.status, err_type=kind)
+        return generation.until(part(self.at, generation.tokens), finish)
 
 
-def engine_rules(data: object, *, where: str = "faults", lines: Sequence[int] = ()) -> list[Rule]:
+ENGINE_KINDS: dict[str, type[Action]] = {**KINDS, Abort.kind: Abort}
+"""What a rule for an engine may say; kinds that only a sandbox has are read too, to be refused with a clear error."""
+
+
+def engine_rules(source: object, *, where: str = "faults") -> list[Rule]:
     """Read rules from data as :func:`sfusion.fakes.faults.read_rules` does, ``abort`` included."""
-    if isinstance(data, dict) and set(data) == {"faults"}:
-        data = data["faults"]
-    if isinstance(data, list):
-        places = [f"{where}:{lines[at]}" if at < len(lines) else where for at in range(len(data))]
-        data = [_with_abort(item, place) for item, place in zip(data, places, strict=True)]
-    return checked(read_rules(data, where=where, lines=lines), where=where)
+    return checked(read_rules(source, where=where, kinds=ENGINE_KINDS), where=where)
 
 
 def load_engine_rules(path: Path) -> list[Rule]:
     """Read the rules of a YAML file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        node, data = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
-    except OSError as error:
-        raise FaultError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise FaultError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    if isinstance(node, yaml.MappingNode):
-        node = next((value for key, value in node.value if key.value == "faults"), None)
-    children = node.value if isinstance(node, yaml.SequenceNode) else []
-    return engine_rules(data, where=str(path), lines=[child.start_mark.line + 1 for child in children])
+    return checked(load_rules(path, kinds=ENGINE_KINDS), where=str(path))
 
 
 def checked(rules: Iterable[Rule], *, where: str = "faults") -> list[Rule]:
@@ -72,8 +58,8 @@ def checked(rules: Iterable[Rule], *, where: str = "faults") -> list[Rule]:
     kept = list(rules)
     for rule in kept:
         for action in rule.what:
-            if isinstance(action, _OF_A_SANDBOX):
-                raise FaultError(f"{where}: {action.kind} is a fault of a sandbox; an engine has none such")
+            if action.sandbox_only:
+                raise FaultError(f"{where}: {action.kind} applies only to sandboxes")
     return kept
 
 
@@ -84,21 +70,3 @@ def split(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
     for rule in rules:
         (engine if any(isinstance(action, Abort) for action in rule.what) else wire).append(rule)
     return wire, engine
-
-
-def _with_abort(item: object, where: str) -> object:
-    if not isinstance(item, dict):
-        return item
-    what = item.get("what")
-    if what == "abort":
-        what = {"abort": True}
-    if not isinstance(what, dict) or "abort" not in what:
-        return item
-    rest = {key: value for key, value in what.items() if key != "abort"}
-    try:
-        abort = Abort.model_validate({"abort": what["abort"]})
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FaultError(f"{where}: abort: {place}: {first['msg']}") from None
-    return {**item, "what": [*([rest] if rest else []), abort]}

@@ -1,12 +1,12 @@
-"""The fake as a server: inside a running loop, or beside synchronous code in a thread of its own."""
+"""The fake engine as a server, started from async or from synchronous code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Self
 
 from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.admin import Admin
 from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.faults import engine_rules, split
@@ -14,21 +14,20 @@ from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.parsers import Quirks
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import ModelInfo
-from sfusion.fakes.wire import Journal, Served, WireServer, is_loopback
+from sfusion.fakes.wire import AdminRoutes, Answer, Journal, Request, Served, WireServer
+from sfusion_tools.hosts import is_loopback
 
 
-class _Wire(WireServer):
-    """A server whose death is also its engine's."""
+class _EngineServer(WireServer):
+    """A server that crashes and restarts together with its engine."""
 
     engine: FakeSGLang
 
     def crash(self, *, restart_after: float | None = None) -> None:
-        """Die, and forget what the engine knew."""
         super().crash(restart_after=restart_after)
         self.engine.crash()
 
     async def restart(self) -> None:
-        """Come back."""
         self.engine.restart()
         await super().restart()
 
@@ -75,37 +74,59 @@ class FakeSGLangServer(Served):
         )
         self.app = SGLangApp(self.engine, self.info)
         if is_loopback(host):
-            self.app.admin = Admin(self)  # who cannot log in must not change faults from afar
+            # There is no token, so other machines must not change faults.
+            self.app.admin = AdminRoutes(self, {("PUT", "step"): self._set_step})
         self.rules: list[Rule] = engine_rules(list(faults))
         at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
-        wire = _Wire(self.app, host=host, port=port, rules=at_socket, seed=seed, journal=journal, access_log=access_log)
-        wire.engine = self.engine
-        super().__init__(wire)
+        server = _EngineServer(
+            self.app, host=host, port=port, rules=at_socket, seed=seed, journal=journal, access_log=access_log
+        )
+        server.engine = self.engine
+        super().__init__(server)
 
     async def start(self) -> Self:
-        """Listen, on the running loop."""
         self.app.handlers.exiting = False
         return await super().start()
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening; requests in flight have so many seconds to end."""
         self.app.handlers.exiting = True
         await super().stop(grace)
 
-    def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
-        """Replace all faults; their counters and clocks begin anew."""
-        rules = engine_rules(list(faults))
-        self._do(lambda: self.replace_faults(rules, seed=seed))
+    def state(self) -> dict[str, Any]:
+        return {
+            "url": self.url,
+            "model": self.info.name,
+            "format": self.engine.format.name,
+            "policy": type(self.engine.policy).__name__,
+            "quirks": self.info.quirks,
+            "seed": self.engine.seed,
+            "step": self.engine.step,
+            "faults": [rule.name or rule.what[0].kind for rule in self.rules],
+            "engine": asdict(self.engine.snapshot()),
+        }
 
-    def replace_faults(self, rules: list[Rule], *, seed: int | None = None) -> None:
-        """The same from inside the server's loop."""
+    def faults(self) -> dict[str, Any]:
+        strikes = self.server.plan.strikes() | self.engine.fault_strikes()
+        return {"seed": self.server.plan.seed, "faults": [rule.as_data() for rule in self.rules], "strikes": strikes}
+
+    def read_faults(self, source: object, *, where: str = "faults") -> list[Rule]:
+        return engine_rules(source, where=where)
+
+    def _replace_faults(self, rules: list[Rule], seed: int | None = None) -> None:
         self.rules = rules
         at_socket, in_engine = split(rules)
         self.server.set_faults(at_socket, seed=seed)
         self.engine.set_faults(in_engine)
 
-    def fault_names(self) -> list[str]:
-        """The rules in force, by name or kind."""
-        return [rule.name or rule.what[0].kind for rule in self.rules]
+    def _forget(self) -> None:
+        self.ledger.clear()
+        self._replace_faults(self.rules)
+
+    def _set_step(self, request: Request) -> Answer:
+        try:
+            self.engine.step = int(request.body)
+        except ValueError:
+            return Answer.json({"detail": f"a step is a whole number, found {request.body[:40]!r}"}, 422)
+        return Answer.json(self.state())

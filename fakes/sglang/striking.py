@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
-from sfusion.fakes.errors import EngineDown, EngineRefused
-from sfusion.fakes.faults import Attempt, Crash, Degrade, Delay, Fate, FaultError, FaultPlan, Hang, Rule, Status
+from sfusion.fakes.errors import EngineDown, EngineRefused, FaultError
+from sfusion.fakes.faults import Arrival, Fate, FaultPlan, Rule, Status
 from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.faults import Abort, checked
 from sfusion.fakes.sglang.generation import Generation, Request
@@ -16,71 +16,92 @@ Wait = Callable[[float], Awaitable[float]]
 """Lets working time pass, unless the request is ended meanwhile."""
 
 
-class Mortal(Protocol):
-    """What can be brought down."""
+class Crashable(Protocol):
+    """The engine, as far as faults change it."""
 
-    def crash(self) -> None:
-        """Die."""
-        ...
+    def crash(self) -> None: ...
 
-    def restart(self) -> None:
-        """Come back."""
-        ...
+    def restart(self) -> None: ...
+
+
+class EngineSite:
+    """A request to an engine without a socket, as the site of a fault: what would break a connection raises."""
+
+    def __init__(self, engine: Crashable, wait: Wait, started: float) -> None:
+        self._engine = engine
+        self._wait = wait
+        self._started = started
+
+    async def sleep(self, seconds: float) -> None:
+        await self._wait(seconds)
+
+    def active_for(self) -> float:
+        return asyncio.get_running_loop().time() - self._started
+
+    def respond(self, status: Status) -> None:
+        raise EngineRefused(f"The engine refused the request with status {status.status}.", status.status)
+
+    async def hang(self, seconds: float | None) -> None:
+        await self._wait(float("inf") if seconds is None else seconds)
+        raise EngineDown("The engine did not answer.")
+
+    def reset(self) -> None:
+        raise EngineDown("The connection to the engine was lost.")
+
+    close = reset
+
+    def spoil(self, action: Any) -> None:
+        self.reset()
+
+    def wedge(self, ping: Any, seconds: float | None) -> None:
+        self.reset()
+
+    def crash(self, restart_after: float | None) -> None:
+        self._engine.crash()
+        if restart_after is not None:
+            asyncio.get_running_loop().call_later(restart_after, self._engine.restart)
+        raise EngineDown("The engine died.")
 
 
 class EngineFaults:
     """The rules of one engine, and how often each question was asked."""
 
     def __init__(self, rules: Iterable[Rule], seed: int) -> None:
-        self._plan = FaultPlan(_possible(checked(rules)), seed=seed)
+        self.plan = FaultPlan(_possible(checked(rules)), seed=seed)
         self._asked: dict[str, int] = {}
         self._started: float | None = None
 
     def fate(self, request: Request, running: int) -> Fate | None:
-        """What will happen to a request; a question is the same call whenever it is asked."""
-        if not self._plan.rules:
+        """Decide what happens to a request; a question is the same call whenever it is asked."""
+        if not self.plan.rules:
             return None
         if self._started is None:
-            self._started = self._plan.started = asyncio.get_running_loop().time()
+            self._started = self.plan.started = asyncio.get_running_loop().time()
         call = hex_id(16, *request.keys)
         self._asked[call] = self._asked.get(call, 0) + 1
-        attempt = Attempt(call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running))
-        return self._plan.fate(attempt)
+        arrival = Arrival(call=call, attempt=self._asked[call], code=request.prompt, in_flight=max(1, running))
+        return self.plan.fate(arrival)
 
-    async def before(self, fate: Fate | None, wait: Wait, engine: Mortal) -> None:
-        """What goes wrong before anything is said."""
-        loop = asyncio.get_running_loop()
-        for strike in fate.at("before", loop.time()) if fate is not None else ():
-            match strike.action:
-                case Delay(delay=delay):
-                    await wait(delay.sample(strike.draw))
-                case Degrade() as slower:
-                    await wait(slower.at(loop.time() - self._plan.started))
-                case Hang(seconds=seconds):
-                    await wait(float("inf") if seconds is None else seconds)
-                    raise EngineDown("The engine did not answer.")
-                case Status(status=status):
-                    raise EngineRefused(f"The engine refused the request with status {status}.", status)
-                case Crash(restart_after=restart_after):
-                    engine.crash()
-                    if restart_after is not None:
-                        loop.call_later(restart_after, engine.restart)
-                    raise EngineDown("The engine died.")
-                case _:
-                    raise EngineDown("The connection to the engine was lost.")
+    async def before(self, fate: Fate | None, wait: Wait, engine: Crashable) -> None:
+        """Strike before anything is generated."""
+        if fate is not None:
+            site = EngineSite(engine, wait, self.plan.started)
+            for strike in fate.at("before", asyncio.get_running_loop().time()):
+                waiting = strike.action.strike(site, strike.draw)
+                if waiting is not None:
+                    await waiting
 
     def during(self, fate: Fate | None, generation: Generation) -> Generation:
-        """What is left of a generation."""
-        now = asyncio.get_running_loop().time()
-        for strike in fate.at("during", now) if fate is not None else ():
-            if isinstance(strike.action, Abort):
-                tokens = strike.action.tokens(generation.tokens)
-                generation = generation.until(tokens, strike.action.finish())
+        """Strike what is generated, and return what is left of it."""
+        if fate is not None:
+            for strike in fate.at("during", asyncio.get_running_loop().time()):
+                if isinstance(strike.action, Abort):
+                    generation = strike.action.shorten(generation)
         return generation
 
 
 def _possible(rules: Iterable[Rule]) -> list[Rule]:
-    """Refuse what only a socket can suffer, instead of never striking."""
+    """Refuse rules that need a socket: they would never strike."""
     kept = list(rules)
     for rule in kept:
         for phase, actions in rule.actions_by_phase.items():

@@ -1,4 +1,4 @@
-"""The admin door under ``/__sfusion/``: state, faults, ledger, reset."""
+"""The admin routes of a fake, under ``/__sfusion/``, and the token that guards them."""
 
 from __future__ import annotations
 
@@ -6,35 +6,47 @@ import base64
 import binascii
 import hmac
 import json
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
 
-from sfusion.fakes.faults import Action, FaultError, Rule, parse_rules, read_rules
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.wire.app import Request
-from sfusion.fakes.wire.doors import Doors
-from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
-from sfusion.fakes.wire.server import WireServer
+from sfusion.fakes.wire.served import Served
+from sfusion_tools.errors import YamlError
+from sfusion_tools.marked_yaml import Marked, YamlPlace, parse_marked
+
+PREFIX = "/__sfusion/"
+
+Route = Callable[[Request], Answer]
 
 
-class Governed(Protocol):
-    """What can be asked and told through the door."""
-
-    server: WireServer
-
-    @property
-    def ledger(self) -> Ledger:
-        """What it counted."""
-
-    def state(self) -> dict[str, Any]:
-        """What it is set to and how it is."""
-
-    def forget(self) -> None:
-        """Begin to count anew."""
+def is_admin(path: str) -> bool:
+    """True for the fake's own routes, which faults never strike and a proxy never forwards."""
+    return path.startswith(PREFIX) or path == PREFIX[:-1]
 
 
-def authorised(headers: Mapping[str, str], token: str) -> bool:
-    """Is the token in ``x-sfusion-token``, a bearer token, or the password of the URL?"""
+class Guard:
+    """Refuses requests without the token."""
+
+    def __init__(self, token: str | None, *, everything: bool) -> None:
+        """With ``everything``, all requests but the ping need the token, and not only those to admin routes."""
+        self._token = token
+        self._everything = everything
+
+    def refusal(self, request: Request, *, admin: bool) -> Answer | None:
+        """The answer to a request without the token where one is needed."""
+        needed = self._token is not None if admin else self._everything and request.path != "/v1/ping"
+        if not needed or (self._token is not None and has_token(request.headers, self._token)):
+            return None
+        return Answer.json(
+            {"detail": "this server needs its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
+            status=401,
+            headers=(("www-authenticate", 'Basic realm="sfusion"'),),
+        )
+
+
+def has_token(headers: Mapping[str, str], token: str) -> bool:
+    """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the URL."""
     given = headers.get("X-Sfusion-Token", "")
     scheme, _, value = headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -47,81 +59,66 @@ def authorised(headers: Mapping[str, str], token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
-def not_authorised() -> Answer:
-    """The answer to a request without the token."""
-    return Answer.json(
-        {"detail": "this server wants its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
-        status=401,
-        headers=(("www-authenticate", 'Basic realm="sfusion"'),),
-    )
+class AdminRoutes:
+    """Answers admin requests about one fake, which may add routes of its own."""
 
+    def __init__(self, fake: Served, more: Mapping[tuple[str, str], Route] | None = None) -> None:
+        self._fake = fake
+        self._routes: dict[tuple[str, str], Route] = {
+            ("GET", "state"): self._state,
+            ("GET", "faults"): self._faults,
+            ("PUT", "faults"): self._set_faults,
+            ("DELETE", "faults"): self._clear_faults,
+            ("GET", "ledger"): self._ledger,
+            ("POST", "reset"): self._reset,
+            **(more or {}),
+        }
 
-class Admin(Doors):
-    """Answers admin requests about one server."""
-
-    def __init__(self, governed: Governed) -> None:
-        self._governed = governed
-        super().__init__(
-            {
-                ("GET", "state"): self._state,
-                ("GET", "faults"): self._faults,
-                ("PUT", "faults"): self._set_faults,
-                ("DELETE", "faults"): self._clear_faults,
-                ("GET", "ledger"): self._ledger,
-                ("POST", "reset"): self._reset,
-            }
-        )
+    def answer(self, request: Request) -> Answer:
+        name = request.path.removeprefix(PREFIX)
+        route = self._routes.get((request.method, name))
+        if route is not None:
+            return route(request)
+        methods = sorted(method for method, route_name in self._routes if route_name == name)
+        if methods:
+            return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
+        known = ", ".join(sorted({route_name for _, route_name in self._routes}))
+        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
 
     def _state(self, request: Request) -> Answer:
-        return Answer.json(self._governed.state())
+        return Answer.json(self._fake.state())
 
     def _faults(self, request: Request) -> Answer:
-        plan = self._governed.server.plan
-        rules = [rule_as_data(rule) for rule in plan.rules]
-        strikes = {name: tally.struck for name, tally in plan.tallies.items()}
-        return Answer.json({"seed": plan.seed, "faults": rules, "strikes": strikes})
+        return Answer.json(self._fake.faults())
 
     def _set_faults(self, request: Request) -> Answer:
         seed = None
         try:
-            try:
-                data: Any = json.loads(request.body)
-            except ValueError:
-                rules = parse_rules(request.body.decode("utf-8", "replace"), where="body")
-            else:
-                if isinstance(data, dict) and "seed" in data:
-                    seed = data.pop("seed")
-                    if not isinstance(seed, int) or isinstance(seed, bool):
-                        raise FaultError(f"seed must be a whole number, found {seed!r}")
-                rules = read_rules(data, where="body")
-        except FaultError as error:
+            source = self._read(request.body)
+            if isinstance(source.data, dict) and "seed" in source.data:
+                seed = source.data.pop("seed")
+                if not isinstance(seed, int) or isinstance(seed, bool):
+                    raise FaultError(f"seed must be a whole number, found {seed!r}")
+            rules = self._fake.read_faults(source, where="body")
+        except (FaultError, YamlError) as error:
             return Answer.json({"detail": str(error)}, 422)
-        self._governed.server.set_faults(rules, seed=seed)
+        self._fake.set_faults(rules, seed=seed)
         return self._faults(request)
 
+    @staticmethod
+    def _read(body: bytes) -> Marked:
+        try:
+            return Marked(json.loads(body), {(): YamlPlace("body", 1)})
+        except ValueError:
+            return parse_marked(body.decode("utf-8", "replace"), "body")
+
     def _clear_faults(self, request: Request) -> Answer:
-        self._governed.server.set_faults([])
+        self._fake.set_faults([])
         return self._faults(request)
 
     def _ledger(self, request: Request) -> Answer:
-        with_calls = "calls=0" not in request.query.split("&")
-        return Answer.json(self._governed.ledger.snapshot(calls=with_calls))
+        return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
 
     def _reset(self, request: Request) -> Answer:
-        self._governed.forget()
-        return Answer.json(self._governed.state())
-
-
-def rule_as_data(rule: Rule) -> dict[str, Any]:
-    """A rule as it could be written in YAML."""
-    data: dict[str, Any] = rule.model_dump(mode="json", exclude_defaults=True, exclude={"what"})
-    data["what"] = [action_as_data(action) for action in rule.what]
-    return data
-
-
-def action_as_data(action: Action) -> dict[str, Any]:
-    """An action as it could be written in YAML."""
-    data = action.model_dump(mode="json", exclude_defaults=True)
-    if action.kind in type(action).model_fields:
-        return {action.kind: getattr(action, action.kind), **data}
-    return {action.kind: data or True}
+        self._fake.forget()
+        return Answer.json(self._fake.state())

@@ -1,4 +1,4 @@
-"""What a fake plugs into the server: its requests, what they are about, and its answers."""
+"""What a fake plugs into the server: an app that opens one visit per request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Mapping
 
-    from sfusion.fakes.faults import Action
+    from sfusion.fakes.faults import ContentFault
 
 MARK = re.compile(r"sfusion:call=([A-Za-z0-9._-]+)")
 """The mark that a workload puts in a comment of its code, so that any client's calls can be followed."""
@@ -32,15 +32,13 @@ class Request:
     http_1_0: bool = False
     address: str = ""
     """The server's own host:port, for redirects to clients that sent no Host header."""
-    body: bytes = b""
-    rest: AsyncIterator[bytes] | None = None
-    """What follows ``body``, for servers that do not read long bodies whole."""
     target: str = ""
     """Path and query as they were sent."""
-    parsed: Any = None
-    """A place for the app to keep what it parsed in ``describe`` until ``answer``."""
     gone: Callable[[], asyncio.Future[None]] | None = None
-    """Gives a future that is done when the client has left, for apps that then stop working."""
+    """Returns a future that is done when the client has disconnected, for apps that then stop working."""
+    body: bytes = b""
+    rest: AsyncIterator[bytes] | None = None
+    """What follows ``body``, on servers that do not read long bodies at once."""
 
     @property
     def host(self) -> str:
@@ -65,7 +63,7 @@ class Subject:
 
 
 class Execution(Protocol):
-    """Told by the app when the real work of a request begins and ends."""
+    """How an app reports the real work of a request."""
 
     def started(self) -> None:
         """The code begins to run."""
@@ -74,38 +72,44 @@ class Execution(Protocol):
         """The code ran to its end."""
 
     def failed(self, event: str, **more: Any) -> None:
-        """The work came to nothing, and the journal shall hear why."""
+        """The work has no result; write why to the journal."""
+
+
+class Visit(Protocol):
+    """One request to an app, which keeps here what it learns about it. The server calls each method at most once."""
+
+    reads_body: bool
+    """The body must be read before the request can be answered."""
+    ping: bool
+    """This is the health check, which a wedged server may still answer."""
+
+    def describe(self) -> Subject | None:
+        """Say what the request is about, once its body is there; None (admin) exempts it from faults and ledger."""
+
+    async def admit(self) -> Answer | None:
+        """Let a request for work in, now or later, or turn it away with an answer."""
+
+    def leave(self) -> None:
+        """A request that was let in is over."""
+
+    async def answer(self, execution: Execution) -> Answer:
+        """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""
+
+    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+        """Apply a content fault: the spoiled answer, and how many seconds it takes in phase ``during``.
+
+        ``answer`` is None when nothing was executed.
+        """
 
 
 class App(Protocol):
-    """A fake behind the server. ``WireApp`` has a default for everything but ``answer``."""
+    """A fake behind the server."""
 
-    def reads_body(self, request: Request) -> bool:
-        """Must the body be read before the request can be answered?"""
-
-    def describe(self, request: Request) -> Subject | None:
-        """What the request is about; None for requests that no fault and no ledger concerns (admin)."""
-
-    def is_ping(self, request: Request) -> bool:
-        """Is this the health check, which a wedged server may still answer?"""
-
-    async def admit(self, request: Request, subject: Subject) -> Answer | None:
-        """Let a request for work in, now or later, or turn it away with an answer."""
-
-    def leave(self, subject: Subject) -> None:
-        """A request that was let in is over."""
-
-    async def answer(self, request: Request, execution: Execution) -> Answer:
-        """The answer when nothing goes wrong; exceptions become the app's ``failure`` answer."""
-
-    def spoil(self, request: Request, answer: Answer | None, action: Action) -> tuple[Answer, float]:
-        """Apply a content fault: the spoiled answer, and how many seconds it takes to get there.
-
-        ``answer`` is None when nothing was executed. Kinds an app does not know are returned unchanged.
-        """
+    def visit(self, request: Request) -> Visit:
+        """Open the visit of a request whose head has been read."""
 
     def failure(self, error: Exception) -> Answer:
-        """What the faked server says when it has a bug."""
+        """What the faked server answers when it has a bug."""
 
 
 def parse_target(target: str) -> tuple[str, str]:
@@ -127,48 +131,64 @@ def digest_of(body: bytes) -> str:
     return "body-" + hashlib.blake2b(body, digest_size=8).hexdigest()
 
 
-class WireApp:
-    """Defaults for an app whose every POST is work and which knows no content faults.
+def call_of(text: str, body: bytes) -> str:
+    """The identity of a call: the mark in its text, else a digest of the body."""
+    found = MARK.search(text)
+    return found.group(1) if found else digest_of(body)
 
-    ``WireApp(handler)`` serves ``async handler(request) -> Answer``; or subclass it and define ``answer``.
-    """
 
-    def __init__(self, handler: Callable[[Request], Awaitable[Answer]] | None = None) -> None:
-        self._handler = handler
+Handler = Callable[[Request], Awaitable[Answer]]
 
-    def reads_body(self, request: Request) -> bool:
-        """Bodies of POST, PUT and PATCH."""
-        return request.method in ("POST", "PUT", "PATCH")
 
-    def describe(self, request: Request) -> Subject | None:
-        """The mark anywhere in the body, else the body's digest."""
-        found = MARK.search(request.body.decode("utf-8", "replace"))
-        call = found.group(1) if found else digest_of(request.body)
-        return Subject(call, work=request.method == "POST")
+class PlainVisit:
+    """Defaults for a visit: every POST is work, everyone is admitted, content faults change nothing."""
 
-    def is_ping(self, request: Request) -> bool:
-        """No path is a health check."""
-        return False
+    __slots__ = ("ping", "reads_body", "request")
 
-    async def admit(self, request: Request, subject: Subject) -> Answer | None:
-        """Everybody is let in."""
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.reads_body = request.method in ("POST", "PUT", "PATCH")
+        self.ping = False
+
+    def describe(self) -> Subject | None:
+        body = self.request.body
+        return Subject(call_of(body.decode("utf-8", "replace"), body), work=self.request.method == "POST")
+
+    async def admit(self) -> Answer | None:
         return None
 
-    def leave(self, subject: Subject) -> None:
-        """Nothing to give back."""
+    def leave(self) -> None:
+        pass
 
-    async def answer(self, request: Request, execution: Execution) -> Answer:
-        """Ask the handler; the whole of it counts as execution."""
-        if self._handler is None:
-            raise NotImplementedError("define answer() or give a handler")
+    async def answer(self, execution: Execution) -> Answer:
+        raise NotImplementedError
+
+    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
+        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+
+
+class _HandlerVisit(PlainVisit):
+    __slots__ = ("_handler",)
+
+    def __init__(self, request: Request, handler: Handler) -> None:
+        super().__init__(request)
+        self._handler = handler
+
+    async def answer(self, execution: Execution) -> Answer:
         execution.started()
-        answer = await self._handler(request)
+        answer = await self._handler(self.request)
         execution.finished()
         return answer
 
-    def spoil(self, request: Request, answer: Answer | None, action: Action) -> tuple[Answer, float]:
-        """Content faults are the business of the app that knows the content."""
-        return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0
+
+class WireApp:
+    """An app of one function: ``WireApp(handler)`` serves ``async handler(request) -> Answer``."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def visit(self, request: Request) -> Visit:
+        return _HandlerVisit(request, self._handler)
 
     def failure(self, error: Exception) -> Answer:
         """Starlette's plain 500."""

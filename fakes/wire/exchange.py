@@ -1,356 +1,320 @@
-"""One request's life, phase by phase, with the faults that strike it."""
+"""One request from its arrival to its end, with the faults that strike it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from sfusion.fakes.errors import BrokenStream
-from sfusion.fakes.faults import (
-    Action,
-    Attempt,
-    Close,
-    ContentType,
-    Crash,
-    Degrade,
-    Delay,
-    Drip,
-    Fate,
-    Hang,
-    Malformed,
-    Output,
-    Phase,
-    Reset,
-    Status,
-    Strike,
-    Truncate,
-    Wedge,
-)
-from sfusion.fakes.wire.app import Request, Subject
+from sfusion.fakes.faults import Arrival, ContentFault, Fate, Phase, Spoilage, Status
+from sfusion.fakes.faults.action import Ping
+from sfusion.fakes.wire.app import Request, Subject, Visit
 from sfusion.fakes.wire.connection import Connection
-from sfusion.fakes.wire.delivery import Delivery, Ending, Spoilage
+from sfusion.fakes.wire.core import Ran, ServerCore
+from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.message import Answer, dump_json
-
-if TYPE_CHECKING:
-    from sfusion.fakes.wire.server import WireServer
-
-Turn = Literal["go on", "answer", "over"]
-Ran = Literal["no", "began", "ended"]
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """How the journal speaks of the work that is done for a request."""
-
-    started: str = "started"
-    finished: str = "finished"
-    ran: Mapping[Ran, str] = field(default_factory=lambda: {"no": "no", "began": "began", "ended": "ended"})
-    """How much of the code has run, as far as it is known."""
 
 
 class Exchange:
-    """A request for which something may go wrong, or that the ledger follows."""
+    """Serves one request. It is the ``Execution`` that the app reports to, and the site that faults act on."""
 
     __slots__ = (
         "_answer",
+        "_attempt",
         "_begun",
+        "_call",
         "_connection",
+        "_core",
         "_delivery",
+        "_ended",
         "_failed",
         "_fate",
         "_over",
+        "_phase",
         "_ran",
         "_release",
         "_request",
-        "_server",
-        "attempt",
-        "retry_after",
-        "subject",
+        "_retry_after",
+        "_rule",
+        "_visit",
+        "_work",
     )
 
     def __init__(
-        self,
-        server: WireServer,
-        connection: Connection,
-        request: Request,
-        subject: Subject,
-        attempt: int,
-        delivery: Delivery,
+        self, core: ServerCore, connection: Connection, request: Request, visit: Visit, delivery: Delivery
     ) -> None:
-        self._server = server
+        self._core = core
         self._connection = connection
         self._request = request
-        self.subject = subject
-        self.attempt = attempt
-        self.retry_after: str | None = None
-        """How long the answer asks the client to wait, if it does."""
+        self._visit = visit
         self._delivery = delivery
+        self._call = ""
+        self._attempt = 0
+        self._work = False
         self._fate: Fate | None = None
+        self._phase: Phase = "before"
+        self._rule = ""
         self._answer: Answer | None = None
+        self._retry_after: str | None = None
         self._ran: Ran = "no"
         self._failed = False
         self._over = False
+        """No answer will be sent any more."""
+        self._ended = False
         self._release: Callable[[], None] | None = None
         self._begun: asyncio.Event | None = None
 
-    # -- what the app tells --
+    # -- Execution: what the app reports --
 
     def started(self) -> None:
-        """The code begins to run."""
-        if not self.subject.work:
+        if not self._work:
             return
         self._ran = "began"
-        self._server.ledger.start(self.subject.call)
+        core = self._core
+        core.ledger.start(self._call)
         if self._begun is not None:
             self._begun.set()
-        if self._server.journal is not None:
-            self.note(self._server.words.started)
+        if core.journal is not None:
+            self.note(core.work_events.started)
 
     def finished(self) -> None:
-        """The code ran to its end."""
-        if not self.subject.work:
+        if not self._work:
             return
         self._ran = "ended"
-        self._server.ledger.finish(self.subject.call, completed=True)
-        if self._server.journal is not None:
-            self.note(self._server.words.finished)
+        core = self._core
+        core.ledger.finish(self._call, completed=True)
+        if core.journal is not None:
+            self.note(core.work_events.finished)
 
     def failed(self, event: str, **more: Any) -> None:
-        """The work came to nothing: there is no result, and nothing after it."""
         self._failed = True
         if self._ran == "began":
-            self._server.ledger.finish(self.subject.call, completed=False)
+            self._core.ledger.finish(self._call, completed=False)
         self.note(event, **more)
 
-    # -- the life --
+    # -- from arrival to end --
 
-    async def live(self) -> int:
-        """Go through all phases; gives the status that was sent, 0 for none."""
+    async def serve(self) -> int:
+        """Serve the request; return the status that was sent, 0 for none."""
+        subject = self._visit.describe()
+        if subject is None:
+            return await self._send(await self._execute())
+        ledger, call = self._core.ledger, subject.call
+        self._call = call
+        if not subject.work:
+            self._attempt = ledger.arrive_other(call)
+            return await self._live(subject)
+        self._work = True
+        self._attempt = ledger.arrive(call)
+        if self._core.journal is not None:
+            self.note("arrived", path=self._request.path, in_flight=ledger.in_flight)
+        status = 0
         try:
-            return await self._live()
+            turned_away = await self._visit.admit()
+            if turned_away is not None:
+                status = await self._send(turned_away)
+            else:
+                try:
+                    status = await self._live(subject)
+                finally:
+                    self._visit.leave()
+            return status
         finally:
-            self._over = True
+            ledger.leave(call, status)
+            if self._core.journal is not None:
+                event = "answered" if status else "unanswered"
+                asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
+                self.note(event, status=status, client_gone=self._connection.lost, **asked)
+
+    async def _live(self, subject: Subject) -> int:
+        """Go through the phases of a request that was let in."""
+        core = self._core
+        try:
+            if core.plan.rules:
+                self._fate = core.plan.fate(self._arrival(subject))
+            if core.wedged_by is not None and not await self._outlast_wedge():
+                return 0
+            if self._fate is None and not core.plan.concerns("during"):
+                return await self._send(await self._execute())
+            await self._strike("before")
+            if self._answer is None and not self._over:
+                await self._run()
+            if self._over or self._answer is None:
+                return 0
+            return await self._deliver(self._answer)
+        finally:
+            self._ended = True
             if self._release is not None:
                 self._release()
 
-    async def _live(self) -> int:
-        server = self._server
-        plan = server.plan
-        if plan.rules:
-            subject, request = self.subject, self._request
-            self._fate = plan.fate(
-                Attempt(
-                    call=subject.call,
-                    attempt=self.attempt,
-                    path=request.path,
-                    method=request.method,
-                    work=subject.work,
-                    language=subject.language,
-                    code=subject.code,
-                    in_flight=max(1, server.ledger.in_flight),
-                )
-            )
-        if server.wedged_by is not None and not await self._wedged():
-            return 0
-        if self._fate is None:
-            answer = await self.execute()
-            self.retry_after = asked_to_wait(answer)
-            await self._delivery.send(answer)
-            return answer.status
-        turn = await self._strike("before")
-        if turn == "go on":
-            if plan.concerns("during"):
-                turn = await self._execute_under_fire()
-            else:
-                self._answer = await self.execute()
-            # What was refused without running anything has no "after execution", nor has what came to nothing.
-            if turn == "go on" and not self._failed and (self._ran != "no" or not self.subject.work):
-                turn = await self._strike("after")
-        if turn == "over" or self._answer is None:
-            return 0
-        return await self._deliver(self._answer)
+    def _arrival(self, subject: Subject) -> Arrival:
+        return Arrival(
+            call=subject.call,
+            attempt=self._attempt,
+            path=self._request.path,
+            method=self._request.method,
+            work=subject.work,
+            language=subject.language,
+            code=subject.code,
+            in_flight=max(1, self._core.ledger.in_flight),
+        )
 
-    async def execute(self) -> Answer:
-        """Let the app do its work."""
-        app = self._server.app
+    async def _run(self) -> None:
+        """Execute, with the faults that strike during and after it."""
+        # Where rules strike in this phase every program has a task, struck or not: calls then differ by their faults
+        # only, and not by how they are run.
+        if self._core.plan.concerns("during"):
+            self._begun = asyncio.Event()
+            run = self._core.keep(self._execute())
+            begun = asyncio.ensure_future(self._begun.wait())
+            try:
+                await asyncio.wait({run, begun}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                begun.cancel()
+            if self._begun.is_set():
+                # Whatever happens to the answer, the program runs on: nobody tells the real server to stop it.
+                await self._strike("during")
+                if self._over or self._answer is not None:
+                    return
+            self._answer = await run
+        else:
+            self._answer = await self._execute()
+        # A request that was refused without running anything has no "after execution", nor has failed work.
+        if not self._failed and (self._ran != "no" or not self._work):
+            await self._strike("after")
+
+    async def _execute(self) -> Answer:
+        """Let the app answer."""
         try:
-            answer = await app.answer(self._request, self)
+            answer = await self._visit.answer(self)
             if answer.release is not None:
-                if self._over:
+                if self._ended:
                     answer.release()
                 self._release = answer.release
             return answer
         except Exception as error:  # a bug in a fake must look like a bug in the real server
-            self._server.log_failure(error)
-            return app.failure(error)
+            return self._core.failure(error)
         finally:
             if self._ran == "began" and not self._failed:
-                self._server.ledger.finish(self.subject.call, completed=False)
+                self._core.ledger.finish(self._call, completed=False)
                 self.note("broken off")
 
-    async def _execute_under_fire(self) -> Turn:
-        """Execute with rules of phase ``during`` in force: they strike once the code has begun to run."""
-        self._begun = asyncio.Event()
-        run = self._server.keep(self.execute())
-        begun = asyncio.ensure_future(self._begun.wait())
-        try:
-            await asyncio.wait({run, begun}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            begun.cancel()
-        if self._begun.is_set():
-            # Whatever happens to the answer, the run goes on: nobody tells the real server to stop it.
-            turn = await self._strike("during")
-            if turn != "go on":
-                return turn
-        self._answer = await run
-        return "go on"
-
-    async def _strike(self, phase: Phase) -> Turn:
-        if self._fate is None:
-            return "go on"
-        turn: Turn = "go on"
-        for strike in self._fate.at(phase, self._server.now()):
-            turn = await self._apply(strike)
-            if turn == "over":
-                return turn
-        return turn
-
-    async def _apply(self, strike: Strike) -> Turn:
-        action, phase = strike.action, strike.phase
-        self.struck(strike.rule, phase, action.kind)
-        match action:
-            case Delay():
-                await asyncio.sleep(action.delay.sample(strike.draw))
-                return "answer" if self._answer is not None and phase != "after" else "go on"
-            case Degrade():
-                await asyncio.sleep(action.at(self._server.now() - self._server.plan.started))
-                return "go on"
-            case Status():
-                self._answer = status_answer(action)
-                return "answer"
-            case Hang() | Reset() | Close() | Crash():
-                await self._end(action)
-                return "over"
-            case Wedge():
-                self._server.wedge(ping=action.ping, seconds=action.seconds, rule=strike.rule)
-                return "go on" if await self._wedged(noted=True) else "over"
-            case _:
-                return await self._spoil(action, phase)
-
-    async def _spoil(self, action: Action, phase: Phase) -> Turn:
-        """A fault of content: only the app knows what the content means."""
-        if isinstance(action, Output) and self._answer is not None and self._answer.stream is not None:
-            try:
-                self._answer = await self._answer.whole()
-            except BrokenStream as error:
-                self._answer = self._server.app.failure(error)
-                return "answer"
-        self._answer, takes = self._server.app.spoil(self._request, self._answer, action)
-        if phase == "during" and takes:
-            await asyncio.sleep(takes)
-        return "go on" if phase == "after" else "answer"
+    async def _send(self, answer: Answer) -> int:
+        if answer.headers:
+            self._retry_after = _retry_after(answer)
+        await self._delivery.send(answer)
+        return answer.status
 
     async def _deliver(self, answer: Answer) -> int:
-        self.retry_after = asked_to_wait(answer)
-        strikes = self._fate.at("body", self._server.now()) if self._fate is not None else []
+        strikes = self._fate.at("body", self._core.now()) if self._fate is not None else []
         if not strikes:
-            await self._delivery.send(answer)
-            return answer.status
+            return await self._send(answer)
+        self._retry_after = _retry_after(answer)
         spoilage = Spoilage()
-        crash: Crash | None = None
         for strike in strikes:
-            self.struck(strike.rule, "body", strike.action.kind)
-            if isinstance(strike.action, Crash):
-                crash = strike.action
-            add_spoilage(spoilage, strike)
+            self._struck(strike.rule, "body", strike.action.kind)
+            strike.action.spoil_body(spoilage, strike.draw)
         try:
             ending = await self._delivery.send_spoiled(answer, spoilage)
         except BrokenStream as error:
-            answer = self._server.app.failure(error)
+            answer = self._core.app.failure(error)
             await self._delivery.send(answer)
             return answer.status
-        await self._after_body(ending, spoilage, crash)
+        match ending:
+            case "hang":
+                await self.hang(spoilage.ending_seconds)
+            case "crash":
+                self.crash(spoilage.ending_seconds)
+            case "reset":
+                self.reset()
+            case "close":
+                self.close()
         return answer.status
 
-    async def _after_body(self, ending: Ending | None, spoilage: Spoilage, crash: Crash | None) -> None:
-        match ending:
-            case None:
-                pass
-            case "hang":
-                await self._server.hang(self._connection, spoilage.hang_seconds)
-                self._connection.finish()
-            case "crash":
-                self._server.crash(restart_after=crash.restart_after if crash is not None else None)
-            case "reset":
-                self._connection.reset()
-            case "close":
-                self._connection.finish()
+    # -- the site of a fault --
 
-    async def _end(self, action: Hang | Reset | Close | Crash) -> None:
-        connection = self._connection
-        match action:
-            case Hang():
-                await self._server.hang(connection, action.seconds)
-                connection.finish()
-            case Reset():
-                connection.reset()
-            case Close():
-                connection.finish()
-            case Crash():
-                self._server.crash(restart_after=action.restart_after)
+    async def _strike(self, phase: Phase) -> None:
+        if self._fate is None:
+            return
+        self._phase = phase
+        for strike in self._fate.at(phase, self._core.now()):
+            self._rule = strike.rule
+            self._struck(strike.rule, phase, strike.action.kind)
+            waiting = strike.action.strike(self, strike.draw)
+            if waiting is not None:
+                await waiting
+            if self._over:
+                return
 
-    async def _wedged(self, *, noted: bool = False) -> bool:
-        """Hang with a wedged server; True when it came back while the client still waited."""
-        server = self._server
-        if server.ping_alive and server.app.is_ping(self._request):
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def active_for(self) -> float:
+        return self._core.now() - self._core.plan.started
+
+    async def hang(self, seconds: float | None) -> None:
+        self._over = True
+        await self._core.hang(self._connection, seconds)
+        self._connection.finish()
+
+    def reset(self) -> None:
+        self._over = True
+        self._connection.reset()
+
+    def close(self) -> None:
+        self._over = True
+        self._connection.finish()
+
+    def crash(self, restart_after: float | None) -> None:
+        self._over = True
+        self._core.crash(restart_after=restart_after)
+
+    def respond(self, status: Status) -> None:
+        self._answer = status_answer(status)
+
+    async def spoil(self, action: ContentFault) -> None:
+        if action.reads_answer and self._answer is not None and self._answer.stream is not None:
+            try:
+                self._answer = await self._answer.whole()
+            except BrokenStream as error:
+                self._answer = self._core.app.failure(error)
+                return
+        self._answer, takes = self._visit.spoil(self._answer, action)
+        if self._phase == "during" and takes:
+            await asyncio.sleep(takes)
+
+    async def wedge(self, ping: Ping, seconds: float | None) -> None:
+        self._core.wedge(ping=ping, seconds=seconds, rule=self._rule)
+        self._over = not await self._outlast_wedge(noted=True)
+
+    async def _outlast_wedge(self, *, noted: bool = False) -> bool:
+        """Hang with a wedged server; True when it recovered while the client still waited."""
+        core = self._core
+        if core.ping_alive and self._visit.ping:
             return True
-        if not noted and server.wedged_by is not None:
-            self.struck(server.wedged_by, "before", "wedge")
-        if await server.hang_wedged(self._connection):
+        if not noted and core.wedged_by is not None:
+            self._struck(core.wedged_by, "before", "wedge")
+        if await core.hang_wedged(self._connection):
             return True
         self._connection.finish()
         return False
 
     # -- the journal --
 
-    def struck(self, rule: str, phase: Phase, kind: str) -> None:
-        """A rule struck this attempt."""
-        self._server.ledger.strike(rule)
-        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._server.words.ran[self._ran])
+    def _struck(self, rule: str, phase: Phase, kind: str) -> None:
+        self._core.ledger.strike(rule)
+        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran])
 
     def note(self, event: str, **more: Any) -> None:
-        """Tell the journal."""
-        if self._server.journal is not None:
-            self._server.note(event, call=self.subject.call, attempt=self.attempt, **more)
-
-
-def add_spoilage(spoilage: Spoilage, strike: Strike) -> None:
-    """Compose one more fault of phase ``body`` into what goes wrong."""
-    action = strike.action
-    match action:
-        case ContentType():
-            spoilage.content_type = action.content_type
-        case Delay():
-            spoilage.pause += action.delay.sample(strike.draw)
-        case Drip():
-            spoilage.drip = action
-        case Malformed():
-            spoilage.malformed = action
-        case Truncate():
-            spoilage.cut, spoilage.ending = action.at, action.then
-        case Reset():
-            spoilage.cut, spoilage.ending = action.at, "reset"
-        case Hang():
-            spoilage.cut, spoilage.ending, spoilage.hang_seconds = 0.5, "hang", action.seconds
-        case Crash():
-            spoilage.cut, spoilage.ending = 0.5, "crash"
+        """Write an event of this attempt to the journal."""
+        if self._core.journal is not None:
+            self._core.note(event, call=self._call, attempt=self._attempt, **more)
 
 
 def status_answer(action: Status) -> Answer:
-    """The answer that a Status fault stands for; without a body, one as FastAPI would write it."""
+    """The answer of a Status fault; without a body, one as FastAPI would write it."""
     headers = [(name.lower(), value) for name, value in action.headers.items()]
     if action.retry_after is not None:
         value = action.retry_after
@@ -358,7 +322,7 @@ def status_answer(action: Status) -> Answer:
     content_type = action.content_type or "application/json"
     match action.body:
         case None:
-            body = dump_json({"detail": status_phrase(action.status)})
+            body = dump_json({"detail": _phrase(action.status)})
         case str():
             body = action.body.encode()
             content_type = action.content_type or "text/plain; charset=utf-8"
@@ -367,14 +331,11 @@ def status_answer(action: Status) -> Answer:
     return Answer(status=action.status, body=body, content_type=content_type, headers=tuple(headers))
 
 
-def asked_to_wait(answer: Answer) -> str | None:
-    """The answer's Retry-After."""
-    headers = answer.headers
-    return next((value for name, value in headers if name.lower() == "retry-after"), None) if headers else None
+def _retry_after(answer: Answer) -> str | None:
+    return next((value for name, value in answer.headers if name.lower() == "retry-after"), None)
 
 
-def status_phrase(status: int) -> str:
-    """The usual words for a status."""
+def _phrase(status: int) -> str:
     try:
         return HTTPStatus(status).phrase
     except ValueError:

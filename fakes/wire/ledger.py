@@ -36,6 +36,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
+        self._others: dict[str, int] = {}
         self.in_flight = 0
         self.executing = 0
         self.clear()
@@ -64,6 +65,11 @@ class Ledger:
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
         return record.arrived
+
+    def arrive_other(self, call: str) -> int:
+        """Return the number of this attempt of a request that is not for work; nothing else is kept of these."""
+        self._others[call] = attempt = self._others.get(call, 0) + 1
+        return attempt
 
     def start(self, call: str) -> None:
         """Execution begins."""

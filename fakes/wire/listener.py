@@ -18,7 +18,7 @@ class _Server(Protocol):
         """Refuse from now on."""
 
 
-class Listener:
+class ListeningPort:
     """Holds a port. While it does not listen, connecting is refused, and nobody else is given the port."""
 
     def __init__(self, host: str, port: int) -> None:

@@ -1,4 +1,4 @@
-"""Where requests that get no answer wait, cheaply: until the client leaves, time is over, or all are woken."""
+"""Where requests that get no answer wait until the client disconnects, time is up, or all are woken."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sfusion.fakes.wire.connection import Connection
 
 
 class Parking:
-    """A place to wait in. A thousand waiting requests cost a thousand futures and no task more."""
+    """A place to wait that costs one future per request and no task."""
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
 
     async def wait(self, connection: Connection, seconds: float | None = None) -> None:
-        """Wait to be woken by the client's leaving, by time, or by ``wake_all``."""
+        """Wait until the client disconnects, ``seconds`` have passed, or ``wake_all`` is called."""
         if connection.lost:
             return
         loop = asyncio.get_running_loop()
@@ -37,7 +37,6 @@ class Parking:
                 timer.cancel()
 
     def wake_all(self) -> None:
-        """Let everybody go on who waits."""
         for waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)

@@ -1,9 +1,8 @@
-"""A fake as a thing to hold: started inside a running loop, or beside plain code in a thread of its own."""
+"""Running a fake: inside a running loop, or beside synchronous code in its own thread."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
@@ -16,21 +15,11 @@ from sfusion.fakes.wire.server import WireServer
 T = TypeVar("T")
 
 
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach an address?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Served:
-    """What every fake with a server can do.
+    """Base of every fake with a server.
 
     ``async with`` uses the running loop, ``with`` a thread; either way ``url`` answers when the block is entered, and
-    nothing is left when it ends. A fake gives its server here and adds to ``start`` and ``stop`` what is its own.
+    nothing is left running when it ends.
     """
 
     def __init__(self, server: WireServer) -> None:
@@ -43,7 +32,7 @@ class Served:
         return self
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening; requests in flight have so many seconds to end."""
+        """Stop listening; requests in flight get ``grace`` seconds to finish."""
         await self.server.stop(grace)
 
     async def __aenter__(self) -> Self:
@@ -81,7 +70,6 @@ class Served:
 
     @property
     def port(self) -> int:
-        """The port."""
         return self.server.port
 
     @property
@@ -90,48 +78,69 @@ class Served:
         return self.server.ledger
 
     def crash(self, *, restart_after: float | None = None) -> None:
-        """Die now: port closed, connections reset, work broken off."""
+        """Crash now: the port is closed, connections are reset, work is cancelled."""
         self._do(lambda: self.server.crash(restart_after=restart_after))
 
     def restart(self) -> None:
-        """Come back after a crash, on the same port."""
+        """Listen again after a crash, on the same port."""
         self._do(lambda: self.server.keep(self.server.restart()))
 
     def wedge(self, *, ping: Literal["alive", "dead"] = "alive", seconds: float | None = None) -> None:
-        """Accept and never answer from now on."""
+        """From now on accept requests and never answer."""
         self._do(lambda: self.server.wedge(ping=ping, seconds=seconds))
 
     def unwedge(self) -> None:
-        """Answer again."""
         self._do(self.server.unwedge)
 
-    def _do(self, action: Callable[[], object]) -> None:
-        """Run something where the server lives: here, or in its thread."""
-        if self._thread is None or self._thread.is_current():
-            action()
-        else:
-            self._thread.wait_for(_later(action))
+    def state(self) -> dict[str, Any]:
+        """Settings and current state."""
+        return {"url": self.url, **self._server_state()}
 
+    def _server_state(self) -> dict[str, Any]:
+        server = self.server
+        return {
+            "seed": server.plan.seed,
+            "faults": [rule.name for rule in server.plan.rules],
+            "running": server.running,
+            "wedged": server.wedged_by is not None,
+            "in_flight": server.ledger.in_flight,
+            "executing": server.ledger.executing,
+        }
 
-class Faulted(Served):
-    """A fake whose faults are all the wire's."""
+    def faults(self) -> dict[str, Any]:
+        """The rules in force, as they could be written in YAML, and how often each has struck."""
+        plan = self.server.plan
+        return {"seed": plan.seed, "faults": [rule.as_data() for rule in plan.rules], "strikes": plan.strikes()}
+
+    def read_faults(self, source: object, *, where: str = "faults") -> list[Rule]:
+        """Read rules that this fake can have."""
+        return read_rules(source, where=where)
 
     def set_faults(self, faults: Iterable[Rule | Mapping[str, Any]], *, seed: int | None = None) -> None:
-        """Replace all fault rules."""
-        rules = read_rules(faults)
-        self._do(lambda: self.server.set_faults(rules, seed=seed))
+        """Replace all fault rules; their counters and clocks start again."""
+        rules = self.read_faults(faults)
+        self._do(lambda: self._replace_faults(rules, seed))
+
+    def _replace_faults(self, rules: list[Rule], seed: int | None = None) -> None:
+        self.server.set_faults(rules, seed=seed)
 
     def clear_faults(self) -> None:
-        """No faults from now on."""
         self.set_faults([])
 
     def forget(self) -> None:
-        """Clear the ledger and start the counters and clocks of the faults anew."""
+        """Clear the ledger and restart the counters and clocks of the faults."""
         self._do(self._forget)
 
     def _forget(self) -> None:
         self.ledger.clear()
-        self.server.set_faults(self.server.plan.rules)
+        self._replace_faults(list(self.server.plan.rules))
+
+    def _do(self, action: Callable[[], object]) -> None:
+        """Run something in the loop of the server: here, or in its thread."""
+        if self._thread is None or self._thread.is_current():
+            action()
+        else:
+            self._thread.wait_for(_later(action))
 
 
 async def _later(action: Callable[[], object]) -> None:
@@ -139,7 +148,7 @@ async def _later(action: Callable[[], object]) -> None:
 
 
 async def _cancel_others() -> None:
-    """End what still runs, as asyncio.run does: somebody who was being let in when the server was stopped, say."""
+    """Cancel what still runs, as asyncio.run does: a connection accepted while the server was stopping, for example."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -147,7 +156,7 @@ async def _cancel_others() -> None:
 
 
 class _LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -155,15 +164,12 @@ class _LoopThread:
         self._thread.start()
 
     def is_current(self) -> bool:
-        """Is the caller in this thread?"""
         return threading.current_thread() is self._thread
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the loop and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """End the loop and the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(_cancel_others())

@@ -5,40 +5,37 @@
     ... server.url ...
     await server.stop()
 
-Give ``rules`` (or call ``set_faults``) for faults and ``journal`` to hear what happens. ``crash``, ``restart``,
-``wedge`` and ``unwedge`` do by hand what faults do by rule.
+Pass ``rules`` (or call ``set_faults``) for faults and ``journal`` to receive what happens. ``crash``, ``restart``,
+``wedge`` and ``unwedge`` do on call what faults do by rule.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from aiohttp import HttpVersion10, StreamReader, web
 
 from sfusion.fakes.errors import WireError
-from sfusion.fakes.faults import Attempt, Close, Crash, Delay, FaultPlan, Hang, Reset, Rule, Strike, Wedge
-from sfusion.fakes.wire.app import App, Request, Subject, parse_target
-from sfusion.fakes.wire.connection import Connection, written
+from sfusion.fakes.faults import Arrival, Rule
+from sfusion.fakes.wire.app import App, Request, parse_target
+from sfusion.fakes.wire.connection import Connection, already_sent
+from sfusion.fakes.wire.core import Journal, ServerCore, WorkEvents
 from sfusion.fakes.wire.delivery import Delivery
-from sfusion.fakes.wire.exchange import Exchange, Words, asked_to_wait
+from sfusion.fakes.wire.exchange import Exchange
 from sfusion.fakes.wire.ledger import Ledger
-from sfusion.fakes.wire.listener import Listener
+from sfusion.fakes.wire.listener import ListeningPort
 from sfusion.fakes.wire.message import invalid_request
-from sfusion.fakes.wire.parking import Parking
+from sfusion.fakes.wire.site import ConnectionSite
 
-Journal = Callable[[dict[str, Any]], None]
-
-_LOG = logging.getLogger("sfusion.fakes")
 _NO_LIMIT = 1 << 30
-_KEEP = written(keep_alive=True)
-_END = written(keep_alive=False)
+_KEEP = already_sent(keep_alive=True)
+_END = already_sent(keep_alive=False)
 
 
-class WireServer:
+class WireServer(ServerCore):
     """Serves one app on one address, on the running loop."""
 
     def __init__(
@@ -53,31 +50,17 @@ class WireServer:
         access_log: Callable[[str], None] | None = None,
         keep_alive: float = 5.0,
         ledger: Ledger | None = None,
-        words: Words | None = None,
+        work_events: WorkEvents | None = None,
         whole_body: int | None = None,
     ) -> None:
-        """``whole_body``: of longer bodies only so many bytes are read before the request is handled."""
-        self.app = app
-        self.ledger = ledger or Ledger()
-        self.words = words or Words()
+        """``whole_body``: read no more than this many bytes of a longer body before handling the request."""
+        super().__init__(app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events)
         self._whole_body = whole_body
-        self.journal = journal
-        self.plan = FaultPlan(rules, seed=seed)
-        self.wedged_by: str | None = None
-        self.ping_alive = True
         self._access_log = access_log
         self._keep_alive = keep_alive
-        self._listener = Listener(host, port)
+        self._listener = ListeningPort(host, port)
         self._manager: web.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._background: set[asyncio.Task[Any]] = set()
-        self._hanging = Parking()
-        self._wedged = Parking()
-        self._stopping = False
-        self._timers: list[asyncio.TimerHandle] = []
-        self._others: dict[str, int] = {}
-
-    # -- life of the server --
 
     async def start(self) -> WireServer:
         """Listen; the server is ready when this returns."""
@@ -86,10 +69,9 @@ class WireServer:
         return self
 
     def attach(self) -> None:
-        """Get ready without listening, for connections that come through ``protocol`` (in-memory transports)."""
-        loop = asyncio.get_running_loop()
+        """Get ready without listening, for connections made through ``protocol`` (in-memory transports)."""
         self._stopping = False
-        self.plan.started = loop.time()
+        self.plan.started = self.now()
         self._manager = web.Server(self._handle, request_factory=self._make_request)
 
     def protocol(self) -> Connection:
@@ -98,7 +80,8 @@ class WireServer:
             raise WireError("the server has not been started: call start() or attach() first")
         return Connection(
             self._manager,
-            self,
+            self._connected,
+            self.failure,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=self._keep_alive,
             access_log=None,
@@ -132,7 +115,7 @@ class WireServer:
 
     @property
     def port(self) -> int:
-        """The port, also while the server is down after a crash."""
+        """The port, which stays the same while the server is down after a crash."""
         return self._listener.port
 
     @property
@@ -142,23 +125,10 @@ class WireServer:
 
     @property
     def running(self) -> bool:
-        """Does it listen?"""
+        """True while it listens."""
         return self._listener.listening
 
-    def now(self) -> float:
-        """The loop's time."""
-        return asyncio.get_running_loop().time()
-
-    # -- things that go wrong --
-
-    def set_faults(self, rules: Iterable[Rule], *, seed: int | None = None) -> None:
-        """Replace all rules; their clocks and counters start now."""
-        if seed is not None:
-            self.plan.seed = seed
-        self.plan.replace(rules, started=self.now())
-
     def crash(self, *, restart_after: float | None = None) -> None:
-        """Die: the port is closed, every connection is reset, what runs is broken off."""
         self._listener.close()
         self.note("crash", restart_after=restart_after)
         current = asyncio.current_task()
@@ -180,85 +150,17 @@ class WireServer:
         await self._listener.open(self.protocol)
         self.note("restart")
 
-    def wedge(
-        self, *, ping: Literal["alive", "dead"] = "alive", seconds: float | None = None, rule: str = "wedge"
-    ) -> None:
-        """From now on accept and never answer."""
-        self.wedged_by = rule
-        self.ping_alive = ping == "alive"
-        self.note("wedge", rule=rule, ping=ping)
-        if seconds is not None:
-            self._timers.append(asyncio.get_running_loop().call_later(seconds, self.unwedge))
-
-    def unwedge(self) -> None:
-        """Answer again; requests that still wait are answered now."""
-        if self.wedged_by is not None:
-            self.wedged_by = None
-            self._wedged.wake_all()
-            self.note("unwedge")
-
-    async def hang(self, connection: Connection, seconds: float | None = None) -> None:
-        """Wait until the client is gone, the time is over or the server stops."""
-        if not self._stopping:
-            await self._hanging.wait(connection, seconds)
-
-    async def hang_wedged(self, connection: Connection) -> bool:
-        """Wait until the server is no longer wedged (True), or the client is gone or the server stops."""
-        while self.wedged_by is not None and not connection.lost and not self._stopping:
-            await self._wedged.wait(connection)
-        return not connection.lost and not self._stopping
-
-    # -- connections --
-
-    def connected(self, connection: Connection) -> None:
-        """A client has connected."""
+    def _connected(self, connection: Connection) -> None:
         self.ledger.connections += 1
         if not self.plan.concerns("connect"):
             return
-        attempt = Attempt(call=f"connection-{self.ledger.connections}", in_flight=self.ledger.in_flight + 1)
-        for strike in self.plan.fate(attempt).at("connect", self.now()):
+        call = f"connection-{self.ledger.connections}"
+        fate = self.plan.fate(Arrival(call=call, in_flight=self.ledger.in_flight + 1))
+        for strike in fate.at("connect", self.now()) if fate is not None else ():
             self.ledger.strike(strike.rule)
-            self.note(
-                "strike",
-                call=attempt.call,
-                attempt=1,
-                rule=strike.rule,
-                phase="connect",
-                kind=strike.action.kind,
-                code_ran="no",
-            )
-            self._strike_connection(connection, strike)
-
-    def _strike_connection(self, connection: Connection, strike: Strike) -> None:
-        loop = asyncio.get_running_loop()
-        match strike.action:
-            case Reset():
-                connection.reset()
-            case Close():
-                connection.finish()
-            case Hang(seconds=seconds):
-                connection.deafen()
-                if seconds is not None:
-                    loop.call_later(seconds, connection.finish)
-            case Delay(delay=delay):
-                connection.hold()
-                loop.call_later(delay.sample(strike.draw), connection.resume)
-            case Crash(restart_after=restart_after):
-                self.crash(restart_after=restart_after)
-            case Wedge(ping=ping, seconds=seconds):
-                self.wedge(ping=ping, seconds=seconds, rule=strike.rule)
-
-    def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run something beside the requests; it ends with the server at the latest."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._forget)
-        return task
-
-    def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _LOG.error("a background task of the fake failed", exc_info=task.exception())
+            about = {"rule": strike.rule, "phase": "connect", "kind": strike.action.kind, "code_ran": "no"}
+            self.note("strike", call=call, attempt=1, **about)
+            strike.action.strike(ConnectionSite(self, connection, strike.rule), strike.draw)
 
     def _make_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
@@ -266,8 +168,6 @@ class WireServer:
         protocol.message = message
         # The real server has no limit on the size of a body.
         return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=0)
-
-    # -- requests --
 
     async def _handle(self, raw: web.BaseRequest) -> web.StreamResponse:
         connection = raw.protocol
@@ -279,78 +179,34 @@ class WireServer:
             self._refuse(connection)
             return _END
         path, query = parse_target(message.path)
-        http_1_0 = message.version == HttpVersion10
-        request = Request(method, path, query, message.headers, http_1_0, self._listener.address)
-        request.gone = connection.gone
-        request.target = message.path
-        app = self.app
-        if app.reads_body(request) and not await self._read_body(raw, request, connection):
+        request = Request(
+            method,
+            path,
+            query,
+            message.headers,
+            message.version == HttpVersion10,
+            self._listener.address,
+            message.path,
+            connection.gone,
+        )
+        visit = self.app.visit(request)
+        if visit.reads_body and not await self._read_body(raw, request, connection):
             return _END
-        subject = app.describe(request)
         close = request.wants_close
-        delivery = connection.delivery
-        if close or method == "HEAD" or delivery is None:
-            delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not http_1_0)
-            if not close and method != "HEAD":
-                connection.delivery = delivery
-        if subject is None:
-            status = await self._serve_plainly(request, delivery)
-        else:
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.add(task)
-            try:
-                status = await self._follow(connection, request, subject, delivery)
-            finally:
-                self._tasks.discard(task)
-        if self._access_log is not None:
-            self._log_access(raw, status)
-        if status == 0 or close:
-            return _END
-        return _KEEP
-
-    async def _follow(self, connection: Connection, request: Request, subject: Subject, delivery: Delivery) -> int:
-        """Serve a request that faults, ledger and journal concern."""
-        app, ledger, call = self.app, self.ledger, subject.call
-        if not subject.work:
-            self._others[call] = attempt = self._others.get(call, 0) + 1
-            return await Exchange(self, connection, request, subject, attempt, delivery).live()
-        attempt = ledger.arrive(call)
-        exchange = Exchange(self, connection, request, subject, attempt, delivery)
-        status = 0
-        if self.journal is not None:
-            exchange.note("arrived", path=request.path, in_flight=ledger.in_flight)
+        delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
         try:
-            turned_away = await app.admit(request, subject)
-            if turned_away is not None:
-                exchange.retry_after = asked_to_wait(turned_away)
-                await delivery.send(turned_away)
-                status = turned_away.status
-                return status
-            try:
-                status = await exchange.live()
-            finally:
-                app.leave(subject)
-            return status
+            status = await Exchange(self, connection, request, visit, delivery).serve()
         finally:
-            ledger.leave(call, status)
-            if self.journal is not None:
-                event = "answered" if status else "unanswered"
-                asked = {} if exchange.retry_after is None else {"retry_after": exchange.retry_after}
-                exchange.note(event, status=status, client_gone=connection.lost, **asked)
-
-    async def _serve_plainly(self, request: Request, delivery: Delivery) -> int:
-        """Serve what no fault concerns."""
-        try:
-            answer = await self.app.answer(request, _NOBODY)
-        except Exception as error:  # a bug in a fake must look like a bug in the real server
-            self.log_failure(error)
-            answer = self.app.failure(error)
-        await delivery.send(answer)
-        return answer.status
+            self._tasks.discard(task)
+        if self._access_log is not None:
+            self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
+        return _END if status == 0 or close else _KEEP
 
     async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:
-        """Read the whole body; False when it was no HTTP or the client left."""
+        """Read the body; False when it was not HTTP or the client disconnected."""
         expect = request.headers.get("Expect")
         if expect is not None and expect.lower() == "100-continue" and connection.transport is not None:
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -364,13 +220,13 @@ class WireServer:
             else:
                 await self._read_some(content, request, self._whole_body)
         except Exception:
-            # aiohttp has several types for it, not all public; in every case the bytes are not usable.
+            # aiohttp has several types for this, not all public; in every case the bytes are not usable.
             self._refuse(connection)
             return False
         return True
 
     async def _read_some(self, content: StreamReader, request: Request, enough: int) -> None:
-        """Read a body whole unless it is long; then leave the rest for the app."""
+        """Read a body at once unless it is long; then leave the rest to the app."""
         pieces = []
         size = 0
         while size < enough and (piece := await content.readany()):
@@ -384,39 +240,9 @@ class WireServer:
         if connection.transport is not None:
             connection.transport.write(invalid_request())
 
-    def note(self, event: str, **more: Any) -> None:
-        """Tell the journal."""
-        if self.journal is not None:
-            self.journal({"at": self.now(), "source": "server", "event": event, **more})
-
-    def log_failure(self, error: Exception) -> None:
-        """A fake has a bug: say so where the operator looks."""
-        _LOG.error("the fake failed to answer", exc_info=error)
-
-    def _log_access(self, raw: web.BaseRequest, status: int) -> None:
-        if self._access_log is not None:
-            shown = status or "no answer"
-            self._access_log(f'{raw.remote} - "{raw.method} {raw.raw_path.partition("?")[0]}" {shown}')
-
     async def __aenter__(self) -> WireServer:
         return await self.start()
 
     async def __aexit__(self, *exc: object) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
             await self.stop()
-
-
-class _Nobody:
-    """Execution that nobody follows."""
-
-    def started(self) -> None:
-        """Not followed."""
-
-    def finished(self) -> None:
-        """Not followed."""
-
-    def failed(self, event: str, **more: Any) -> None:
-        """Not followed."""
-
-
-_NOBODY = _Nobody()

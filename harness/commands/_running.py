@@ -11,7 +11,7 @@ from pathlib import Path
 from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import BadOption
-from sfusion.harness.reports import Reports, Run, reporter, run_of
+from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.runs import adapt_tasks, read_tasks, run_all, select_tasks, write_run
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
@@ -47,26 +47,25 @@ def run_command(
     notes = [f"{count} {'cell' if count == 1 else 'cells'} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
         raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {keyword!r} matches none'}")
-    if problem := reports.check():
-        raise BadOption(problem)
+    reports.check()
 
-    runs: list[Run] = []
+    runs: list[RunReport] = []
     ok = True
     instances = max(task.scenario.sandbox.instances for task in tasks)
     with (
         _sandboxes(sandbox if targets else (), instances) as real,
         ray.opened(tasks, real, targets) as player,
-        reporter(sys.stdout, len(tasks)) as shown,
+        RunReporter(sys.stdout, len(tasks)) as shown,
     ):
         for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, player=player):
             folder = write_run(result, reports.out) if reports.out is not None else None
-            run = run_of(result, folder)
-            reports.ended(run, folder)
-            shown.ended(run)
+            run = RunReport.of_result(result, folder)
+            write_page(run)
+            shown.run_ended(run)
             runs.append(run)
             ok = ok and result.ok
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
-    reports.finish(runs)
+    reports.write(runs)
     return 0 if ok else 1
 
 

@@ -185,7 +185,7 @@ class GrantsInOrder(Promise):
                 heapq.heappush(tickets, event["ticket"])
             elif event["event"] in ("cancelled", "dropped"):
                 line.pop(event["ticket"], None)
-            elif event["event"] in ("granted", "handed on") and ticket is not None:
+            elif event["event"] in ("granted", "handed_on") and ticket is not None:
                 served += 1
                 line.pop(ticket, None)
                 while tickets and tickets[0] not in line:
@@ -235,7 +235,7 @@ class NoStarvation(Promise):
             key = (event["worker"], event.get("waiter", -1))
             if event["event"] == "asked":
                 asked.setdefault(key, earlier.pop(key, event))
-            elif event["event"] in ("granted", "handed on", "cancelled"):
+            elif event["event"] in ("granted", "handed_on", "cancelled"):
                 since = asked.pop(key, None)
                 if since is not None:
                     waited = event["at"] - since["at"]

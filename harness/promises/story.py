@@ -19,6 +19,8 @@ class CallStory:
     """World events `returned`, `cancelled` or `lost`; exactly one if all is well."""
     client: list[Event] = field(default_factory=list)
     server: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    """All events that name the call."""
 
     def of_client(self, event: str) -> list[Event]:
         return [one for one in self.client if one["event"] == event]
@@ -59,6 +61,7 @@ class Story:
             story = self.calls.get(call)
             if story is None:
                 story = self.calls[call] = CallStory(call)
+            story.events.append(event)
             if source == "client":
                 story.client.append(event)
             elif source == "server":

@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.base import Misplaced
-from sfusion.harness.scenarios.marked import Marked, Path_, Place, parse_marked, read_marked
 from sfusion.harness.scenarios.model import Scenario
-from sfusion_tools.errors import near
+from sfusion_tools.errors import YamlError, near
+from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
 
 _MAX_CELLS = 1000
 _OWN = ("extends", "matrix")
@@ -26,7 +26,10 @@ _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 def read_scenarios(path: Path | str) -> list[Scenario]:
     """Read a scenario file and return its cells, each a scenario without a matrix."""
     path = Path(path)
-    return _cells(_extended(read_marked(path), path, ()))
+    try:
+        return _cells(_extended(read_marked(path), path, ()))
+    except YamlError as error:
+        raise ScenarioError(error.problems) from None
 
 
 def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[str]]:
@@ -43,7 +46,10 @@ def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[
 
 def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
     """Read scenarios from a text; ``base`` is the folder that `extends` is relative to."""
-    return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
+    try:
+        return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
+    except YamlError as error:
+        raise ScenarioError(error.problems) from None
 
 
 def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
@@ -100,7 +106,7 @@ def _cells(marked: Marked) -> list[Scenario]:
     place = marked.place(("matrix",))
     if not isinstance(matrix, dict) or not matrix:
         raise ScenarioError([f"{place}: matrix is a mapping of dotted keys to lists, as in {{cluster.nodes: [1, 2]}}"])
-    axes: list[list[tuple[str, str, Any, Place]]] = []
+    axes: list[list[tuple[str, str, Any, YamlPlace]]] = []
     for key, values in matrix.items():
         where = marked.place(("matrix", key))
         if isinstance(values, dict) and values:
@@ -123,7 +129,7 @@ def _cells(marked: Marked) -> list[Scenario]:
     return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
 
 
-def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, Place], ...]) -> tuple[Marked, str]:
+def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -> tuple[Marked, str]:
     data, places = copy.deepcopy(marked.data), dict(marked.places)
     for key, _, value, where in choice:
         _put(data, key, value, where)
@@ -136,7 +142,7 @@ def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, Place], ...]) -> tu
     return Marked(data, places, marked.text), label
 
 
-def _put(data: Any, key: str, value: Any, where: Place) -> None:
+def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
     *parents, last = key.split(".")
     into = data
     for part in parents:

@@ -13,13 +13,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.core import Observer
-from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, NAMESPACE, _TokenBucketWorker, remove
+from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
+from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
 
 PROCESS = "limiter"
 """The name of its process in the journal."""
 
 
-class _WatchedLimiter(_TokenBucketWorker):
+class _WatchedLimiter(LimiterActor):
     def __init__(self, limits: dict[str, Any], journal: JournalAddress) -> None:
         self._recorder = RemoteRecorder(journal, PROCESS)
         super().__init__(limits)

@@ -16,8 +16,8 @@ from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion.harness.worlds.worker import Worker
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.messages import Batch, Reply
-from sfusion_tools.limiter.ray_actor import RayTransport
+from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.ray_limiter import RayTransport
 from sfusion_tools.rollout import RolloutLimits
 
 
@@ -38,11 +38,11 @@ class _CuttableTransport(RayTransport):
 
     is_cut = False
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         self._check()
         return await super().exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         self._check()
         reply = await super().wait(client, epoch, at_most)
         self._check()

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from sfusion.fakes.wire import is_loopback
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sandboxes import places
+from sfusion_tools.hosts import is_loopback
 
 
 class RealSandboxes:
@@ -34,7 +34,7 @@ class RealSandboxes:
         # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
         self._proxies = [
-            proxy_before(
+            proxy_in_front_of(
                 sandbox.url,
                 faults=part.faults,
                 model=part.model,
@@ -80,8 +80,8 @@ class RealSandboxes:
     async def _crash(self, place: int, seconds: float | None) -> None:
         proxy, sandbox = self._proxies[place], self._real[place]
         # The port goes first: a client must see what it would see without a proxy, never an answer of ours.
-        proxy.crash(restart_after=None if sandbox.mortal else seconds)
-        if not sandbox.mortal:
+        proxy.crash(restart_after=None if sandbox.killable else seconds)
+        if not sandbox.killable:
             return
         self._down.add(place)
         await asyncio.to_thread(sandbox.kill)

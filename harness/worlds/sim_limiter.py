@@ -11,7 +11,7 @@ from sfusion.harness.scenarios.model import LinkPart
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
-from sfusion_tools.limiter.messages import Batch, Reply
+from sfusion_tools.limiter.messages import Batch, LimiterReply
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class Link:
         """Cut the connection, or restore it."""
         self._cut = off
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         """Deliver a batch and return the answer."""
         await self._travel("out")
         host = self._place.host
@@ -132,7 +132,7 @@ class Link:
         await self._travel("back")
         return reply
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         """Wait for grants."""
         await self._travel("out")
         host = self._place.host
@@ -142,10 +142,10 @@ class Link:
         await self._travel("back")
         return reply
 
-    def farewell(self, client: str) -> None:
+    def detach(self, client: str) -> None:
         """Detach the client, unless the worker is dead or cut off."""
         if not self._dead and not self._cut and self._place.host is not None:
-            self._place.host.exchange(Batch(client, bye=True))
+            self._place.host.exchange(Batch(client, detach=True))
 
     async def _travel(self, way: str) -> None:
         self._messages += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.program import Script
 from sfusion.fakes.sandbox.protocol import Executor
+from sfusion_tools.errors import near
 
 EXECUTORS = ("scripted", "python", "recorded")
 
@@ -45,6 +45,4 @@ def make_executor(
             if cassette is None:
                 raise SandboxSetupError("the recorded executor needs a cassette: a file of recorded answers")
             return RecordedExecutor(cassette)
-    close = difflib.get_close_matches(name, EXECUTORS, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise SandboxSetupError(f"unknown executor {name!r}; known are {', '.join(EXECUTORS)}{hint}")
+    raise SandboxSetupError(f"unknown executor {name!r}; {near(name, EXECUTORS)}")

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.faults import Phase
-from sfusion.fakes.wire import Faulted
+from sfusion.fakes.wire import Served
 from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
 
 PROGRAM = run_code('# sfusion:call=c1 prints="hello\\n" seconds=0.05')
 OK = b'{"status":"Success","message":"","compile_result":null,"run_result":{"status":"Finished",'
-Check = Callable[[Faulted, Watch], Awaitable[None]]
+Check = Callable[[Served, Watch], Awaitable[None]]
 
 
-async def silence(sandbox: Faulted, events: Watch) -> Raw:
+async def silence(sandbox: Served, events: Watch) -> Raw:
     """A request that is struck and hangs: the server has it, and says nothing."""
     raw = await Raw(sandbox.port).__aenter__()
     await raw.send(PROGRAM)
@@ -26,7 +26,7 @@ async def silence(sandbox: Faulted, events: Watch) -> Raw:
     return raw
 
 
-async def hangs(sandbox: Faulted, events: Watch) -> None:
+async def hangs(sandbox: Served, events: Watch) -> None:
     raw = await silence(sandbox, events)
     sandbox.clear_faults()
     assert (await one(sandbox.port, PING)).status == 200, "others are served meanwhile"
@@ -34,21 +34,21 @@ async def hangs(sandbox: Faulted, events: Watch) -> None:
     await events.until(lambda: sandbox.ledger.in_flight == 0)
 
 
-async def hangs_unread(sandbox: Faulted, events: Watch) -> None:
+async def hangs_unread(sandbox: Served, events: Watch) -> None:
     raw = await silence(sandbox, events)
     assert sandbox.ledger.requests == 0
     raw.reset()
 
 
-async def resets(sandbox: Faulted, events: Watch) -> None:
+async def resets(sandbox: Served, events: Watch) -> None:
     assert await whole(sandbox.port, PROGRAM) == (b"", "reset")
 
 
-async def closes(sandbox: Faulted, events: Watch) -> None:
+async def closes(sandbox: Served, events: Watch) -> None:
     assert await whole(sandbox.port, PROGRAM) == (b"", "closed")
 
 
-async def says_503(sandbox: Faulted, events: Watch) -> None:
+async def says_503(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.head.startswith(b"HTTP/1.1 503 Service Unavailable\r\ndate: ")
     assert answer.header("retry-after") == "1.5"
@@ -56,12 +56,12 @@ async def says_503(sandbox: Faulted, events: Watch) -> None:
     assert answer.body == b"upstream is down"
 
 
-async def answers_whole(sandbox: Faulted, events: Watch) -> None:
+async def answers_whole(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.body.startswith(OK)
 
 
-async def answers_half_then(sandbox: Faulted, end: str) -> None:
+async def answers_half_then(sandbox: Served, end: str) -> None:
     got, ended = await whole(sandbox.port, PROGRAM)
     head, _, body = got.partition(b"\r\n\r\n")
     promised = int(head.split(b"content-length: ")[1].split(b"\r")[0])
@@ -69,15 +69,15 @@ async def answers_half_then(sandbox: Faulted, end: str) -> None:
     assert ended == end
 
 
-async def half_then_reset(sandbox: Faulted, events: Watch) -> None:
+async def half_then_reset(sandbox: Served, events: Watch) -> None:
     await answers_half_then(sandbox, "reset")
 
 
-async def half_then_close(sandbox: Faulted, events: Watch) -> None:
+async def half_then_close(sandbox: Served, events: Watch) -> None:
     await answers_half_then(sandbox, "closed")
 
 
-async def half_then_silence(sandbox: Faulted, events: Watch) -> None:
+async def half_then_silence(sandbox: Served, events: Watch) -> None:
     async with Raw(sandbox.port) as raw:
         await raw.send(PROGRAM)
         head = await raw.reader.readuntil(b"\r\n\r\n")
@@ -87,7 +87,7 @@ async def half_then_silence(sandbox: Faulted, events: Watch) -> None:
     await events.until(lambda: sandbox.ledger.in_flight == 0)
 
 
-async def drips(sandbox: Faulted, events: Watch) -> None:
+async def drips(sandbox: Served, events: Watch) -> None:
     pieces = []
     async with Raw(sandbox.port) as raw:
         await raw.send(PROGRAM)
@@ -99,7 +99,7 @@ async def drips(sandbox: Faulted, events: Watch) -> None:
     assert len(pieces) > 2, "it came in pieces"
 
 
-async def malformed_chunk(sandbox: Faulted, events: Watch) -> None:
+async def malformed_chunk(sandbox: Served, events: Watch) -> None:
     got, end = await whole(sandbox.port, PROGRAM)
     head, _, body = got.partition(b"\r\n\r\n")
     assert b"transfer-encoding: chunked" in head
@@ -109,33 +109,33 @@ async def malformed_chunk(sandbox: Faulted, events: Watch) -> None:
     assert end == "closed"
 
 
-async def wrong_type(sandbox: Faulted, events: Watch) -> None:
+async def wrong_type(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.header("content-type") == "text/html"
     assert answer.body.startswith(OK)
 
 
-async def fails_itself(sandbox: Faulted, events: Watch) -> None:
+async def fails_itself(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.status == 200
     assert answer.json["status"] == "SandboxError"
     assert answer.json["run_result"]["stderr"] == answer.json["message"]
 
 
-async def says_timeout(sandbox: Faulted, events: Watch) -> None:
+async def says_timeout(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, run_code("# sfusion:call=c1 seconds=0.05", run_timeout=0.06))
     result = answer.json["run_result"]
     assert (answer.json["status"], result["status"]) == ("Failed", "TimeLimitExceeded")
     assert (result["return_code"], result["stdout"]) == (None, "partial")
 
 
-async def prints_nothing(sandbox: Faulted, events: Watch) -> None:
+async def prints_nothing(sandbox: Served, events: Watch) -> None:
     answer = await one(sandbox.port, PROGRAM)
     assert answer.json["status"] == "Success"
     assert answer.json["run_result"]["stdout"] == ""
 
 
-async def crashes(sandbox: Faulted, events: Watch) -> None:
+async def crashes(sandbox: Served, events: Watch) -> None:
     async with Raw(sandbox.port) as other:
         await other.ask(PING)
         assert (await whole(sandbox.port, PROGRAM))[1] == "reset"
@@ -148,7 +148,7 @@ async def crashes(sandbox: Faulted, events: Watch) -> None:
     assert (await one(sandbox.port, PING)).status == 200, "back on the same port"
 
 
-async def wedges(sandbox: Faulted, events: Watch) -> None:
+async def wedges(sandbox: Served, events: Watch) -> None:
     raw = await silence(sandbox, events)
     sandbox.clear_faults()
     assert (await one(sandbox.port, PING)).body == b'"pong"', "the ping is alive"
@@ -162,7 +162,7 @@ async def wedges(sandbox: Faulted, events: Watch) -> None:
     second.reset()
 
 
-async def wedges_unread(sandbox: Faulted, events: Watch) -> None:
+async def wedges_unread(sandbox: Served, events: Watch) -> None:
     await wedges(sandbox, events)
 
 
@@ -198,7 +198,7 @@ EFFECTS: dict[tuple[str, Phase], Check] = {
 }
 
 
-async def check_effect(sandbox: Faulted, events: Watch, kind: str, phase: Phase, ran: str) -> None:
+async def check_effect(sandbox: Served, events: Watch, kind: str, phase: Phase, ran: str) -> None:
     """See the effect of the rule that ``rule_of`` gave, and what ledger and journal say of it."""
     await EFFECTS[kind, phase](sandbox, events)
     struck = [event for event in events if event["event"] == "strike"]

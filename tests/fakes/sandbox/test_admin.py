@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
-from sfusion.fakes.sandbox.fake import is_loopback
+from sfusion_tools.hosts import is_loopback, is_this_machine
 from tests.fakes.sandbox.raw import PING, Heard, one, post, run_code
 
 
@@ -159,11 +159,19 @@ async def test_remote_code_runs_only_with_the_token() -> None:
 
 @pytest.mark.parametrize(
     ("host", "local"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.9.9.9", True), ("0.0.0.0", False), ("::", False),
-     ("10.0.0.1", False), ("example.com", False)],
+    [("127.0.0.1", True), ("localhost", True), ("LOCALHOST.", True), ("a.localhost", True), ("::1", True),
+     ("[::1]", True), ("127.9.9.9", True), ("::ffff:127.0.0.1", True), ("0.0.0.0", False), ("::", False),
+     ("::ffff:0.0.0.0", False), ("::ffff:10.0.0.1", False), ("10.0.0.1", False), ("example.com", False),
+     ("notlocalhost", False), ("", False)],
 )  # fmt: skip
-def test_what_counts_as_this_machine_only(host: str, local: bool) -> None:
+def test_only_loopback_addresses_cannot_be_reached_from_other_machines(host: str, local: bool) -> None:
     assert is_loopback(host) is local
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "::ffff:0.0.0.0"])
+def test_an_unspecified_address_is_this_machine_as_a_destination(host: str) -> None:
+    assert is_this_machine(host)
+    assert not is_this_machine("10.0.0.1")
 
 
 async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
@@ -174,7 +182,7 @@ async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
         def fail(request: object) -> None:
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(sandbox.server.app, "describe", fail)
+        monkeypatch.setattr(sandbox.server.app, "visit", fail)
         answer = await one(sandbox.port, run_code())
     assert (answer.status, answer.json["detail"]) == (500, "a bug")
     assert answer.header("server") == "uvicorn"

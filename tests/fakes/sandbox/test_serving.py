@@ -113,9 +113,9 @@ async def test_a_taken_port_is_told_in_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--executor", "pyhton"], "unknown executor 'pyhton'; known are scripted, python, recorded; did you mean"),
+        (["--executor", "pyhton"], "unknown executor 'pyhton'; did you mean 'python'?"),
         (["--profile", "2024"], "unknown profile '2024'"),
-        (["--faults", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["--scripts", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["--model", "{quota: many}"], "model quota: in_flight"),
         (["--model", "{quota"], "is not YAML"),

@@ -18,10 +18,12 @@ async def put(url: str, door: str, body: bytes, method: str = "PUT") -> Any:
 async def test_faults_can_be_set_and_taken_away_while_it_runs() -> None:
     async with FakeSGLangServer(Script([], otherwise="a sentence")) as server:
         told = await put(server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n")
-        assert told.json["faults"] == ["busy", "abort"]
+        assert [rule["what"] for rule in told.json["faults"]] == [[{"status": 503}], [{"abort": {"at": 3.0}}]]
+        assert (await get(server.url, "/__sfusion/state")).json["faults"] == ["busy", "abort"]
         assert (await chat(server.url)).status == 503
         told = await put(server.url, "faults", json.dumps([{"what": {"abort": 3}}]).encode())
         assert (await chat(server.url)).json["choices"][0]["finish_reason"] == "abort"
+        assert (await get(server.url, "/__sfusion/faults")).json["strikes"] == {"abort": 1}
         assert (await put(server.url, "faults", b"", "DELETE")).json["faults"] == []
         assert (await chat(server.url)).json["choices"][0]["finish_reason"] == "stop"
 

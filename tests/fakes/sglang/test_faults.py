@@ -163,7 +163,7 @@ def test_chance_strikes_the_same_questions_whatever_came_before() -> None:
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
-        ({"what": {"sandbox_error": True}}, "sandbox_error is a fault of a sandbox"),
+        ({"what": {"sandbox_error": True}}, "sandbox_error applies only to sandboxes"),
         ({"what": {"abort": {"after": 3}}}, "after"),
         ({"waht": {"abort": 3}}, "waht"),
     ],

@@ -24,6 +24,9 @@ class Nobody:
     def finished(self) -> None:
         pass
 
+    def failed(self, event: str, **more: Any) -> None:
+        pass
+
 
 async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
     engine = FakeSGLang(Script([Turn(say=text)]), format=form, stream_interval=5)
@@ -32,7 +35,7 @@ async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
     request = Request(
         "POST", "/v1/chat/completions", "", {"Content-Type": "application/json"}, body=json.dumps(asked).encode()
     )
-    answer = await app.answer(request, Nobody())
+    answer = await app.visit(request).answer(Nobody())
     assert answer.status == 200, answer.body
     if answer.stream is None:
         return answer.body

@@ -161,7 +161,7 @@ def test_no_body_makes_the_server_fail_in_its_own_code(path: str, changes: dict[
         app = SGLangApp(FakeSGLang(Script([], otherwise="ok"), context_length=512), ModelInfo())
         body = json.dumps(GOOD | changes).encode()
         request = Request("POST", path, "", {"Content-Type": "application/json"}, body=body)
-        answer = await app.answer(request, Nobody())
+        answer = await app.visit(request).answer(Nobody())
         if answer.stream is not None:
             assert b"".join([piece async for piece in answer.stream]).endswith(b"data: [DONE]\n\n")
         return answer.status

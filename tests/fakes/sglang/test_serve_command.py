@@ -54,11 +54,11 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
     [
         (["--policy", "genius"], "there is no policy 'genius'; known are"),
         (["--policy", "script:/does/not/exist.yaml"], "cannot be read"),
-        (["--format", "hermies"], "Did you mean 'hermes'?"),
+        (["--format", "hermies"], "did you mean 'hermes'?"),
         (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
         (["--quirks", "vllm"], "there are no quirks 'vllm'"),
         (["--host", "0.0.0.0"], "can be reached from other machines"),
-        (["--faults", "missing.yaml"], "missing.yaml: cannot be read"),
+        (["--faults", "missing.yaml"], "missing.yaml:1: cannot be read"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_served(options: list[str], why: str) -> None:
@@ -73,7 +73,7 @@ def test_faults_of_a_sandbox_are_refused(tmp_path: Path) -> None:
     faults.write_text("- {what: {status: 503}}\n- {what: {output: lost}}\n")
     done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
     assert done.exit_code == 2
-    assert "output is a fault of a sandbox" in done.stderr
+    assert "output applies only to sandboxes" in done.stderr
 
 
 def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:

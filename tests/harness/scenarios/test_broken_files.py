@@ -76,7 +76,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         16,
         "this scenario has no `rollouts`",
     ),
-    "key twice": ("events:", "tools: {rate_limit: 5}\nevents:", 13, "stands here twice, first in line 4"),
+    "key twice": ("events:", "tools: {rate_limit: 5}\nevents:", 13, "duplicate key 'tools', first given in line 4"),
     "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
     "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
     "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),

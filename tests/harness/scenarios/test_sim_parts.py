@@ -46,7 +46,7 @@ def play(scene: Scene, **settings: Any) -> Any:
 
 def test_the_delay_applies_in_both_directions() -> None:
     async def scene(cluster: Cluster) -> float:
-        await cluster.link(delay="50ms").exchange(Batch("n1-w1", bye=True))
+        await cluster.link(delay="50ms").exchange(Batch("n1-w1", detach=True))
         return asyncio.get_running_loop().time()
 
     assert play(scene) == pytest.approx(0.1)
@@ -58,7 +58,7 @@ def test_the_same_messages_are_lost_in_every_run() -> None:
         arrived = []
         for _ in range(40):
             try:
-                await link.exchange(Batch("n1-w1", bye=True))
+                await link.exchange(Batch("n1-w1", detach=True))
                 arrived.append(True)
             except LimiterUnreachable:
                 arrived.append(False)
@@ -74,9 +74,9 @@ def test_a_cut_link_raises_and_works_again_once_restored() -> None:
         link = cluster.link()
         link.cut(True)
         with pytest.raises(LimiterUnreachable):
-            await link.exchange(Batch("n1-w1", bye=True))
+            await link.exchange(Batch("n1-w1", detach=True))
         link.cut(False)
-        await link.exchange(Batch("n1-w1", bye=True))
+        await link.exchange(Batch("n1-w1", detach=True))
 
     play(scene)
 

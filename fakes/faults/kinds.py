@@ -1,0 +1,278 @@
+"""The kinds of faults. To add one, define it here: reading, explaining and striking follow from the class.
+
+A fault that changes what a sandbox answers (a ``ContentFault``) also needs a branch in ``fakes/sandbox/spoil.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from sfusion.fakes.faults.action import Action, ContentFault, FaultSite, Ping, Spoilage, Wait
+from sfusion.fakes.faults.chance import Draw
+from sfusion.fakes.faults.duration import Distribution, Seconds
+
+_HALF = 0.5
+
+
+class Status(Action):
+    """Answer with an HTTP status of your choice, as a gateway in front of the sandbox would."""
+
+    kind = "status"
+    phases = ("before", "during", "after")
+
+    status: int = Field(ge=200, le=599)
+    headers: dict[str, str] = Field(default={})
+    body: str | dict[str, Any] | list[Any] | None = None
+    retry_after: float | str | None = None
+    content_type: str | None = None
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.respond(self)
+
+
+class Delay(Action):
+    """Wait, then continue as if nothing had happened."""
+
+    kind = "delay"
+    phases = ("before", "connect", "during", "after", "body")
+    final = False
+
+    delay: Distribution
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.sleep(self.delay.sample(draw))
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.pause += self.delay.sample(draw)
+
+
+class Degrade(Action):
+    """Get slower over time: an extra delay that grows from ``start`` to ``end`` within ``over``."""
+
+    kind = "degrade"
+    phases = ("before", "during", "after")
+    final = False
+
+    start: Seconds = 0.0
+    end: Seconds
+    over: Seconds
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        share = 1.0 if self.over <= 0 else min(1.0, max(0.0, site.active_for() / self.over))
+        return site.sleep(self.start + (self.end - self.start) * share)
+
+
+class Hang(Action):
+    """Never answer; with ``seconds``, close without an answer after that time."""
+
+    kind = "hang"
+    phases = ("before", "connect", "during", "after", "body")
+
+    seconds: Seconds | None = None
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``hang: 30s``."""
+        return {"seconds": value}
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.hang(self.seconds)
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.cut, spoilage.ending, spoilage.ending_seconds = _HALF, "hang", self.seconds
+
+
+class Reset(Action):
+    """Reset the TCP connection (RST); in the body, after ``at`` of it has been sent."""
+
+    kind = "reset"
+    phases = ("before", "connect", "during", "after", "body")
+
+    at: float = Field(default=0.5, ge=0)
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.reset()
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.cut, spoilage.ending = self.at, "reset"
+
+
+class Close(Action):
+    """Close the TCP connection (FIN) without an answer."""
+
+    kind = "close"
+    phases = ("before", "connect", "during", "after")
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.close()
+
+
+class Truncate(Action):
+    """Announce the whole body but send only a part: a share below 1, or a number of bytes from 1 on."""
+
+    kind = "truncate"
+    phases = ("body",)
+
+    at: float = Field(default=0.5, ge=0)
+    then: Literal["close", "reset", "hang"] = "close"
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``truncate: 0.5`` or ``truncate: 100``."""
+        return {"at": value}
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.cut, spoilage.ending = self.at, self.then
+
+
+class Drip(Action):
+    """Send the body a few bytes at a time."""
+
+    kind = "drip"
+    phases = ("body",)
+    final = False
+
+    bytes: int = Field(default=1, ge=1)
+    every: Seconds = 0.1
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.drip = self.bytes, self.every
+
+
+class MalformedAnswer(Action):
+    """Break the HTTP or the JSON of the answer."""
+
+    kind = "malformed"
+    phases = ("body",)
+
+    what: Literal["chunk", "json", "header", "status_line"] = "chunk"
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``malformed: chunk``."""
+        return {"what": value}
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.rewrite = self._rewritten
+
+    def _rewritten(self, head: bytes, body: bytes) -> bytes:
+        match self.what:
+            case "status_line":
+                return b"HTTP/1.1 OK 200\r\n" + head.partition(b"\r\n")[2] + body
+            case "header":
+                return head[:-2] + b"this line has no colon\r\n\r\n" + body
+            case "json":
+                return head + body[:-1] + b","
+            case "chunk":
+                lines = head.split(b"\r\n")
+                kept = [line for line in lines if not line.lower().startswith(b"content-length")]
+                opening = b"\r\n".join([*kept[:-2], b"transfer-encoding: chunked", b"", b""])
+                first, rest = body[: len(body) // 2], body[len(body) // 2 :]
+                return opening + b"%x\r\n%b\r\n" % (len(first), first) + b"zz\r\n" + rest + b"\r\n0\r\n\r\n"
+
+
+class ContentType(Action):
+    """Send the right body with the wrong content type."""
+
+    kind = "content_type"
+    phases = ("body",)
+    final = False
+
+    content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$")] = "text/html"
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.content_type = self.content_type
+
+
+class SandboxError(ContentFault):
+    """Answer 200 with status SandboxError, as the real server does when it fails itself."""
+
+    kind = "sandbox_error"
+    phases = ("before", "during", "after")
+
+    message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``sandbox_error: some text``."""
+        return {"message": value}
+
+
+class Timeout(ContentFault):
+    """Answer TimeLimitExceeded: at once (before), after run_timeout (during), or for a finished run (after)."""
+
+    kind = "timeout"
+    phases = ("during", "before", "after")
+
+    stdout: str = ""
+
+
+class Output(ContentFault):
+    """Change what the program printed."""
+
+    kind = "output"
+    phases = ("after",)
+    final = False
+    reads_answer = True
+
+    what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
+    size: int = Field(default=1_000_000, ge=0)
+    """Characters kept by ``cut``, added by ``huge``."""
+    stream: Literal["stdout", "stderr", "both"] = "stdout"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cut_keeps_little(cls, value: Any) -> Any:
+        return _with_small_cut(value)
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``output: lost``."""
+        return _with_small_cut({"what": value})
+
+
+class Crash(Action):
+    """Take the server down: connections are reset, the port is closed; it comes back after ``restart_after``."""
+
+    kind = "crash"
+    phases = ("before", "connect", "during", "after", "body")
+
+    restart_after: Seconds | None = None
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``crash: 5s`` restarts after five seconds."""
+        return {"restart_after": value}
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.crash(self.restart_after)
+
+    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
+        spoilage.cut, spoilage.ending, spoilage.ending_seconds = _HALF, "crash", self.restart_after
+
+
+class Wedge(Action):
+    """From now on the server accepts requests and never answers, for ``seconds`` or until it is restarted."""
+
+    kind = "wedge"
+    phases = ("before", "connect")
+
+    ping: Ping = "alive"
+    seconds: Seconds | None = None
+
+    @classmethod
+    def from_scalar(cls, value: Any) -> Any:
+        """``wedge: 60s``."""
+        return {"seconds": value}
+
+    def strike(self, site: FaultSite, draw: Draw) -> Wait:
+        return site.wedge(self.ping, self.seconds)
+
+
+def _with_small_cut(value: Any) -> Any:
+    """Let ``cut`` keep ten characters by default: one that keeps a million would rarely be noticed."""
+    if isinstance(value, dict) and value.get("what") == "cut" and "size" not in value:
+        return {**value, "size": 10}
+    return value
