@@ -66,7 +66,7 @@ def test_a_real_address_by_option_or_ini(pytester: pytest.Pytester, run_pytest: 
     ("typed", "said"),
     [
         ("http://127.0.0.1:1", "--sfusion-sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
-        ("dokcer", "--sfusion-sandbox: 'dokcer' is no sandbox; did you mean 'docker'?"),
+        ("dokcer", "--sfusion-sandbox: 'dokcer' is not a sandbox; did you mean 'docker'?"),
     ],
 )
 def test_a_sandbox_that_cannot_be_used_fails_with_the_reason(

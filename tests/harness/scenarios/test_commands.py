@@ -181,7 +181,7 @@ def test_check_prints_the_schema() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--sandbox", "nonsense"], 2, "'nonsense' is no sandbox"),
+        (["--sandbox", "nonsense"], 2, "'nonsense' is not a sandbox"),
         (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be combined"),
         (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "a real sandbox needs --world ray"),
         (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave out one of them"),
