@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
-import sfusion
 from sfusion.harness.errors import ScenarioError
 from sfusion_tools.errors import near
 
 
 def bundled_folder() -> Path:
     """Return the folder of the bundled scenarios, which are data of the package ``sfusion``."""
-    return Path(sfusion.__file__).with_name("scenarios")
+    return Path(str(files("sfusion"))) / "scenarios"
 
 
 def scenario_files(given: list[str]) -> list[Path]:
