@@ -99,8 +99,8 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
 
 
 def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
-    # A program whose client has left keeps running at the sandbox, but it is no attempt any more and is not counted.
-    # For a program that outlived the scenario, only a client that reports its attempts tells whether it had left.
+    # A program whose client has left keeps running at the sandbox, but is no longer counted as an attempt.
+    # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
     endings = {(e["call"], e["attempt"]): e for e in story.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
     if story.has_client:

@@ -1,4 +1,4 @@
-"""The fixture ``sandbox``: one test, whatever sandbox is behind it."""
+"""The fixture ``sandbox``: the same test with the fake and with a real sandbox."""
 
 from __future__ import annotations
 

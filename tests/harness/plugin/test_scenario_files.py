@@ -1,4 +1,4 @@
-"""Scenario files as tests: which are taken, what they say when a promise is broken, and that others are left alone."""
+"""Scenario files as tests: which are collected, and how broken promises are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bundled scenarios: they cover the plan, every promise of theirs holds, and each of them can fail."""
+"""The bundled scenarios: their promises hold, each of them can fail, and they cover verl's original design."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_bundled_scenario_can_fail(path: Path, monkeypatch: pytest.MonkeyPatch
     cell = read_scenarios(path)[0]
     if not_held(cell, core=Barren):
         return
-    # What does not depend on permits depends on the bounds of a trajectory, or on who reads the arguments.
+    # Scenarios that do not depend on permits depend on the limits of a trajectory or on time.
     monkeypatch.setattr(sim, "bounds_of", lambda scenario: RolloutLimits())
     assert not_held(cell.changed(horizon="10s"))
 

@@ -1,4 +1,4 @@
-"""Bring your own tool: any class of verl's interface runs the matrix, and what cannot be seen is unknown, not fine."""
+"""Bring your own tool: any class with verl's interface can run, and what cannot be observed is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parameters of promises mean, on runs that meet them just so and just not."""
+"""The parameters of promises, on runs that just meet them and just miss them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.scenarios.scenes import scene
 
 @pytest.fixture(scope="module")
 def journal() -> Journal:
-    """24 calls: 18 end ok and 6 sandbox_error, after 2 attempts where the first met 503."""
+    """24 calls: 18 end ok and 6 with sandbox_error, some after a first attempt that got 503."""
     faults = [
         {"call": ["c000[1-6]"], "what": "sandbox_error"},
         {"call": ["c0010"], "first_attempts": 1, "what": {"status": 503}},

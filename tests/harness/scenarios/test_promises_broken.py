@@ -1,4 +1,4 @@
-"""For each promise: break the real part that keeps it, and see that this promise, and no unconcerned one, says so."""
+"""For each promise, break the real component that keeps it: this promise is reported as broken, and no unrelated one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pyte
 
 
 class Leaking(LimiterCore):
-    """Forgets to take one permit back."""
+    """Ignores the release of one permit."""
 
     def _release(self, client: Any, permit: str, how: str = "released") -> bool:
         if how == "released" and permit == "p1-5":
@@ -96,7 +96,7 @@ def test_no_permit_leaked() -> None:
 
 
 class LastComeFirstServed(LimiterCore):
-    """Serves from the end of the line."""
+    """Serves the queue from its end."""
 
     def _grant(self, now: float) -> None:
         for ticket in sorted(self._queue, reverse=True):
@@ -111,7 +111,7 @@ def test_grants_in_order() -> None:
 
 
 class Starving(LimiterCore):
-    """Serves nobody of the second node until a minute has passed."""
+    """Grants nothing to the second node for a minute."""
 
     def _grant(self, now: float) -> None:
         if now < 70:
@@ -158,7 +158,7 @@ def test_outcomes() -> None:
 
 
 def test_attempts_per_call() -> None:
-    # The tool's own bound on attempts is raised, and the promise with it is not.
+    # The tool's own limit on attempts is raised above that of the promise.
     stubborn = scene(
         sandbox={"faults": [{"first_attempts": 8, "call": "c0003", "what": {"status": 503}}]},
         tools={"rate_limit": 3, "max_attempts": 12, "call_deadline": 1000},
@@ -198,7 +198,7 @@ def test_no_duplicate_execution() -> None:
 
 
 def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What verl's tool said whatever had happened.
+    # What verl's tool returned, whatever had happened.
     monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "no stdout here")
     broken = broken_in(scene())
     assert set(broken) == {"text_is_truthful"}

@@ -1,4 +1,4 @@
-"""Scenarios against real sandboxes: programs that really do what they are said to do, and who cannot play."""
+"""Scenarios with real sandboxes: the generated programs, and which scenarios need the fake."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def test_real_programs_keep_the_mark_and_hints_for_the_fake() -> None:
 
 
 def scenario(**keys: Any) -> Any:
-    """One cell; a key of None is left out."""
     data = {"scenario": "s", "about": "a", "promises": ["every_call_ends_once"], "load": {}, **keys}
     return parse_scenarios(yaml.safe_dump({key: value for key, value in data.items() if value is not None}))[0]
 

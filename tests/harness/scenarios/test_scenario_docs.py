@@ -1,4 +1,4 @@
-"""docs/scenarios.md and docs/journal.md say what the code does: tables, snippets, and every event that is written."""
+"""docs/scenarios.md and docs/journal.md match the code: tables, snippets, and every event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The virtual loop: time jumps only when nothing real is pending, and connections in memory behave like real ones."""
+"""The virtual loop: time jumps only when nothing real is pending, and in-memory connections behave like real ones."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_sets_of_tasks_iterate_in_the_order_of_creation() -> None:
         await asyncio.wait(tasks)
         return names
 
-    # Hashes are the numbers themselves, so the order depends on nothing but the sequence of creations.
+    # Tasks hash by their number, so the order depends only on the order of creation.
     first, second = run_virtually(main()), run_virtually(main())
     assert [int(name.split("-")[1]) - int(first[0].split("-")[1]) for name in first] == [
         int(name.split("-")[1]) - int(second[0].split("-")[1]) for name in second
