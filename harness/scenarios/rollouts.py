@@ -42,7 +42,7 @@ class LimitsPart(ScenarioPart):
     )
 
 
-class TurnPart(ScenarioPart):
+class RolloutTurn(ScenarioPart):
     """One turn of the model."""
 
     say: str = Field("", description="its text; {id} is replaced by the trajectory's id")
@@ -58,7 +58,7 @@ class RolloutPart(ScenarioPart):
     count: int = Field(8, ge=1, le=100_000, description="number of trajectories")
     at_once: int | None = Field(None, ge=1, description="how many run at a time; default: all")
     enough: int | None = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
-    turns: list[TurnPart] = Field(
+    turns: list[RolloutTurn] = Field(
         min_length=1, description="what the model does, turn by turn; after the last turn it gives a final answer"
     )
     repeat: bool = Field(False, description="repeat the last turn for ever, like a model in a loop")

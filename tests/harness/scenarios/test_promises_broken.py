@@ -1,4 +1,4 @@
-"""For each promise, break the real component that keeps it: this promise is reported as broken, and no unrelated one."""
+"""For each promise, break the real component that keeps it: this promise is found broken, and no unrelated one."""
 
 from __future__ import annotations
 
