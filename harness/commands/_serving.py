@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from sfusion.harness.errors import BadOption
+
 if TYPE_CHECKING:
     from sfusion.fakes.wire import Journal, Served
-
-
-class BadOption(ValueError):
-    """An option cannot be used as it was given."""
 
 
 def read_yaml(text: str | None, option: str) -> Any:
