@@ -156,7 +156,7 @@ class ProxyVisit:
             )
         except UpstreamFailed as failure:
             if upload is not None and upload.left:
-                execution.failed("broken off", why="the client left before all of its request had come")
+                execution.failed("broken_off", why="the client left before all of its request had come")
             else:
                 self._upstream_failed(str(failure))
             return complaint(str(failure))

@@ -14,7 +14,7 @@ from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
-from sfusion.fakes.sandbox.program import Script
+from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer
 from sfusion_tools.hosts import is_loopback
@@ -37,7 +37,7 @@ class FakeSandbox(Served):
         seed: int = 0,
         host: str = "127.0.0.1",
         port: int = 0,
-        scripts: Iterable[Script | Mapping[str, Any]] = (),
+        scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
         token: str | None = None,
         allow_remote: bool = False,

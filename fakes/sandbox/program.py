@@ -25,7 +25,7 @@ _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ScriptedProgram:
     """One program's behaviour."""
 
     seconds: float = 0.0
@@ -53,10 +53,10 @@ class Program:
     """Text files it writes, for fetch_files."""
 
 
-NOTHING = Program()
+NOTHING = ScriptedProgram()
 
 
-class Script(BaseModel):
+class ProgramScript(BaseModel):
     """A program's behaviour for the requests that fit: by code pattern, by call, by language."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -99,9 +99,9 @@ class Script(BaseModel):
             return False
         return self.pattern is None or re.search(self.pattern, code) is not None
 
-    def program(self) -> Program:
+    def program(self) -> ScriptedProgram:
         """What it says, without the conditions."""
-        return Program(**self.model_dump(exclude={"pattern", "call", "language"}))
+        return ScriptedProgram(**self.model_dump(exclude={"pattern", "call", "language"}))
 
 
 def mark_of(code: str) -> str | None:
@@ -110,7 +110,7 @@ def mark_of(code: str) -> str | None:
     return found.group(1) if found else None
 
 
-def hinted(code: str, base: Program = NOTHING) -> Program:
+def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
     """The base, changed by the hints on the line of the mark."""
     found = MARK.search(code)
     if found is None:
@@ -122,17 +122,17 @@ def hinted(code: str, base: Program = NOTHING) -> Program:
     if base is NOTHING:
         return _alone(rest)
     changes = _changes(rest)
-    return changes if isinstance(changes, Program) else replace(base, **changes)
+    return changes if isinstance(changes, ScriptedProgram) else replace(base, **changes)
 
 
 @lru_cache(maxsize=1024)
-def _alone(rest: str) -> Program:
+def _alone(rest: str) -> ScriptedProgram:
     """Calls of one workload mostly carry the same hints: they are read once."""
     changes = _changes(rest)
-    return changes if isinstance(changes, Program) else Program(**changes)
+    return changes if isinstance(changes, ScriptedProgram) else ScriptedProgram(**changes)
 
 
-def _changes(rest: str) -> dict[str, Any] | Program:
+def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
     """What the hints say, or a program that fails with what is wrong with them."""
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
@@ -171,6 +171,6 @@ _READERS: dict[str, Any] = {
 }
 
 
-def _mistake(text: str) -> Program:
+def _mistake(text: str) -> ScriptedProgram:
     """A mistake in a hint must not pass for a program that works."""
-    return Program(sandbox_error=f"sfusion: {text}")
+    return ScriptedProgram(sandbox_error=f"sfusion: {text}")

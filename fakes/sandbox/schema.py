@@ -86,7 +86,7 @@ class Text:
         return {"type": "string"}
 
 
-class Number:
+class Float:
     """A float: numbers, booleans, and texts that hold a number."""
 
     def check(self, value: Any, loc: Loc) -> float:
@@ -336,7 +336,7 @@ class _NoPlainType:
     """No value is of this type."""
 
 
-_PLAIN: dict[type, type] = {Text: str, Number: float, Integer: int}
+_PLAIN: dict[type, type] = {Text: str, Float: float, Integer: int}
 
 
 class Model:

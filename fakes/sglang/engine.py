@@ -18,7 +18,7 @@ from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
 from sfusion.fakes.sglang.spelling import spell
-from sfusion.fakes.sglang.state import Run, Snapshot, State
+from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, State
 from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
@@ -200,7 +200,7 @@ class FakeSGLang:
         """How often each of its rules has struck."""
         return self._faults.plan.strikes()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         """How the engine stands."""
         return self._state.snapshot()
 
@@ -239,7 +239,7 @@ class FakeSGLang:
         if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
             state.refused += 1
             raise EngineRefused("The request queue is full.")
-        run = Run(request.rid)
+        run = EngineRun(request.rid)
         state.arrive(run)
         started = asyncio.get_running_loop().time()
         try:
@@ -270,7 +270,7 @@ class FakeSGLang:
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running
 
-    async def _enter(self, run: Run) -> None:
+    async def _enter(self, run: EngineRun) -> None:
         """Wait for a place, first come first served."""
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
@@ -337,7 +337,9 @@ class FakeSGLang:
             since=since,
         )
 
-    async def _streamed(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+    async def _streamed(
+        self, run: EngineRun, generation: Generation, factor: float
+    ) -> AsyncIterator[tuple[int, Generation]]:
         for number, step in enumerate(generation.steps, start=1):
             self._fail(generation, number - 1)
             tokens = len(step.ids) - (number == 1)
@@ -351,7 +353,9 @@ class FakeSGLang:
         if not generation.steps:
             yield 0, generation
 
-    async def _whole(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+    async def _whole(
+        self, run: EngineRun, generation: Generation, factor: float
+    ) -> AsyncIterator[tuple[int, Generation]]:
         said = 0.0
         if generation.error is None:
             said = await self._pass(run, self.latency.for_tokens(generation.tokens - 1, factor))
@@ -367,7 +371,7 @@ class FakeSGLang:
         if generation.error is not None and after >= generation.error_after:
             raise generation.error
 
-    async def _pass(self, run: Run, seconds: float) -> float:
+    async def _pass(self, run: EngineRun, seconds: float) -> float:
         """Let working time pass until it is over, or the request is ended; pauses do not count."""
         loop = asyncio.get_running_loop()
         worked = 0.0

@@ -10,7 +10,7 @@ from sfusion.fakes.sglang.protocol import Finish
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class EngineSnapshot:
     """How the engine stands at one moment."""
 
     up: bool
@@ -27,7 +27,7 @@ class Snapshot:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class EngineRun:
     """One request between its arrival and its end."""
 
     rid: str
@@ -51,8 +51,8 @@ class State:
     """The engine's memory; the rules about it, without waiting."""
 
     cache: PrefixCache = field(default_factory=PrefixCache)
-    working: dict[Run, None] = field(default_factory=dict)
-    waiting: dict[Run, None] = field(default_factory=dict)
+    working: dict[EngineRun, None] = field(default_factory=dict)
+    waiting: dict[EngineRun, None] = field(default_factory=dict)
     up: bool = True
     paused: bool = False
     arrivals: int = 0
@@ -70,7 +70,7 @@ class State:
         return len(self.working)
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[EngineRun]:
         """All requests, those that wait last."""
         return [*self.working, *self.waiting]
 
@@ -79,20 +79,20 @@ class State:
         """True when nobody runs or waits."""
         return not self.working and not self.waiting
 
-    def first_waiting(self) -> Run | None:
+    def first_waiting(self) -> EngineRun | None:
         """Whose turn it is when a place is free."""
         return next(iter(self.waiting), None)
 
-    def arrive(self, run: Run) -> None:
+    def arrive(self, run: EngineRun) -> None:
         """Somebody waits."""
         self.waiting[run] = None
 
-    def admit(self, run: Run) -> None:
+    def admit(self, run: EngineRun) -> None:
         """Somebody has a place."""
         del self.waiting[run]
         self.working[run] = None
 
-    def leave(self, run: Run) -> None:
+    def leave(self, run: EngineRun) -> None:
         """Somebody is done, or gone."""
         self.waiting.pop(run, None)
         self.working.pop(run, None)
@@ -117,9 +117,9 @@ class State:
         self.paused = False
         self.restarts += 1
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         """How things stand."""
-        return Snapshot(
+        return EngineSnapshot(
             up=self.up,
             paused=self.paused,
             running=self.running,

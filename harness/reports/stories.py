@@ -114,7 +114,7 @@ def _spans(story: Story, events: list[Event]) -> None:
                 opened["running", number] = at
             case "forwarded":
                 opened["running", number] = at  # whether the code ran all that time only the real server knows
-            case "finished" | "broken off" | "replied" | "upstream_failed":
+            case "finished" | "broken_off" | "replied" | "upstream_failed":
                 story.spans.append(Span("running", opened.pop(("running", number), at), at, number))
             case "strike":
                 story.strikes += 1

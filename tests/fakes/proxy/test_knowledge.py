@@ -150,7 +150,7 @@ async def test_a_server_that_hangs_is_waited_for_as_long_as_the_client_does() ->
             await asked.wait()
             assert proxy.ledger.in_flight == 1
         await proxy.stop(grace=0.05)
-    assert events.kinds() == ["arrived", "forwarded", "broken off", "unanswered"]
+    assert events.kinds() == ["arrived", "forwarded", "broken_off", "unanswered"]
 
 
 async def test_a_server_that_dies_midway_fails_what_it_had_and_serves_again_when_it_is_back() -> None:

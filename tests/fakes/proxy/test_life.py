@@ -93,7 +93,7 @@ async def test_a_crash_breaks_off_what_it_forwarded_and_a_restart_serves_again()
         proxy.restart()
         await events.until(lambda: proxy.server.running)
         assert (await one(port, run_code())).body == b"ok"
-    assert events.kinds()[:5] == ["arrived", "forwarded", "crash", "broken off", "unanswered"]
+    assert events.kinds()[:5] == ["arrived", "forwarded", "crash", "broken_off", "unanswered"]
 
 
 async def test_a_wedged_proxy_forwards_nothing_but_the_ping() -> None:

@@ -171,7 +171,7 @@ async def test_a_client_that_leaves_while_it_sends_is_no_failure_of_the_server()
             await begun.wait()
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert proxy.ledger.upstream_failed == 0
-    assert [event["why"] for event in events if event["event"] == "broken off"] == [
+    assert [event["why"] for event in events if event["event"] == "broken_off"] == [
         "the client left before all of its request had come"
     ]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from sfusion.fakes.faults import KINDS, Rule
-from sfusion.fakes.sandbox.program import Program
+from sfusion.fakes.sandbox.program import ScriptedProgram
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "fake-sandbox.md").read_text(encoding="utf-8")
 
 
 def test_every_kind_condition_and_hint_is_explained() -> None:
-    for name in [*KINDS, *Rule.model_fields, *Program.__dataclass_fields__]:
+    for name in [*KINDS, *Rule.model_fields, *ScriptedProgram.__dataclass_fields__]:
         if name not in ("name", "phase", "what", "files"):
             assert f"`{name}`" in PAGE, name
 

@@ -49,7 +49,7 @@ async def test_a_run_that_lost_its_connection_ends_with_the_server() -> None:
     assert await whole(sandbox.port, request) == (b"", "reset")
     await sandbox.stop(grace=0.01)
     assert asyncio.all_tasks() == before
-    assert "broken off" in events.kinds()
+    assert "broken_off" in events.kinds()
 
 
 async def test_a_crash_breaks_off_what_runs() -> None:
@@ -64,7 +64,7 @@ async def test_a_crash_breaks_off_what_runs() -> None:
         await events.until(lambda: sandbox.ledger.executing == 0)
     record = sandbox.ledger.calls["long"]
     assert (record.started, record.finished, record.statuses) == (1, 0, [0])
-    assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken off", "unanswered"]
+    assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken_off", "unanswered"]
 
 
 async def test_a_crashed_server_comes_back_by_itself() -> None:

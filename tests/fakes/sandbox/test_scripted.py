@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, Script, ScriptedExecutor
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor
 from sfusion.fakes.sandbox.executors.scripted import WHOLE
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
@@ -133,7 +133,7 @@ def test_the_first_script_that_fits_wins_and_hints_overrule_it() -> None:
 
 def test_files_come_back_when_asked_for() -> None:
     given = {"in.txt": base64.b64encode(b"hi").decode(), "empty": None}
-    executor = ScriptedExecutor([Script(files={"out.txt": "made"})])
+    executor = ScriptedExecutor([ProgramScript(files={"out.txt": "made"})])
     answer, _ = run("x", executor, files=given, fetch_files=["in.txt", "out.txt", "missing"])
     assert {name: base64.b64decode(text) for name, text in answer.files.items()} == {
         "in.txt": b"hi",

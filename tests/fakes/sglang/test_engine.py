@@ -12,12 +12,12 @@ from sfusion.fakes.sglang import (
     BadValue,
     EngineDown,
     EngineRefused,
+    EngineSnapshot,
     FakeSGLang,
     Latency,
     NothingToSay,
     Reply,
     Script,
-    Snapshot,
     ToolCall,
     Turn,
 )
@@ -229,7 +229,7 @@ def test_stream_takes_the_same_time_as_the_whole() -> None:
 
 
 def test_abort_keeps_what_was_said() -> None:
-    async def aborted() -> tuple[Any, Snapshot]:
+    async def aborted() -> tuple[Any, EngineSnapshot]:
         slow = engine("abcdefgh", latency=Latency(first_token=1.0, per_token=1.0), stream_interval=1)
         task = asyncio.create_task(slow.async_generate("Hi", rid="job-7"))
         await asyncio.sleep(4.5)
