@@ -17,7 +17,7 @@ from sfusion.fakes.proxy.headers import forwarded, relayed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import origin_form
 from sfusion.fakes.sandbox.gate import Gate
-from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
     AdminRoutes,
     Answer,
@@ -28,7 +28,6 @@ from sfusion.fakes.wire import (
     Subject,
     call_of,
     digest_of,
-    is_admin,
 )
 
 WHOLE_BODY = 1 << 20
@@ -89,30 +88,26 @@ class ProxyApp:
         return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
 
 
-class ProxyVisit:
+class ProxyVisit(GatedVisit):
     """One request: forwarded, and its answer relayed."""
 
-    __slots__ = ("_admin", "_app", "_execution", "_fields", "_refusal", "_request", "ping", "reads_body")
+    __slots__ = ("_app", "_execution")
 
     def __init__(self, app: ProxyApp, request: Request) -> None:
+        super().__init__(request, app.guard, app.gate)
         self._app = app
-        self._request = request
         self._execution: Execution | None = None
-        self._fields: dict[str, Any] = {}
-        self._admin = is_admin(request.path)
-        self._refusal = app.guard.refusal(request, admin=self._admin)
         self.ping = request.path in _PINGS and request.method == "GET"
-        self.reads_body = self._refusal is None and (
-            "Content-Length" in request.headers or "Transfer-Encoding" in request.headers
-        )
+        headers = request.headers
+        self.reads_body = self.refusal is None and ("Content-Length" in headers or "Transfer-Encoding" in headers)
 
     def describe(self) -> Subject | None:
         """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
-        request = self._request
+        request = self.request
         path, method, body = request.path, request.method, request.body
-        if self._admin:
+        if self.admin:
             return None
-        if method != "POST" or path in _DATASETS or self._refusal is not None:
+        if method != "POST" or path in _DATASETS or self.refusal is not None:
             return Subject(f"{method} {path}", work=False)
         if path in _RUNS and request.rest is None:
             try:
@@ -120,24 +115,16 @@ class ProxyVisit:
             except (ValueError, RecursionError):
                 fields = None
             if isinstance(fields, dict):
-                self._fields = fields
+                self.fields = fields
                 return subject_of(path, fields, body)
         text = body.decode("utf-8", "replace")
         return Subject(call_of(text, body), code=text)
 
-    async def admit(self) -> Answer | None:
-        gate = self._app.gate
-        return None if gate.open else await gate.admit()
-
-    def leave(self) -> None:
-        if not self._app.gate.open:
-            self._app.gate.leave()
-
     async def answer(self, execution: Execution) -> Answer:
-        app, request = self._app, self._request
-        if self._refusal is not None:
-            return self._refusal
-        if self._admin:
+        app, request = self._app, self.request
+        if self.refusal is not None:
+            return self.refusal
+        if self.admin:
             assert app.admin is not None
             return app.admin.answer(request)
         if app.via in request.headers.get("Via", ""):
@@ -166,11 +153,11 @@ class ProxyVisit:
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         if action.reads_answer and answer is not None:
             answer = unpacked(answer)
-        return spoil(self._request.path, self._fields, answer, action)
+        return super().spoil(answer, action)
 
     def _relayed(self, reply: UpstreamReply) -> Answer:
         """The answer as it came; what of its body is not here yet is streamed."""
-        request, response = self._request, reply.response
+        request, response = self.request, reply.response
         headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
         answer = Answer(response.status, headers=headers, relayed=True, reason=response.reason or "")
         if request.method == "HEAD" or response.status in _NO_BODY:
@@ -189,7 +176,7 @@ class ProxyVisit:
 
     def _frame(self, answer: Answer) -> None:
         """Let the client see the end of a stream of unknown length."""
-        if self._request.http_1_0:
+        if self.request.http_1_0:
             answer.headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
             answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:

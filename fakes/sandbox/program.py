@@ -1,4 +1,4 @@
-"""What a program would do, said instead of run: in a script, or as hints beside the mark inside the code.
+"""What a program would do, declared instead of run: in a script, or as hints beside the mark inside the code.
 
 A hint is ``key=value`` on the line of the mark, in any language's comment:
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,11 +23,12 @@ from sfusion_tools.errors import near
 _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptedProgram:
-    """One program's behaviour."""
+class ScriptedProgram(BaseModel):
+    """What one program does."""
 
-    seconds: float = 0.0
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: Seconds = 0.0
     """How long it runs."""
     prints: str = ""
     """What it prints; lost when it is stopped for time."""
@@ -43,43 +43,27 @@ class ScriptedProgram:
     memory: int = 0
     """MB it needs; above the request's limit it dies of MemoryError."""
     reads_stdin: bool = False
-    """Matters for profile 2025-06 only, where a program that does not read loses a race."""
-    compile_seconds: float = 0.0
+    """Matters for profile 2025-06 only, where a program that does not read its stdin loses a race."""
+    compile_seconds: Seconds = 0.0
     compile_exit: int = 0
     compile_errors: str = ""
     sandbox_error: str = ""
     """The server itself fails with this message."""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
     """Text files it writes, for fetch_files."""
 
 
 NOTHING = ScriptedProgram()
 
 
-class ProgramScript(BaseModel):
-    """A program's behaviour for the requests that fit: by code pattern, by call, by language."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class ProgramScript(ScriptedProgram):
+    """What a program does, for the requests that fit: by code pattern, by call, by language."""
 
     pattern: str | None = None
     """A regular expression searched for in the code."""
     call: str | None = None
     """The id in the mark."""
     language: str | None = None
-
-    seconds: Seconds = 0.0
-    prints: str = ""
-    early: str = ""
-    errors: str = ""
-    exit: int = 0
-    raises: str = ""
-    memory: int = 0
-    reads_stdin: bool = False
-    compile_seconds: Seconds = 0.0
-    compile_exit: int = 0
-    compile_errors: str = ""
-    sandbox_error: str = ""
-    files: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("pattern")
     @classmethod
@@ -92,16 +76,12 @@ class ProgramScript(BaseModel):
         return value
 
     def fits(self, code: str, language: str, call: str | None) -> bool:
-        """Is this script meant?"""
+        """True when this script is for the request."""
         if self.call is not None and self.call != call:
             return False
         if self.language is not None and self.language != language:
             return False
         return self.pattern is None or re.search(self.pattern, code) is not None
-
-    def program(self) -> ScriptedProgram:
-        """What it says, without the conditions."""
-        return ScriptedProgram(**self.model_dump(exclude={"pattern", "call", "language"}))
 
 
 def mark_of(code: str) -> str | None:
@@ -111,7 +91,7 @@ def mark_of(code: str) -> str | None:
 
 
 def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
-    """The base, changed by the hints on the line of the mark."""
+    """Apply the hints on the line of the mark to a program."""
     found = MARK.search(code)
     if found is None:
         return base
@@ -122,18 +102,18 @@ def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
     if base is NOTHING:
         return _alone(rest)
     changes = _changes(rest)
-    return changes if isinstance(changes, ScriptedProgram) else replace(base, **changes)
+    return changes if isinstance(changes, ScriptedProgram) else base.model_copy(update=changes)
 
 
 @lru_cache(maxsize=1024)
 def _alone(rest: str) -> ScriptedProgram:
-    """Calls of one workload mostly carry the same hints: they are read once."""
+    """Read hints once: the calls of one workload mostly carry the same ones."""
     changes = _changes(rest)
     return changes if isinstance(changes, ScriptedProgram) else ScriptedProgram(**changes)
 
 
 def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
-    """What the hints say, or a program that fails with what is wrong with them."""
+    """The fields that the hints set, or a program that fails with what is wrong with them."""
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
         try:
@@ -172,5 +152,5 @@ _READERS: dict[str, Any] = {
 
 
 def _mistake(text: str) -> ScriptedProgram:
-    """A mistake in a hint must not pass for a program that works."""
+    """A program that fails: a mistake in a hint must not go unnoticed."""
     return ScriptedProgram(sandbox_error=f"sfusion: {text}")

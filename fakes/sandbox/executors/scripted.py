@@ -42,9 +42,7 @@ class ScriptedExecutor:
         work: Work = asyncio.sleep,
     ) -> None:
         self.scripts = [one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one) for one in scripts]
-        self.default = (
-            default if isinstance(default, ScriptedProgram) else ProgramScript.model_validate(default).program()
-        )
+        self.default = default if isinstance(default, ScriptedProgram) else ScriptedProgram.model_validate(default)
         self.profile = profile
         self.work = work
         self._running = 0
@@ -91,7 +89,7 @@ class ScriptedExecutor:
             call = mark_of(code)
             for script in self.scripts:
                 if script.fits(code, language, call):
-                    base = script.program()
+                    base = script
                     break
         return hinted(code, base)
 

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "fake-sandbox.md").read_text(encoding="utf-8")
 
 
 def test_every_kind_condition_and_hint_is_explained() -> None:
-    for name in [*KINDS, *Rule.model_fields, *ScriptedProgram.__dataclass_fields__]:
+    for name in [*KINDS, *Rule.model_fields, *ScriptedProgram.model_fields]:
         if name not in ("name", "phase", "what", "files"):
             assert f"`{name}`" in PAGE, name
 
