@@ -50,13 +50,13 @@ async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path)
     ):
         first, second, third = served.said.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
-        assert second == f"model quota, 1 fault rule(s) of {faults}, seed 9"
+        assert second == f"model quota, 1 fault rule from {faults}, seed 9"
         assert third == f"admin: http://127.0.0.1:{served.port}/__sfusion/state (faults, ledger, reset)"
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code())).body == b"ok"
         code, said = await served.end(signal.SIGTERM)
     assert code == 0
-    assert said.splitlines() == ["stopping: requests in flight have 5 s to finish", "stopped"]
+    assert said.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
@@ -68,7 +68,7 @@ async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path)
 async def test_the_server_need_not_be_up_yet() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
         assert served.said.splitlines()[3] == (
-            "nobody is behind it yet: http://127.0.0.1:1 cannot be reached: connection refused"
+            "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
         )
         assert (await one(served.port, get("/v1/ping"))).status == 502
 
@@ -108,8 +108,8 @@ async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
         (["http://h", "--model", "{kind: unbounded, cores: 2}"], "cores and spawn_cost say how a server runs programs"),
         (["http://h", "--model", "{quota"], "is not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
-        (["http://h", "--header", "my-secret"], "--header is NAME:VALUE"),
-        (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: its value holds characters"),
+        (["http://h", "--header", "my-secret"], "--header takes NAME:VALUE"),
+        (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),
         (["http://h", "--journal", "nowhere/at/all"], "--journal nowhere/at/all cannot be written"),
     ],
@@ -119,7 +119,6 @@ def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str
     done = CliRunner().invoke(app, ["proxy", *arguments])
     assert done.exit_code == 2
     assert sentence in done.stderr
-    assert done.stderr.startswith("sfusion proxy: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
     assert "my-secret" not in done.stderr
