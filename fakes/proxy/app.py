@@ -34,7 +34,7 @@ WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _PINGS = frozenset({"/v1/ping", "/health"})
-# Requests about data sets run no code of the model; the fake does not count them as work either.
+# Requests about data sets run no code of the model, and are not work for the fake sandbox either.
 _DATASETS = frozenset(
     {"/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics", "/get_metrics_function"}
 )
@@ -70,7 +70,7 @@ class ProxyApp:
     def failure(self, error: Exception) -> Answer:
         if isinstance(error, BrokenStream):
             return complaint(str(error))
-        return complaint(f"it failed itself ({type(error).__name__})", 500)
+        return complaint(f"internal error ({type(error).__name__})", 500)
 
     def own_headers(self) -> CIMultiDict[str]:
         """The headers of a request that the proxy makes itself."""
@@ -128,9 +128,9 @@ class ProxyVisit(GatedVisit):
             assert app.admin is not None
             return app.admin.answer(request)
         if app.via in request.headers.get("Via", ""):
-            return complaint("the request has come through here before: the upstream leads back to this proxy", 508)
+            return complaint("the request has been here before: the upstream leads back to this proxy", 508)
         self._execution = execution
-        # aiohttp warns of long bodies that are given whole.
+        # aiohttp warns about long bodies that are passed whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
         upload = Upload(request.body, request.rest) if long else None
         try:
@@ -156,7 +156,7 @@ class ProxyVisit(GatedVisit):
         return super().spoil(answer, action)
 
     def _relayed(self, reply: UpstreamReply) -> Answer:
-        """The answer as it came; what of its body is not here yet is streamed."""
+        """Relay the answer; the part of its body that has not arrived yet is streamed."""
         request, response = self.request, reply.response
         headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
         answer = Answer(response.status, headers=headers, relayed=True, reason=response.reason or "")
@@ -190,7 +190,7 @@ class ProxyVisit(GatedVisit):
 
 
 def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
-    """The call that a request to run code is about."""
+    """Which call a request to run code belongs to."""
     code, language = fields.get("code"), fields.get("language", "python")
     if path == "/run_jupyter":
         cells, language = fields.get("cells"), "python"
@@ -201,13 +201,13 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
 
 
 class Upload:
-    """A long body on its way through: the part that was read, then the rest as it comes."""
+    """A long body: the part that was read already, then the rest as it arrives."""
 
     def __init__(self, first: bytes, rest: AsyncIterator[bytes] | None) -> None:
         self._first: bytes | None = first
         self._rest = rest
         self.left = False
-        """Did the client go away in the middle?"""
+        """The client disconnected in the middle."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -222,13 +222,13 @@ class Upload:
             return await anext(self._rest)
         except StopAsyncIteration:
             raise
-        except Exception:  # aiohttp has several types for it, not all public
+        except Exception:  # aiohttp has several types for this, not all public
             self.left = True
             raise
 
 
 def unpacked(answer: Answer) -> Answer:
-    """The answer without gzip or deflate, so that what it says can be changed; others are left as they are."""
+    """Undo gzip or deflate, so that the content can be changed; other answers stay as they are."""
     encoding = next((value for name, value in answer.headers if name.lower() == "content-encoding"), "")
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
@@ -241,5 +241,5 @@ def unpacked(answer: Answer) -> Answer:
 
 
 def complaint(what: str, status: int = 502) -> Answer:
-    """An answer of the proxy itself."""
+    """An error answer of the proxy itself."""
     return Answer.json({"detail": f"sfusion proxy: {what}"}, status=status)

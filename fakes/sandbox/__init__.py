@@ -1,4 +1,4 @@
-"""A fake Sandbox Fusion: the real server's bytes, and failures on command."""
+"""A fake Sandbox Fusion: the real server's bytes, and failures on demand."""
 
 from __future__ import annotations
 

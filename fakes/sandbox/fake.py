@@ -17,6 +17,7 @@ from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer
+from sfusion_tools.errors import near
 from sfusion_tools.hosts import is_loopback
 
 
@@ -24,7 +25,7 @@ class FakeSandbox(Served):
     """A fake Sandbox Fusion.
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
-    either way ``sandbox.url`` answers when the block is entered, and nothing is left when it ends.
+    either way ``sandbox.url`` answers when the block is entered, and nothing is left running when it ends.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class FakeSandbox(Served):
         access_log: Callable[[str], None] | None = None,
     ) -> None:
         if profile not in PROFILES:
-            raise SandboxSetupError(f"unknown profile {profile!r}; known are {', '.join(PROFILES)}")
+            raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
         rules = read_rules(faults)

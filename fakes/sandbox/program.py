@@ -14,9 +14,10 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from sfusion.fakes.faults import Seconds, seconds
+from sfusion.fakes.faults.rule import Pattern
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
@@ -59,21 +60,11 @@ NOTHING = ScriptedProgram()
 class ProgramScript(ScriptedProgram):
     """What a program does, for the requests that fit: by code pattern, by call, by language."""
 
-    pattern: str | None = None
+    pattern: Pattern | None = None
     """A regular expression searched for in the code."""
     call: str | None = None
     """The id in the mark."""
     language: str | None = None
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                re.compile(value)
-            except re.error as error:
-                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
-        return value
 
     def fits(self, code: str, language: str, call: str | None) -> bool:
         """True when this script is for the request."""
@@ -131,7 +122,7 @@ def _text(raw: str) -> str:
 
 def _flag(text: str) -> bool:
     if text not in ("yes", "no"):
-        raise ValueError("yes or no is meant")
+        raise ValueError("must be yes or no")
     return text == "yes"
 
 

@@ -1,4 +1,4 @@
-"""The requests that the real server knows, field by field in its order."""
+"""The requests of the real server, field by field in its order."""
 
 from __future__ import annotations
 

@@ -103,6 +103,6 @@ async def _introduce(served: FaultProxy, faults: str) -> None:
     typer.echo(f"admin: {served.url}/__sfusion/state (faults, ledger, reset)")
     if served.token is not None:
         typer.echo(f"token: {served.token}")
-    problem = await served.ask_upstream()
+    problem = await served.ping_upstream()
     if problem:
         typer.echo(f"the upstream does not answer yet: {problem}")

@@ -101,11 +101,14 @@ async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
         (["ftp://x"], "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080; found 'ftp://x'"),
         (
             ["http://127.0.0.1:8080"],
-            "is this proxy itself; give the server behind it, or let the proxy listen on another",
+            "is this proxy itself; give the address of the real server, or let the proxy listen on another",
         ),
         (["http://h", "--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["http://h", "--model", "{cores: 2}"], "a server model has a kind"),
-        (["http://h", "--model", "{kind: unbounded, cores: 2}"], "cores and spawn_cost say how a server runs programs"),
+        (
+            ["http://h", "--model", "{kind: unbounded, cores: 2}"],
+            "cores and spawn_cost describe how a server runs programs",
+        ),
         (["http://h", "--model", "{quota"], "is not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
         (["http://h", "--header", "my-secret"], "--header takes NAME:VALUE"),

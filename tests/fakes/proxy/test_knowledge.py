@@ -181,9 +181,9 @@ def test_every_failure_has_words_without_the_request_in_them() -> None:
     key: Any = aiohttp.client_reqrep.ConnectionKey("secret.example", 443, True, True, None, None, None)
     refused = OSError(111, "Connect call failed ('10.0.0.1', 443)")
     errors = {
-        aiohttp.ClientConnectorDNSError(key, refused): "its name is not known",
+        aiohttp.ClientConnectorDNSError(key, refused): "its name cannot be resolved",
         aiohttp.ClientConnectorCertificateError(key, ssl.SSLCertVerificationError("secret")): "is not trusted",
-        aiohttp.ClientConnectorSSLError(key, ssl.SSLError(1, "secret")): "does not speak TLS",
+        aiohttp.ClientConnectorSSLError(key, ssl.SSLError(1, "secret")): "the TLS handshake failed",
         aiohttp.ClientConnectorError(key, refused): "connection refused",
         aiohttp.ConnectionTimeoutError("https://user:secret@host"): "no connection within 10 s",
         aiohttp.ClientOSError(104, "secret"): "connection reset by peer",

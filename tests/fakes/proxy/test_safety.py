@@ -58,7 +58,7 @@ async def test_a_token_guards_the_door_and_not_the_work_on_this_machine() -> Non
 
 def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
-        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+        with pytest.raises(UnsafeBindError, match="would run code for anyone"):
             FaultProxy("http://127.0.0.1:8080", host="0.0.0.0", **options)
 
 
@@ -131,9 +131,9 @@ async def test_secrets_reach_the_server_and_nobody_else(caplog: pytest.LogCaptur
         ("127.0.0.1:8080", "found"),
         ("ftp://host/x", "found 'ftp://host/x'"),
         ("http://", "found"),
-        ("http://host:port", "is no URL"),
-        ("http://host:99999", "is no URL"),
-        ("http://u:secret@[::1", "is no URL"),
+        ("http://host:port", "is not a URL"),
+        ("http://host:99999", "is not a URL"),
+        ("http://u:secret@[::1", "is not a URL"),
         ("file:///etc/passwd", "found"),
     ],
 )
@@ -162,7 +162,7 @@ async def test_a_proxy_in_front_of_itself_is_refused() -> None:
 
 @pytest.mark.parametrize("model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}])
 def test_a_model_of_a_server_is_refused(model: Any) -> None:
-    with pytest.raises(SandboxSetupError, match="cores and spawn_cost say how a server runs programs"):
+    with pytest.raises(SandboxSetupError, match="cores and spawn_cost describe how a server runs programs"):
         FaultProxy("http://127.0.0.1:1", model={"kind": "unbounded", **model})
 
 

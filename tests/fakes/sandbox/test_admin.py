@@ -137,7 +137,7 @@ class Runner:
 
 def test_running_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
-        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+        with pytest.raises(UnsafeBindError, match="would run code for anyone"):
             FakeSandbox(executor=Runner(), host="0.0.0.0", **options)
     assert FakeSandbox(executor=Runner(), host="127.0.0.1").token is None
 

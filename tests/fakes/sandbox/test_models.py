@@ -29,7 +29,7 @@ def test_a_model_is_written_in_short_or_in_full() -> None:
     [
         ("quotta", "did you mean 'quota'"),
         ({"quota": 8, "queue": 3}, "a server model has a kind"),
-        ({"kind": "quota", "in_fligt": 3}, "unknown key 'in_fligt'; known are"),
+        ({"kind": "quota", "in_fligt": 3}, "unknown key 'in_fligt'; did you mean 'in_flight'"),
         ({"quota": 0}, "greater than or equal to 1"),
         (7, "a server model has a kind"),
     ],

@@ -52,7 +52,7 @@ def test_words_without_an_equals_sign_are_only_a_comment() -> None:
         ("secnds=1", "unknown hint 'secnds'; did you mean 'seconds'?"),
         ("seconds=soon", "hint seconds=soon: 'soon' is not a duration"),
         ("exit=x", "hint exit=x:"),
-        ("reads_stdin=maybe", "yes or no is meant"),
+        ("reads_stdin=maybe", "must be yes or no"),
     ],
 )
 def test_a_mistake_in_a_hint_is_no_success(hint: str, sentence: str) -> None:
@@ -191,5 +191,5 @@ def test_a_wrong_script_or_executor_is_told() -> None:
         FakeSandbox(scripts=[{"pattern": "("}])
     with pytest.raises(SandboxSetupError, match="needs a cassette"):
         FakeSandbox(executor="recorded")
-    with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known are 2026-07, 2025-06"):
+    with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known: 2025-06, 2026-07"):
         FakeSandbox(profile="2024")  # type: ignore[arg-type] # on purpose

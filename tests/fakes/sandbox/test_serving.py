@@ -106,7 +106,7 @@ async def test_a_taken_port_is_told_in_one_sentence() -> None:
     async with serving() as served:
         code, said = await refused("--port", str(served.port))
     assert code == 2
-    expected = f"port {served.port} on 127.0.0.1 is taken by another program; choose another, or 0 for any"
+    expected = f"port {served.port} on 127.0.0.1 is in use by another program; choose another port, or 0 for a free one"
     assert said.strip() == expected
 
 
