@@ -177,12 +177,12 @@ class FakeSGLang:
         if mode == "abort":
             self._state.abort("", True)
         self._state.paused = True
-        self._nudge()
+        self._wake_all()
 
     def continue_generation(self) -> None:
         """Go on after a pause."""
         self._state.paused = False
-        self._nudge()
+        self._wake_all()
 
     def crash(self) -> None:
         """Die: what runs is lost, and nothing is served until :meth:`restart`."""
@@ -209,9 +209,9 @@ class FakeSGLang:
         """False between a crash and the restart."""
         return self._state.up
 
-    def _nudge(self) -> None:
+    def _wake_all(self) -> None:
         for run in self._state.runs:
-            run.nudge.set()
+            run.wake.set()
 
     def _requests(self, call: GenerateCall) -> list[Request]:
         requests = requests_of(call, self.tokenizer, self.context_length)
@@ -275,15 +275,15 @@ class FakeSGLang:
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
                 break
-            run.nudge.clear()
-            await run.nudge.wait()
+            run.wake.clear()
+            await run.wake.wait()
         self._state.admit(run)
         self._let_next_in()
 
     def _let_next_in(self) -> None:
         waiting = self._state.first_waiting()
         if waiting is not None and not self._is_full():
-            waiting.nudge.set()
+            waiting.wake.set()
 
     def _generation(self, request: Request) -> Generation:
         messages = request.messages or read_ids(request.ids, self.tokenizer)
@@ -381,13 +381,13 @@ class FakeSGLang:
                 raise EngineDown("The engine died while the request was running.")
             if not self._state.paused and worked >= seconds:
                 break
-            run.nudge.clear()
+            run.wake.clear()
             since = loop.time()
             paused = self._state.paused
             try:
                 endless = paused or seconds == float("inf")
                 async with asyncio.timeout(None if endless else seconds - worked):
-                    await run.nudge.wait()
+                    await run.wake.wait()
             except TimeoutError:
                 worked = seconds
                 continue
