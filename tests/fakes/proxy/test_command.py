@@ -1,4 +1,4 @@
-"""``sfusion proxy`` as a process: what it says, how it ends, what it refuses."""
+"""``sfusion proxy`` as a process: what it prints, how it stops, what it refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[Served]:
             await process.communicate()
 
 
-async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path) -> None:
+async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path) -> None:
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     seen: list[tuple[bytes, bytes]] = []
@@ -60,12 +60,12 @@ async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path)
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
-    assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it looked whether anybody is there"
+    assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"
     assert all(b"X-Api-Key: api-secret\r\nx-b: 2\r\n" in head for head in heads.values())
     assert "secret" not in served.said + said + journal.read_text()
 
 
-async def test_the_server_need_not_be_up_yet() -> None:
+async def test_proxy_starts_while_the_upstream_is_down() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
         assert served.said.splitlines()[3] == (
             "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
@@ -74,7 +74,7 @@ async def test_the_server_need_not_be_up_yet() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) -> None:
+async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox, serving(sandbox.url) as served, Raw(served.port) as raw:
         await raw.send(run_code('# sfusion:call=a seconds=0.2 prints="late"'))
@@ -87,7 +87,7 @@ async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) ->
     assert "Traceback" not in said
 
 
-async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
+async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with FakeSandbox() as sandbox, serving(sandbox.url, "--access-log") as served:
         await one(served.port, get("/v1/ping?token=secret"))
         _, said = await served.end(signal.SIGTERM)
@@ -118,7 +118,7 @@ async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str) -> None:
     done = CliRunner().invoke(app, ["proxy", *arguments])
     assert done.exit_code == 2
     assert sentence in done.stderr
@@ -127,7 +127,7 @@ def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str
     assert "my-secret" not in done.stderr
 
 
-def test_the_help_teaches() -> None:
+def test_help_explains_rules_phases_and_admin() -> None:
     said = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
     for words in ("--faults flaky.yaml", "`before` strikes instead of forwarding", "PUT /__sfusion/faults"):
         assert words in said
