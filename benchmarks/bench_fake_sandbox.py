@@ -2,9 +2,9 @@
 
     python benchmarks/bench_fake_sandbox.py [--seconds 1] [--rounds 9] [--connections 16]
 
-Each server runs in a process of its own; this process sends over keep-alive connections and only counts bytes, so
-that the server is what is measured. Rounds alternate between the two and the ratio is the median over pairs of rounds,
-so that what else the machine does falls on both.
+Each server runs in its own process. This process sends over keep-alive connections and only counts bytes, so that the
+server is what is measured. Rounds alternate between the two and the ratio is the median over pairs of rounds, so that
+other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ asyncio.run(main())
 
 
 class Caller(asyncio.Protocol):
-    """Sends the request again as soon as an answer of the known length has come."""
+    """Sends the request again as soon as an answer of the known length has arrived."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -73,13 +73,11 @@ class Caller(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.write(REQUEST)
 
     def data_received(self, data: bytes) -> None:
-        """Count."""
         self.got += len(data)
         if self.got >= self.length:
             self.got -= self.length
@@ -89,7 +87,7 @@ class Caller(asyncio.Protocol):
 
 
 async def answer_of(port: int) -> bytes:
-    """One whole answer."""
+    """Return one complete answer, headers included."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(REQUEST)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -103,7 +101,7 @@ async def answer_of(port: int) -> bytes:
 
 
 async def rate(port: int, length: int, connections: int, seconds: float) -> float:
-    """Answers per second."""
+    """Return answers per second."""
     loop = asyncio.get_running_loop()
     connected = [await loop.create_connection(lambda: Caller(length), "127.0.0.1", port) for _ in range(connections)]
     callers = [caller for _, caller in connected]
@@ -119,14 +117,14 @@ async def rate(port: int, length: int, connections: int, seconds: float) -> floa
 
 
 def serve(program: str, *arguments: str) -> tuple[subprocess.Popen[str], int]:
-    """Start a server in a process of its own."""
+    """Start a server in its own process; return the process and the port."""
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
 
 async def compare(*, seconds: float, rounds: int, connections: int) -> dict[str, Any]:
-    """Measure both in turn."""
+    """Measure the two in turn."""
     fake, fake_port = serve(FAKE)
     try:
         answer = await answer_of(fake_port)
@@ -154,7 +152,6 @@ async def compare(*, seconds: float, rounds: int, connections: int) -> dict[str,
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,10 +1,10 @@
-"""What the fault proxy costs, as a ratio to a bare aiohttp pass-through in front of the same fake sandbox.
+"""The cost of the fault proxy, as a ratio to a bare aiohttp pass-through in front of the same fake sandbox.
 
     python benchmarks/bench_proxy.py [--requests 300] [--rounds 9] [--connections 32] [--seconds 1]
 
-All three servers run in processes of their own. Latency: one connection, one request after the other, the median of
-each round. Throughput: many connections that send again as soon as they are answered. Rounds alternate between the two
-and each ratio is the median over pairs of rounds, so that what else the machine does falls on both.
+Each of the three servers runs in its own process. Latency: one connection, one request at a time, the median of each
+round. Throughput: many connections that send again as soon as they get an answer. Rounds alternate between the two and
+each ratio is the median over pairs of rounds, so that other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-# As a script Python puts this folder on the path, imported by a test it does not.
+# Python puts this folder on the path for a script, but not for a test that imports it.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bench_fake_sandbox import FAKE, REQUEST, Caller, answer_of, rate, serve
 
 GOAL = 2.0
-"""The most that the proxy's latency may be, as a ratio to the bare one."""
+"""The highest ratio of the proxy's latency to the bare one."""
 PROXY = """
 import asyncio, sys
 from sfusion.fakes.proxy import FaultProxy
@@ -59,7 +59,7 @@ asyncio.run(main())
 
 
 class Timer(Caller):
-    """Notes how long each answer took, one request at a time."""
+    """Records how long each answer took, one request at a time."""
 
     def __init__(self, length: int, wanted: int) -> None:
         super().__init__(length)
@@ -70,7 +70,6 @@ class Timer(Caller):
         self.done: asyncio.Future[None] = self._loop.create_future()
 
     def data_received(self, data: bytes) -> None:
-        """Note the time and ask again."""
         before = self.answers
         now = self._loop.time()
         super().data_received(data)
@@ -82,7 +81,7 @@ class Timer(Caller):
 
 
 async def latency(port: int, length: int, requests: int) -> float:
-    """Median seconds of an answer on one warm connection."""
+    """Return the median seconds per answer on one warm connection."""
     warm = requests // 10
     loop = asyncio.get_running_loop()
     transport, timer = await loop.create_connection(lambda: Timer(length, requests + warm), "127.0.0.1", port)
@@ -92,13 +91,13 @@ async def latency(port: int, length: int, requests: int) -> float:
 
 
 def ratios(ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    """Median and range over pairs of rounds."""
+    """Return the median and the range over pairs of rounds."""
     pairs = sorted(mine / other for mine, other in zip(ours, theirs, strict=True))
     return {"ratio": round(statistics.median(pairs), 3), "ratio_range": [round(pairs[0], 3), round(pairs[-1], 3)]}
 
 
 async def compare(*, requests: int, rounds: int, connections: int, seconds: float) -> dict[str, Any]:
-    """Measure both in turn."""
+    """Measure the two in turn."""
     with ExitStack() as stack:
 
         def started(program: str, *arguments: str) -> int:
@@ -136,7 +135,6 @@ async def compare(*, requests: int, rounds: int, connections: int, seconds: floa
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=9)

@@ -1,10 +1,10 @@
-"""How fast the tool is, as ratios measured in one run: to the plan taken literally, and to plain aiohttp.
+"""The speed of the tool, as ratios to verl's original design and to plain aiohttp, measured in one run.
 
     python benchmarks/bench_tool.py [--rounds 5] [--callers 256] [--limit 100]
 
-Three contestants take turns, round after round, against one bare server in a process of its own: ``tool.execute``
-through the Ray limiter, the plan's limiter, pool and blocking client, and plain aiohttp under an asyncio semaphore,
-which is the floor. Figures are medians over the rounds.
+Three contestants take turns, round after round, against one bare server in its own process: ``tool.execute`` through
+the Ray limiter; the limiter, pool and blocking client of original_design.py; and plain aiohttp under an asyncio
+semaphore, the floor. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import aiohttp
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 GOALS = {
-    "50 ms": {"plan": 10.0, "floor": 0.8},
-    "at once": {"plan": 8.0, "floor": 0.6},
-    "pairs": {"plan": 10.0},
+    "50 ms": {"design": 10.0, "floor": 0.8},
+    "at once": {"design": 8.0, "floor": 0.6},
+    "pairs": {"design": 10.0},
 }
 ANSWER = {
     "status": "Success",
@@ -42,7 +42,7 @@ ANSWER = {
 
 
 def serve() -> None:
-    """A bare server: /run_code answers after the seconds in its query."""
+    """Run a bare server whose /run_code answers after the seconds in its query."""
     from aiohttp import web
 
     body = json.dumps(ANSWER).encode()
@@ -68,7 +68,7 @@ def serve() -> None:
 
 @contextlib.contextmanager
 def server() -> Iterator[str]:
-    """The bare server in a process of its own; its URL."""
+    """Run the bare server in its own process; yield its URL."""
     process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -79,7 +79,7 @@ def server() -> Iterator[str]:
 
 
 async def rate(call: Callable[[], Awaitable[object]], callers: int, calls: int) -> float:
-    """Calls per second, made by that many callers at once."""
+    """Return calls per second, made by that many concurrent callers."""
     left = iter(range(calls))
 
     async def caller() -> None:
@@ -92,8 +92,8 @@ async def rate(call: Callable[[], Awaitable[object]], callers: int, calls: int) 
 
 
 async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str, list[float]]:
-    """Rates of the three contestants, round by round."""
-    from the_plan import PlanTool
+    """Return the rates of the three contestants, round by round."""
+    from original_design import OriginalTool
 
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
@@ -101,9 +101,9 @@ async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str,
         {"sandbox_fusion_url": f"{url}?pause={pause}", "rate_limit": args.limit, "limiter": "ray",
          "limiter_name": f"bench-{pause}"}
     )  # fmt: skip
-    plan = PlanTool(f"{url}/run_code?pause={pause}", num_workers=128, rate_limit=args.limit)
+    baseline = OriginalTool(f"{url}/run_code?pause={pause}", num_workers=128, rate_limit=args.limit)
     body = json.dumps({"code": "print(1 + 2)", "language": "python"}).encode()
-    rates: dict[str, list[float]] = {"ours": [], "plan": [], "floor": []}
+    rates: dict[str, list[float]] = {"ours": [], "design": [], "floor": []}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         places = asyncio.Semaphore(args.limit)
 
@@ -118,12 +118,12 @@ async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str,
 
         instances = itertools.cycle([f"trajectory-{number}" for number in range(args.callers)])
         for _ in range(args.callers):
-            plan.create(next(instances))
+            baseline.create(next(instances))
 
-        async def planned() -> None:
-            assert await plan.execute(next(instances), "print(1 + 2)") == "3\n"
+        async def original() -> None:
+            assert await baseline.execute(next(instances), "print(1 + 2)") == "3\n"
 
-        contestants = {"floor": (floor, args.calls), "ours": (ours, args.calls), "plan": (planned, args.calls // 4)}
+        contestants = {"floor": (floor, args.calls), "ours": (ours, args.calls), "design": (original, args.calls // 4)}
         for name, (call, _) in contestants.items():
             await rate(call, args.callers, 256)
             print(f"  {name} is warm", file=sys.stderr)
@@ -136,32 +136,32 @@ async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str,
 
 
 async def measure_pairs(args: argparse.Namespace) -> dict[str, list[float]]:
-    """Acquire and release without a call between, round by round."""
-    from the_plan import PlanLimiter
+    """Return the rates of acquire and release alone, without a call, round by round."""
+    from original_design import OriginalLimiter
 
     from sfusion_tools.limiter import LimiterSettings
-    from sfusion_tools.limiter.ray_actor import ray_limiter
+    from sfusion_tools.limiter.ray_limiter import ray_limiter
 
     limiter = ray_limiter(LimiterSettings(args.limit), "bench-pairs")
-    plan = PlanLimiter.remote(args.limit)
+    baseline = OriginalLimiter.remote(args.limit)
 
     async def ours() -> None:
         async with limiter.permit():
             pass
 
-    async def planned() -> None:
-        await plan.acquire.remote()
-        await plan.release.remote()
+    async def original() -> None:
+        await baseline.acquire.remote()
+        await baseline.release.remote()
 
-    rates: dict[str, list[float]] = {"ours": [], "plan": []}
+    rates: dict[str, list[float]] = {"ours": [], "design": []}
     for _ in range(args.rounds + 1):
         rates["ours"].append(await rate(ours, args.callers, args.calls * 4))
-        rates["plan"].append(await rate(planned, args.callers, args.calls // 2))
+        rates["design"].append(await rate(original, args.callers, args.calls // 2))
     return {name: found[1:] for name, found in rates.items()}
 
 
 def report(title: str, rates: dict[str, list[float]]) -> None:
-    """A table of medians and ratios, with the goals."""
+    """Print medians and ratios, with the goals."""
     medians = {name: statistics.median(found) for name, found in rates.items()}
     print(f"\n{title}")
     for name, found in rates.items():
@@ -173,7 +173,6 @@ def report(title: str, rates: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--callers", type=int, default=256)

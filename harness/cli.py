@@ -29,7 +29,7 @@ from sfusion_tools.errors import SfusionError
 
 
 class _Commands(TyperGroup):
-    """Prints the message of our own errors and exits with their code, whichever command raised them."""
+    """Prints the message of our own errors, or of an interruption, and exits with the matching code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -37,6 +37,9 @@ class _Commands(TyperGroup):
         except (SfusionError, FakeError, HarnessError) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:  # also SIGTERM, while a container is open
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
 
 
 app = typer.Typer(

@@ -1,6 +1,8 @@
 """The errors of the harness.
 
     HarnessError
+    ├── BadOption           an option of a command makes no sense, alone or with others
+    ├── JournalError        a file is not a journal that this version can read
     ├── ScenarioError       a scenario file cannot be read; one line per problem: FILE:LINE: found; expected
     ├── WorldError          a run cannot go on
     │   ├── NothingLeft     every task waits and no timer is set (a deadlock, exposed by virtual time)
@@ -42,6 +44,14 @@ class _Problems(HarnessError):
 
 class ScenarioError(_Problems):
     """Raised when a scenario cannot be read; every problem names its file and line."""
+
+
+class BadOption(HarnessError):
+    """Raised by a command when its options make no sense together; the message names them."""
+
+
+class JournalError(HarnessError):
+    """Raised when a file is not a journal, or one of another version."""
 
 
 class WorldError(HarnessError):

@@ -11,15 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.errors import JournalError
 from sfusion_tools._version import __version__
 
 VERSION = 1
 
 Event = dict[str, Any]
-
-
-class JournalError(Exception):
-    """Raised when a file is not a journal that can be read here."""
 
 
 class Journal:

@@ -143,9 +143,9 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
         opened: FakeSandbox | FaultProxy = FakeSandbox(executor="python", faults=faults)
     else:
-        from sfusion.harness.targets.proxying import proxy_before
+        from sfusion.harness.targets.proxying import proxy_in_front_of
 
-        opened = proxy_before(real_sandbox.url, faults=faults)
+        opened = proxy_in_front_of(real_sandbox.url, faults=faults)
     with opened:
         yield opened
 
@@ -189,6 +189,6 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
     """Runs a scenario from a file, YAML text or data on virtual time; a promise that does not hold fails the test."""
-    from sfusion.harness.pytest_items import run_scenario
+    from sfusion.harness.runs import run_scenario
 
     return run_scenario

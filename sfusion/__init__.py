@@ -13,23 +13,46 @@ if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
     from sfusion.fakes.sandbox import FakeSandbox
     from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer
+    from sfusion.harness.journal import Journal
+    from sfusion.harness.promises import Verdict, judge
+    from sfusion.harness.runs import PromisesBroken, RunResult, run_scenario
+    from sfusion.harness.scenarios import Scenario, ScenarioError, read_scenarios
     from sfusion_tools._version import __version__
 
-__all__ = ["FakeSGLang", "FakeSGLangServer", "FakeSandbox", "FaultProxy", "__version__"]
+__all__ = [
+    "FakeSGLang",
+    "FakeSGLangServer",
+    "FakeSandbox",
+    "FaultProxy",
+    "Journal",
+    "PromisesBroken",
+    "RunResult",
+    "Scenario",
+    "ScenarioError",
+    "Verdict",
+    "__version__",
+    "judge",
+    "read_scenarios",
+    "run_scenario",
+]
 
 _HOMES = {
-    "FakeSGLang": "sfusion.fakes.sglang",
-    "FakeSGLangServer": "sfusion.fakes.sglang",
-    "FakeSandbox": "sfusion.fakes.sandbox",
-    "FaultProxy": "sfusion.fakes.proxy",
-    "__version__": "sfusion_tools._version",
+    "sfusion.fakes.proxy": ["FaultProxy"],
+    "sfusion.fakes.sandbox": ["FakeSandbox"],
+    "sfusion.fakes.sglang": ["FakeSGLang", "FakeSGLangServer"],
+    "sfusion.harness.journal": ["Journal"],
+    "sfusion.harness.promises": ["Verdict", "judge"],
+    "sfusion.harness.runs": ["PromisesBroken", "RunResult", "run_scenario"],
+    "sfusion.harness.scenarios": ["Scenario", "ScenarioError", "read_scenarios"],
+    "sfusion_tools._version": ["__version__"],
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'sfusion' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'sfusion' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Things that live as long as an event loop."""
+"""Values and clean-up bound to the life of an event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
-    """Have ``close`` awaited when the running loop shuts down: advance once and keep the generator.
+    """Await ``close`` when the running loop shuts down: advance this generator once, and keep it.
 
-    ``asyncio.run`` closes every live asynchronous generator, after it cancelled the tasks and before it closes the
-    loop; so users of a tool need not know that there is something to close.
+    ``asyncio.run`` closes every live asynchronous generator after cancelling the tasks and before closing the loop, so
+    users of a tool need not close anything.
     """
     try:
         yield
@@ -25,9 +25,9 @@ async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
 
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
-    """Do something that blocks in a thread which nobody waits for: a process may end while it is stuck there.
+    """Run blocking work in a thread that does not keep the process from exiting.
 
-    ``asyncio.to_thread`` uses threads that the interpreter joins at its end, for ever if need be.
+    ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are stuck.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -41,7 +41,7 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
             outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
         except BaseException as error:
             outcome = done.set_exception, error
-        with suppress(RuntimeError):  # the loop has been closed: nobody wants to know any more
+        with suppress(RuntimeError):  # the loop is closed: there is no one to notify
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
@@ -49,14 +49,13 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
 
 
 class PerLoop(Generic[T]):
-    """One value for each event loop, made when it is first asked for there."""
+    """One value for each event loop, made on first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
 
     def get(self) -> T:
-        """The value of the running loop."""
         loop = asyncio.get_running_loop()
         value = self._values.get(loop)
         if value is None:
@@ -64,9 +63,9 @@ class PerLoop(Generic[T]):
         return value
 
     def peek(self) -> T | None:
-        """The running loop's value; None when nobody has asked for it."""
+        """Return the running loop's value, None if it has not been made."""
         return self._values.get(asyncio.get_running_loop())
 
     def pop(self) -> T | None:
-        """Take the running loop's value out; None when there is none."""
+        """Remove and return the running loop's value, None if there is none."""
         return self._values.pop(asyncio.get_running_loop(), None)

@@ -1,3 +1,3 @@
-"""The version of the distribution, the only place where it is written."""
+"""The version of the distribution; it is written nowhere else."""
 
 __version__ = "0.1.0"

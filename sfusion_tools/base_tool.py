@@ -1,15 +1,18 @@
-"""The interface that every tool has, verl's own."""
+"""The interface of every tool, the same as verl's."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
 from sfusion_tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
+S = TypeVar("S")
+
 
 class BaseTool:
-    """A tool the model may call; one object serves many trajectories, told apart by ``instance_id``.
+    """A tool the model may call. One object serves many trajectories, identified by ``instance_id``.
 
     create -> execute (any number of times) -> calc_reward -> release.
     """
@@ -18,7 +21,7 @@ class BaseTool:
         schema = tool_schema or self.get_openai_tool_schema()
         if schema is None:
             raise ValueError(
-                f"{type(self).__name__} was given no tool_schema and brings none of its own: "
+                f"{type(self).__name__} got no tool_schema and has no default one: "
                 "pass one, or override get_openai_tool_schema()"
             )
         self.config = config
@@ -26,30 +29,54 @@ class BaseTool:
         self.name = schema.function.name
 
     def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema | None:
-        """The schema shown to the model; a tool that brings its own overrides this."""
+        """Return the schema shown to the model; override this to give a tool a default schema."""
         return getattr(self, "tool_schema", None)
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Begin a trajectory; its id is made up when none is given."""
+        """Begin a trajectory; return its id, a new one if none is given."""
         return instance_id or uuid4().hex, ToolResponse()
 
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
-        """Run one call: what the model reads, a reward for this step if there is one, and metrics."""
+        """Run one call; return what the model reads, the reward of this step if there is one, and metrics."""
         return ToolResponse(text=f"{self.name} does nothing yet."), 0.0, {}
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
-        """The reward of the whole trajectory, None when there is nothing to judge."""
+        """Return the reward of the whole trajectory, None if there is nothing to judge."""
         return 0.0
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
-        """End a trajectory and forget its state. An id that is unknown or released already is fine."""
+        """End a trajectory and drop its state; an unknown or already released id is accepted."""
 
 
-def create_argument(kwargs: dict[str, Any], key: str) -> Any:
-    """A value given to ``create``, directly or nested in ``create_kwargs`` as verl 0.7 and later pass it."""
-    nested = kwargs.get("create_kwargs")
-    if isinstance(nested, dict) and nested.get(key) is not None:
-        return nested[key]
-    return kwargs.get(key)
+class TrajectoryTool(BaseTool, Generic[S]):
+    """A tool with a default schema and state for each trajectory, which begins with its ground truth."""
+
+    default_schema: ClassVar[OpenAIFunctionToolSchema]
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        tool_schema: OpenAIFunctionToolSchema | None,
+        begin: Callable[[str | None], S],
+    ) -> None:
+        super().__init__(config, tool_schema)
+        self._begin = begin
+        self._trajectories: dict[str, S] = {}
+
+    def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
+        return super().get_openai_tool_schema() or self.default_schema
+
+    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
+        """Begin a trajectory, with ``ground_truth`` given directly or, as verl 0.7 does, in ``create_kwargs``."""
+        instance_id = instance_id or uuid4().hex
+        nested = kwargs.get("create_kwargs")
+        truth = nested.get("ground_truth") if isinstance(nested, dict) else None
+        if truth is None:
+            truth = kwargs.get("ground_truth")
+        self._trajectories[instance_id] = self._begin(None if truth is None else str(truth))
+        return instance_id, ToolResponse()
+
+    async def release(self, instance_id: str, **kwargs: Any) -> None:
+        self._trajectories.pop(instance_id, None)

@@ -4,22 +4,22 @@
     ├── ConfigError                a tool config, a limiter setting or a URL is wrong (also a ValueError)
     ├── YamlError                  a YAML text cannot be read; every problem names its line (also a ValueError)
     ├── MissingExtra               an optional dependency is not installed (also an ImportError); exit code 3
-    ├── JudgeError                 the cases given to a reward are unusable (also a ValueError)
+    ├── JudgeError                 the test cases of a reward are invalid (also a ValueError)
     ├── LimiterError               the limiter could not do what was asked
     │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
-    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone
-    │   └── LimiterClosed          the client was closed while a caller waited for a permit
+    │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone; exit code 3
+    │   └── LimiterClosed          the client was closed, perhaps while a caller waited for a permit
     ├── FormatError                a tool-call format cannot be used (also a ValueError)
-    │   ├── UnknownFormatError     there is no format of that name
+    │   ├── UnknownFormatError     there is no format with this name
     │   └── RenderError            the format cannot express this call or content
-    ├── RolloutError               a rollout request was used wrongly
+    ├── RolloutError               a rollout cannot go on
     │   ├── IllegalTransition      the request's state does not allow this step
     │   ├── EngineAnswerError      the engine's answer is not a generation
     │   ├── TemplateError          the chat template cannot be continued turn by turn
-    │   └── BadLimits              limits out of range, or contradicting each other (also a ValueError)
+    │   └── BadLimits              a limit is out of range, or two contradict each other (also a ValueError)
     └── TokenizerError             a tokenizer cannot be used
         ├── TokenizerNotFound      there is no usable tokenizer at the path
-        └── UnknownToken           an id outside the vocabulary was to be decoded (also a ValueError)
+        └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
 
 What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
 ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
@@ -39,7 +39,7 @@ class SfusionError(Exception):
 
 
 class ConfigError(SfusionError, ValueError):
-    """Raised while reading a configuration: the message names the place, what was found and what was expected."""
+    """Raised for a wrong configuration; the message names the place, what was found and what was expected."""
 
 
 class YamlError(SfusionError, ValueError):
@@ -51,7 +51,7 @@ class YamlError(SfusionError, ValueError):
 
 
 class MissingExtra(SfusionError, ImportError):
-    """Raised when something needs a package that only an extra of sfusion installs."""
+    """Raised when a feature needs a package that only an extra of sfusion installs."""
 
     exit_code = 3
 
@@ -61,7 +61,7 @@ class MissingExtra(SfusionError, ImportError):
 
 
 class JudgeError(SfusionError, ValueError):
-    """Raised when the cases given to a reward cannot be judged at all, whatever the program does."""
+    """Raised when the test cases of a reward are invalid, whatever the program does."""
 
 
 class LimiterError(SfusionError):
@@ -75,9 +75,11 @@ class PermitTimeout(LimiterError, TimeoutError):
 class LimiterUnreachable(LimiterError):
     """Raised by a transport when the limiter behind it does not answer; clients then attach again."""
 
+    exit_code = 3
+
 
 class LimiterClosed(LimiterError):
-    """Raised in callers that wait for a permit when their client is closed."""
+    """Raised in callers waiting for a permit when their client is closed."""
 
 
 class FormatError(SfusionError, ValueError):
@@ -89,11 +91,11 @@ class UnknownFormatError(FormatError):
 
 
 class RenderError(FormatError):
-    """Raised by ``render`` when the text it would write could not be read back as it was meant."""
+    """Raised by ``render`` when its text could not be parsed back into the same calls."""
 
 
 class RolloutError(SfusionError):
-    """Base of the errors about rollout requests."""
+    """Base of the errors about rollouts."""
 
 
 class IllegalTransition(RolloutError):
@@ -101,7 +103,7 @@ class IllegalTransition(RolloutError):
 
 
 class EngineAnswerError(RolloutError):
-    """Raised when the engine's answer lacks what every generation has."""
+    """Raised when the engine's answer lacks a field that every generation has."""
 
 
 class TemplateError(RolloutError):
@@ -117,7 +119,7 @@ class TokenizerError(SfusionError):
 
 
 class TokenizerNotFound(TokenizerError):
-    """Raised when the path does not hold a tokenizer that can be loaded."""
+    """Raised when there is no tokenizer at the path that can be loaded."""
 
 
 class UnknownToken(TokenizerError, ValueError):
@@ -125,7 +127,7 @@ class UnknownToken(TokenizerError, ValueError):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a clause that proposes the nearest known word, or lists all of them when none is near."""
+    """Return a clause that suggests the nearest known word, or lists all of them if none is close."""
     words = sorted(known)
     close = get_close_matches(word, words, n=1, cutoff=0.6)
     if close:

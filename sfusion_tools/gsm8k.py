@@ -1,4 +1,4 @@
-"""Scoring answers to grade-school word problems."""
+"""Scores answers to grade-school word problems."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"-?[$]?[0-9][0-9,]*(?:\.[0-9]+)?|-?\.[0-9]+")
 
 
 def extract_answer(text: str, method: Method = "strict") -> str | None:
-    """The last answer in a text: strict wants it behind ``####``, flexible takes the last number there is."""
+    """Return the last answer in a text: strict requires ``####`` before it, flexible takes the last number."""
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, found {method!r}")
     found = (_STATED if method == "strict" else _NUMBER).findall(text)
@@ -24,7 +24,7 @@ def extract_answer(text: str, method: Method = "strict") -> str | None:
 def compute_score(
     solution: str, ground_truth: str, method: Method = "strict", format_score: float = 0.0, score: float = 1.0
 ) -> float:
-    """``score`` for the right answer, ``format_score`` for a wrong one, 0 for none.
+    """Return ``score`` for the right answer, ``format_score`` for a wrong one, 0 for none.
 
     Strict compares the text of the numbers, so 220000.0 is not 220000; flexible compares their values.
     """

@@ -6,27 +6,27 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """The ending of one call. The first four are the program's own doing, the others never are."""
+    """How one call ended. The first four are the program's own doing, the others never are."""
 
     OK = "ok"
-    """The program ran and exited with 0."""
+    """The program exited with code 0."""
     PROGRAM_ERROR = "program_error"
-    """The program ran and exited with anything else, or was ended by a signal."""
+    """The program exited with another code, or was killed by a signal."""
     PROGRAM_TIMEOUT = "program_timeout"
-    """The sandbox stopped the program when its time was over."""
+    """The sandbox stopped the program at its time limit."""
     COMPILE_ERROR = "compile_error"
-    """The program did not compile, or not in time."""
+    """The program did not compile, or did not compile in time."""
 
     THROTTLED = "throttled"
-    """Turned away: 429 to the last attempt, or no permit within the time to wait for one."""
+    """The last attempt got a 429, or no permit was granted in time."""
     SANDBOX_ERROR = "sandbox_error"
-    """The sandbox was reached and failed by itself: SandboxError, a missing runtime, 5xx."""
+    """The sandbox was reached but failed itself: SandboxError, a missing runtime, 5xx."""
     UNREACHABLE = "unreachable"
-    """No connection, or one that was lost before the answer was complete."""
+    """There was no connection, or it was lost before the answer was complete."""
     TRANSPORT_TIMEOUT = "transport_timeout"
-    """No complete answer in the time that the attempt, or the whole call, was given."""
+    """There was no complete answer within the time of the attempt or of the whole call."""
     BAD_RESPONSE = "bad_response"
-    """An answer came that is not one of a sandbox: no JSON, cut, oversized, refused request."""
+    """The answer is not one of a sandbox: not JSON, truncated, too large, or a refused request."""
     BAD_ARGUMENTS = "bad_arguments"
     """The model's arguments could not be used; nothing was sent."""
     CANCELLED = "cancelled"
@@ -34,12 +34,12 @@ class Outcome(StrEnum):
 
     @property
     def is_programs(self) -> bool:
-        """True when the ending says something about the program, and so may be learned from."""
+        """True if the outcome says something about the program, so that a model can learn from it."""
         return self in _PROGRAMS
 
     @property
     def is_infrastructure(self) -> bool:
-        """True when the ending says nothing about the model's text: a trainer should mask it."""
+        """True if the outcome says nothing about the model's text; a trainer should mask it."""
         return self not in _PROGRAMS and self is not Outcome.BAD_ARGUMENTS
 
 

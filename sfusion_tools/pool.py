@@ -1,6 +1,6 @@
-"""The execution pool of the plan: functions run in Ray actors, under the cluster's limiter.
+"""The execution pool of verl's original design: functions run in Ray actors, under the cluster's limiter.
 
-Our own tool does not need it, its calls run in the caller's event loop; it is here for those who built on it.
+Our own tool does not need it, since its calls run in the caller's event loop. It is kept for code built on it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from enum import Enum
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from sfusion_tools._extras import import_extra
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.messages import Batch
+from sfusion_tools.limiter.ray_limiter import RayTransport, find
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 
 logger = logging.getLogger(__name__)
@@ -30,11 +32,11 @@ class PoolMode(Enum):
     ThreadMode = 1
     """In the threads of one process."""
     ProcessMode = 2
-    """Each in a process of its own: one that dies takes nothing else along."""
+    """Each in its own process: one that dies does not affect the others."""
 
 
 class ExecutionWorker:
-    """Runs functions, each under one permit; a function that fails is logged and yields None."""
+    """Runs functions, each under one permit; a function that fails is logged and returns None."""
 
     def __init__(
         self,
@@ -44,17 +46,14 @@ class ExecutionWorker:
     ) -> None:
         settings = LimiterSettings(rate_limit)
         self._limiter = (
-            BlockingLimiter(lambda: _limiter(settings, client or uuid4().hex[:12]))
-            if enable_global_rate_limit
-            else None
+            BlockingLimiter(lambda: Limiter(RayTransport(settings), name=client)) if enable_global_rate_limit else None
         )
 
     def ping(self) -> bool:
-        """True, from a worker that lives."""
         return True
 
     def execute(self, fn: Callable[..., T], *fn_args: Any, **fn_kwargs: Any) -> T | None:
-        """Run ``fn`` when there is a permit."""
+        """Run ``fn`` once there is a permit for it."""
         with self._permit():
             try:
                 return fn(*fn_args, **fn_kwargs)
@@ -66,14 +65,8 @@ class ExecutionWorker:
         return self._limiter.permit() if self._limiter is not None else nullcontext()
 
 
-def _limiter(settings: LimiterSettings, client: str) -> Limiter:
-    from sfusion_tools.limiter.ray_actor import RayTransport
-
-    return Limiter(RayTransport(settings), name=client)
-
-
 class ProcessPool:
-    """Hands functions to worker processes, one each, and replaces a worker whose process died."""
+    """Gives each function to a free worker process and replaces workers whose process died."""
 
     def __init__(self, num_workers: int, enable_global_rate_limit: bool, rate_limit: int) -> None:
         self._settings = LimiterSettings(rate_limit)
@@ -90,7 +83,6 @@ class ProcessPool:
         return name, worker.remote(self._limited, self._settings.rate_limit, name)
 
     async def ping(self) -> bool:
-        """True, from a pool that lives."""
         return True
 
     async def execute(self, fn: Callable[..., T], *fn_args: Any, **fn_kwargs: Any) -> T | None:
@@ -103,19 +95,17 @@ class ProcessPool:
             return result
         except RayActorError as error:
             logger.warning("Error when executing code: the process of the function died: %s", error.__class__.__name__)
-            self._bury(name)
+            self._reap(name)
             name, worker = self._start()
             return None
         finally:
             self._free.put_nowait((name, worker))
 
-    def _bury(self, client: str) -> None:
-        """Give the dead worker's permit back now instead of at the end of its lease."""
-        from sfusion_tools.limiter.ray_actor import find
-
+    def _reap(self, client: str) -> None:
+        """Return the dead worker's permit now instead of at the end of its lease."""
         limiter = find() if self._limited else None
         if limiter is not None:
-            limiter.exchange.remote(Batch(client, bye=True))
+            limiter.exchange.remote(Batch(client, detach=True))
 
 
 def init_execution_pool(
@@ -124,9 +114,8 @@ def init_execution_pool(
     rate_limit: int = DEFAULT_RATE_LIMIT,
     mode: PoolMode = PoolMode.ThreadMode,
 ) -> Any:
-    """A Ray actor handle whose ``execute.remote(fn, *args)`` runs a function in the pool."""
-    import ray
-
+    """Return a Ray actor handle whose ``execute.remote(fn, *args)`` runs a function in the pool."""
+    ray = import_extra("ray", extra="ray", needed_by="init_execution_pool")
     if isinstance(num_workers, bool) or not isinstance(num_workers, int) or num_workers < 1:
         raise ConfigError(f"num_workers must be a whole number of at least 1, found {num_workers!r}")
     LimiterSettings(rate_limit)

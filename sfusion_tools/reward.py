@@ -1,7 +1,7 @@
-"""Judging a generation against input/output cases, with the sandbox as the runner.
+"""Judges a generation on input/output cases, run in the sandbox.
 
-Per case: True, False, or a number that says why there is no such answer. An infrastructure failure is never a
-wrong answer, a program that raises never passes, and no case changes what another one got.
+The result of a case is True, False, or a number that says why it could not be judged. An infrastructure failure is
+never a wrong answer, a program that raises never passes, and no case affects the result of another.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _TAGS = {
     "bash": ("bash", "sh", "shell"),
     "rust": ("rust", "rs"),
 }
-"""How people tag a fenced block, where it is not just the language's name."""
+"""Common tags of fenced blocks, for languages whose name is not the only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input and what the program should answer."""
+    """One input and the expected output."""
 
     stdin: str
     expected: Any
     size: int
-    """Bytes that a right answer takes."""
+    """Size of the right answer in bytes."""
 
 
 @dataclass(slots=True)
@@ -56,18 +56,17 @@ class Judgement:
 
     results: list[CaseResult]
     calls: list[CallResult | None] = field(default_factory=list)
-    """How each case's call ended; None where the sample's time was over before."""
+    """The call of each case; None if the deadline passed first."""
 
     @property
     def score(self) -> float | None:
-        """The fraction of cases passed; None when infrastructure kept any of them from being judged."""
+        """The fraction of cases passed; None if infrastructure kept any case from being judged."""
         if any(result is not True and result == INFRASTRUCTURE for result in self.results):
             return None
         return sum(result is True for result in self.results) / len(self.results)
 
     @property
     def passed(self) -> bool:
-        """True when every case passed."""
         return all(result is True for result in self.results)
 
 
@@ -82,9 +81,9 @@ async def judge(
     concurrency: int = 8,
     deadline: float = 120.0,
 ) -> Judgement:
-    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``, with ``fn_name`` as a function's cases.
+    """Run a generation on every case of ``{"inputs": […], "outputs": […]}``; with ``fn_name``, cases call a function.
 
-    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest count as not judged.
+    At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged.
     """
     if isinstance(concurrency, bool) or concurrency < 1:
         raise JudgeError(f"concurrency must be at least 1, found {concurrency!r}")
@@ -92,7 +91,7 @@ async def judge(
     if fn_name is not None and language != "python":
         raise JudgeError(f"fn_name works for python only, the language is {language!r}")
     cases = _cases(in_outs, fn_name)
-    # Half a character would make the server fail, and a fault of the model's look like one of the sandbox.
+    # A lone surrogate would make the server fail, so that the model's mistake would look like the sandbox's.
     source = extract_code(generation, language).encode("utf-8", "replace").decode()
     code = source if fn_name is None else _harness(source, str(fn_name))
     places = asyncio.Semaphore(concurrency)
@@ -105,7 +104,7 @@ async def judge(
         judgement.calls[number] = call
         judgement.results[number] = _verdict(call, case, is_function=fn_name is not None)
 
-    # What is not reached in time keeps saying so.
+    # Cases that are not reached in time keep the result INFRASTRUCTURE.
     with suppress(TimeoutError):
         async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
             for number, case in enumerate(cases):
@@ -114,7 +113,7 @@ async def judge(
 
 
 def extract_code(text: str, language: str = "python") -> str:
-    """The last fenced block of that language, else the last one of any, or the text itself when there is none."""
+    """Return the last fenced block of that language, else the last of any language, else the whole text."""
     blocks = _FENCE.findall(text)
     tags = _TAGS.get(language, (language.lower(),))
     named = [body for tag, body in blocks if tag.strip().lower() in tags]
@@ -126,7 +125,7 @@ def extract_code(text: str, language: str = "python") -> str:
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
     inputs, outputs = _sequence(in_outs, "inputs"), _sequence(in_outs, "outputs")
     if len(inputs) != len(outputs) or not inputs:
-        raise JudgeError(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of both, at least one")
+        raise JudgeError(f"{len(inputs)} inputs and {len(outputs)} outputs; give the same number of both, at least one")
     for number, expected in enumerate(outputs):
         if expected is None:
             raise JudgeError(f"outputs[{number}] is null: a case without an expected output would pass or fail by luck")
@@ -148,21 +147,21 @@ def _stdin_case(given: Any, expected: Any) -> Case:
 
 
 def _whole(text: Any) -> str:
-    """Text as it is, or given as a list of lines."""
+    """Accept text, or a list of lines."""
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
 
 
 def _function_case(given: Any, expected: Any) -> Case:
-    """Arguments as a list, or as text with one JSON value a line; a single expected value may be JSON text too."""
+    """Accept arguments as a list or as text with one JSON value per line; the expected value may be JSON text too."""
     arguments = given
     if isinstance(given, str):
         try:
             arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
         except (ValueError, RecursionError) as error:
-            raise JudgeError(f"the input of a function's case is not one JSON value a line: {error}") from None
+            raise JudgeError(f"the input of a function case is not one JSON value per line: {error}") from None
     if not isinstance(arguments, list):
-        raise JudgeError(f"the input of a function's case must be a list of arguments, found {given!r}")
-    # Text may be the value itself or the value's JSON; a function that returns either is right.
+        raise JudgeError(f"the input of a function case must be a list of arguments, found {given!r}")
+    # Text may be the value itself or its JSON; a function may return either.
     accepted = [expected]
     if isinstance(expected, str):
         with suppress(ValueError, RecursionError):
@@ -186,7 +185,7 @@ def _verdict(call: CallResult, case: Case, *, is_function: bool) -> CaseResult:
 
 
 def _is_too_long(call: CallResult, case: Case) -> bool:
-    """True when the right answer is more than the sandbox carries: it cuts one silently, or blocks the program."""
+    """True if the right answer is larger than the sandbox can return: it cuts output or blocks the program."""
     return case.size >= FULL_PIPE_BYTES and _size(call.stdout) >= FULL_PIPE_BYTES
 
 
@@ -195,12 +194,12 @@ def _size(text: str) -> int:
 
 
 def _lines(text: str) -> list[str]:
-    """Trailing blanks, at the ends of lines and of the text, do not count."""
+    """Split into lines, ignoring trailing blanks of lines and of the text."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 def _returned(stdout: str) -> Any:
-    """What the function returned; when it said nothing, something that equals no value."""
+    """Return the function's result, or an object that equals nothing if there is none."""
     _, mark, rest = stdout.rpartition(_MARK)
     try:
         return json.loads(rest.partition("\n")[0]) if mark else object()
@@ -209,7 +208,7 @@ def _returned(stdout: str) -> Any:
 
 
 def _harness(code: str, fn_name: str) -> str:
-    """The generation followed by one call of its function; what it raises ends the program with an error."""
+    """Append a call of the function to the generation; an exception ends the program with an error."""
     if not fn_name.isidentifier():
         raise JudgeError(f"fn_name must be the name of a function, found {fn_name!r}")
     return (

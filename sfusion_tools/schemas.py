@@ -1,7 +1,7 @@
-"""The OpenAI function-tool models that tools, registry and rollout speak.
+"""The OpenAI function-tool models that tools, registry and rollout use.
 
-Keys these models do not name (``items``, ``default``, nested ``properties``) are kept, so that a schema comes out
-of ``model_dump``, YAML and JSON as it went in.
+Keys without a field of their own (``items``, ``default``, nested ``properties``) are kept, so that a schema survives
+``model_dump``, YAML and JSON unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OpenAIFunctionParametersSchema(BaseModel):
 
 
 class OpenAIFunctionSchema(BaseModel):
-    """A function as it is shown to the model."""
+    """A function as the model sees it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -57,7 +57,7 @@ class OpenAIFunctionSchema(BaseModel):
 
 
 class OpenAIFunctionToolSchema(BaseModel):
-    """A tool of type ``function``."""
+    """A tool as the model sees it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -66,14 +66,14 @@ class OpenAIFunctionToolSchema(BaseModel):
 
 
 class OpenAIFunctionParsedSchema(BaseModel):
-    """A call as it was cut out of the model's text: the arguments are still JSON text."""
+    """A call from the model's text, with arguments that are still JSON text."""
 
     name: str
     arguments: str
 
 
 class OpenAIFunctionCallSchema(BaseModel):
-    """A call whose arguments are decoded."""
+    """A call with decoded arguments."""
 
     name: str
     arguments: dict[str, Any]
@@ -82,7 +82,7 @@ class OpenAIFunctionCallSchema(BaseModel):
     def from_openai_function_parsed_schema(
         cls, parsed: OpenAIFunctionParsedSchema
     ) -> tuple[OpenAIFunctionCallSchema, bool]:
-        """Decode the arguments; the second value is True when they were not a JSON object."""
+        """Decode the arguments; the second value is True if they are not a JSON object."""
         try:
             arguments = json.loads(parsed.arguments)
         except (ValueError, RecursionError):
@@ -100,16 +100,14 @@ class OpenAIFunctionToolCall(BaseModel):
 
 
 class ToolResponse(BaseModel):
-    """What a tool hands back to the conversation."""
+    """What a tool adds to the conversation."""
 
     text: str | None = None
     image: list[Any] | None = None
     video: list[Any] | None = None
 
     def is_empty(self) -> bool:
-        """True when there is nothing to show."""
         return not self.text and not self.image and not self.video
 
     def is_text_only(self) -> bool:
-        """True when there is text and nothing else."""
         return bool(self.text) and not self.image and not self.video

@@ -1,4 +1,4 @@
-"""Tools from a config file of verl's shape: every mistake in it is named with file, tool, key and nearest name."""
+"""Makes tools from a config file in verl's format; errors name the file, the tool, the key and the nearest name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from sfusion_tools.errors import ConfigError, near
+from sfusion_tools.errors import ConfigError, MissingExtra, near
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _ENTRY_KEYS = ("class_name", "config", "tool_schema")
@@ -23,7 +23,7 @@ _OWN_CLASSES = (
 
 
 def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
-    """The tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema: {…}}]``."""
+    """Make the tools of a YAML file ``tools: [{class_name, config: {type: native, …}, tool_schema: {…}}]``."""
     path = Path(tools_config_file)
     tools: list[Any] = []
     places: dict[str, str] = {}
@@ -40,7 +40,7 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
 
 
 def read_entries(path: Path) -> list[dict[str, Any]]:
-    """The entries of a tool config file, checked as far as that goes without making the tools."""
+    """Return the entries of a tool config file, validated as far as possible without making the tools."""
     return [entry for _, entry in _entries(path)]
 
 
@@ -75,7 +75,7 @@ def _entry(place: str, entry: Any) -> dict[str, Any]:
 
 
 def make_tool(place: str, entry: dict[str, Any]) -> Any:
-    """The tool of one entry; ``place`` is where it stands, for the error."""
+    """Make the tool of one entry; ``place`` is its location, for errors."""
     class_name = entry["class_name"]
     place = f"{place} ({class_name})"
     config = entry.get("config") or {}
@@ -88,9 +88,11 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
     schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
     try:
         tool = tool_class(config=config, tool_schema=schema)
+    except MissingExtra:
+        raise
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from error
-    except Exception as error:  # other people's tools raise what they like; the reader needs the place all the same
+    except Exception as error:  # a third-party tool may raise anything; the reader needs the place all the same
         raise ConfigError(f"{place}: the tool refused its config: {type(error).__name__}: {error}") from error
     if not isinstance(getattr(tool, "name", None), str):
         raise ConfigError(f"{place}: the tool has no name; call BaseTool.__init__ in its __init__, or set self.name")
@@ -109,16 +111,16 @@ def _load_class(place: str, class_name: str) -> Any:
         raise ConfigError(
             f"{place}: there is no module {error.name!r}; {_near_module(class_name, module_name)}"
         ) from None
-    except Exception as error:  # whatever a module does when it is imported
+    except Exception as error:  # a third-party module may raise anything
         raise ConfigError(f"{place}: {module_name} could not be imported: {type(error).__name__}: {error}") from error
     found = getattr(module, name, None)
     if found is None:
         classes = [n for n, v in vars(module).items() if isinstance(v, type) and hasattr(v, "execute")]
         raise ConfigError(f"{place}: {module_name} has no class {name!r}; {near(name, classes)}")
     if not isinstance(found, type):
-        raise ConfigError(f"{place}: {class_name} is not a class but {type(found).__name__}")
+        raise ConfigError(f"{place}: {class_name} is not a class but a {type(found).__name__}")
     if not hasattr(found, "execute"):
-        raise ConfigError(f"{place}: {class_name} is a class but no tool: it has no execute(); derive it from BaseTool")
+        raise ConfigError(f"{place}: {class_name} is not a tool: it has no execute(); derive it from BaseTool")
     return found
 
 

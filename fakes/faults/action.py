@@ -75,7 +75,7 @@ class Spoilage:
 class Action(BaseModel):
     """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
 
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]

@@ -69,7 +69,9 @@ Pattern = Annotated[str, BeforeValidator(_pattern)]
 class Rule(BaseModel):
     """One fault rule. All conditions given must hold; with none, every request for work is struck."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
+    )
 
     name: str = ""
     """The rule's name in the journal; part of every probabilistic decision."""

@@ -22,7 +22,7 @@ class CallPiece:
 
 
 @dataclass(slots=True)
-class Cut:
+class Extract:
     """What was cut out of some text."""
 
     content: str = ""
@@ -33,11 +33,11 @@ class Cut:
 class CallStream(Protocol):
     """Cuts one text that comes in deltas."""
 
-    def feed(self, delta: str) -> Cut:
+    def feed(self, delta: str) -> Extract:
         """What the next delta makes known."""
         ...
 
-    def finish(self, reason: str) -> Cut:
+    def finish(self, reason: str) -> Extract:
         """What is left when the text is over."""
         ...
 
@@ -45,8 +45,8 @@ class CallStream(Protocol):
 class CallParser(Protocol):
     """Cuts texts in one format."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Cut | None:
-        """Cut a whole text; each piece is a whole call. None when nothing in it looks like a call."""
+    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+        """Extract a whole text; each piece is a whole call. None when nothing in it looks like a call."""
         ...
 
     def stream(self, tools: Tools) -> CallStream:
@@ -65,15 +65,15 @@ class OwnParser:
     def __init__(self, form: Format) -> None:
         self._form = form
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Cut | None:
-        """Cut a whole text; calls are counted in their order."""
+    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+        """Extract a whole text; calls are counted in their order."""
         parsed = self._form.parse(text, _forgiving(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
         pieces = [
             CallPiece(number, call.name, arguments_text(call.arguments)) for number, call in enumerate(parsed.calls)
         ]
-        return Cut(parsed.content, pieces, list(parsed.problems))
+        return Extract(parsed.content, pieces, list(parsed.problems))
 
     def stream(self, tools: Tools) -> CallStream:
         """Begin to cut a text that comes in deltas."""
@@ -85,25 +85,25 @@ class _OwnStream:
         self._parser = form.stream(_forgiving(tools))
         self._calls = 0
 
-    def feed(self, delta: str) -> Cut:
-        return self._cut(self._parser.feed(delta))
+    def feed(self, delta: str) -> Extract:
+        return self._collect(self._parser.feed(delta))
 
-    def finish(self, reason: str) -> Cut:
-        return self._cut(self._parser.finish(reason))
+    def finish(self, reason: str) -> Extract:
+        return self._collect(self._parser.finish(reason))
 
-    def _cut(self, deltas: Sequence[Delta]) -> Cut:
-        cut = Cut()
+    def _collect(self, deltas: Sequence[Delta]) -> Extract:
+        found = Extract()
         for delta in deltas:
             match delta:
                 case ContentDelta(text):
-                    cut.content += text
+                    found.content += text
                 case CallDelta(call):
-                    cut.pieces.append(CallPiece(self._calls, call.name, ""))
-                    cut.pieces.append(CallPiece(self._calls, None, arguments_text(call.arguments)))
+                    found.pieces.append(CallPiece(self._calls, call.name, ""))
+                    found.pieces.append(CallPiece(self._calls, None, arguments_text(call.arguments)))
                     self._calls += 1
                 case ProblemDelta(problem):
-                    cut.problems.append(problem)
-        return cut
+                    found.problems.append(problem)
+        return found
 
 
 def _forgiving(tools: Tools) -> Toolbox:
@@ -116,8 +116,8 @@ def _forgiving(tools: Tools) -> Toolbox:
 class ArrayParser:
     """The JSON array of ``{"name", "parameters"}`` that constrained decoding gives for formats without a grammar."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Cut | None:
-        """Cut a whole array; a text that is none stays text."""
+    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
+        """Extract a whole array; a text that is none stays text."""
         try:
             items = json.loads(text)
             pieces = [
@@ -125,7 +125,7 @@ class ArrayParser:
             ]
         except (ValueError, TypeError, KeyError):
             return None
-        return Cut("", pieces)
+        return Extract("", pieces)
 
     def stream(self, tools: Tools) -> CallStream:
         """Begin to cut an array that comes in deltas."""
@@ -140,8 +140,8 @@ class _ArrayStream:
         self._calls = 0
         self._decoder = json.JSONDecoder()
 
-    def feed(self, delta: str) -> Cut:
-        cut = Cut()
+    def feed(self, delta: str) -> Extract:
+        found = Extract()
         self._text += delta
         while True:
             rest = self._text.lstrip("[], \t\r\n")
@@ -153,10 +153,10 @@ class _ArrayStream:
                 break
             self._text = rest[end:]
             if "name" in item:
-                cut.pieces.append(CallPiece(self._calls, item["name"], ""))
-                cut.pieces.append(CallPiece(self._calls, None, arguments_text(item.get("parameters", {}))))
+                found.pieces.append(CallPiece(self._calls, item["name"], ""))
+                found.pieces.append(CallPiece(self._calls, None, arguments_text(item.get("parameters", {}))))
                 self._calls += 1
-        return cut
+        return found
 
-    def finish(self, reason: str) -> Cut:
-        return Cut()
+    def finish(self, reason: str) -> Extract:
+        return Extract()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.fakes.sglang.answer_parts import chat_logprobs, error_event, event, meta_usage, total_usage
-from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Cut
+from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Extract
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Harmony, HarmonyStream, Reasoning, ReasoningStream
 from sfusion.fakes.sglang.schema import ChatCompletionRequest
@@ -83,7 +83,7 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
     return choice | _told(cut)
 
 
-def _told(cut: Cut | None) -> JsonObject:
+def _told(cut: Extract | None) -> JsonObject:
     """The calls that were refused: sglang has no place for them, but they must not vanish unsaid."""
     refused = [problem.as_dict() for problem in cut.problems if problem.severity == "refused"] if cut else []
     return {"problems": refused} if refused else {}
@@ -108,7 +108,7 @@ class _Choice:
     calls: CallStream | None = None
     thinking: ReasoningStream | HarmonyStream | None = None
     called: bool = False
-    cut: Cut = field(default_factory=Cut)
+    cut: Extract = field(default_factory=Extract)
 
 
 class ChatStream:
@@ -185,7 +185,7 @@ class ChatStream:
         choice.logprobs_shown = known
         return chat_logprobs(choice.meta, since)
 
-    def _cut(self, index: int, choice: _Choice, cut: Cut) -> Iterator[bytes]:
+    def _cut(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
         choice.cut.problems += cut.problems
         if cut.content:
             yield self._full(index, choice, {"content": cut.content})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sfusion.fakes.sglang.chance import Key, digest, draw, pick, whole
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
-from sfusion.fakes.sglang.malformed import Malformed, kinds, malformed
+from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply
 
 
@@ -59,7 +59,7 @@ class Misbehaving:
         own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
         return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
 
-    def _spoilt(self, form: str, keys: tuple[Key, ...]) -> Malformed | None:
+    def _spoilt(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:
         left = list(self.kinds)
         while left:
             kind = pick(left, *keys, "kind", len(left))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from sfusion.fakes.sglang.calls import ArrayParser, CallParser, OwnParser
-from sfusion.fakes.sglang.quirks_parser import QuirkParser
+from sfusion.fakes.sglang.dialects import dialect_of
+from sfusion.fakes.sglang.quirks import QuirkParser
 from sfusion.fakes.sglang.reasoning import PARSERS, Harmony, Reasoning
 from sfusion_tools.formats import get_format
 
 Quirks = Literal["sglang"] | None
-
-_WITHOUT_GRAMMAR = frozenset({"glm45", "pythonic"})
-_SHOWN = {"qwen25": "qwen", "glm45": "glm"}
 
 
 def call_parser(name: str | None, quirks: Quirks = None) -> CallParser | None:
@@ -40,9 +38,9 @@ def array_parser() -> CallParser:
 
 def is_written_as_array(name: str | None) -> bool:
     """True when a call that must be made comes as plain JSON, because the format has no grammar to hold it to."""
-    return name is None or get_format(name).name in _WITHOUT_GRAMMAR
+    return name is None or not dialect_of(name).has_grammar
 
 
 def shown_name(name: str | None) -> str | None:
     """The name that ``/model_info`` tells: deprecated names are replaced."""
-    return None if name is None else _SHOWN.get(get_format(name).name, get_format(name).name)
+    return None if name is None else dialect_of(name).shown_name or get_format(name).name

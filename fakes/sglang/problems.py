@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from faker import Faker
-
 from sfusion.fakes.sglang.chance import hex_id, pick, whole
 from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
+from sfusion_tools.errors import MissingExtra
 
 __all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "Problem", "problems", "prompts"]
 
@@ -19,6 +18,9 @@ SYSTEM_PROMPT = (
 )
 INSTRUCTION = "Let's think step by step and output the final answer after `####`."
 
+# The bonus is about a "he".
+_MEN = ("Adam", "Carlos", "David", "Emeka", "Farid", "Hiroshi", "Ivan", "Luis", "Omar", "Peter", "Ravi", "Wei")
+_WOMEN = ("Aisha", "Anna", "Chioma", "Elena", "Fatima", "Grace", "Ingrid", "Keiko", "Maria", "Priya", "Sofia", "Zoe")
 _JOHN = {"last": 100_000, "bonus": 10_000, "pay": 200_000}
 _JOHNS_TRUTH = "220000"
 """As the data set writes it. The program prints 220000.0, so strict scoring says 0: that is the plan's own sample."""
@@ -44,13 +46,11 @@ def problems(seed: int, count: int) -> list[Problem]:
     """So many problems; the first is always John's bonus, and a longer list begins with the shorter one."""
     if count < 0:
         raise ValueError(f"count is {count}, but a list of problems has 0 or more")
-    faker = Faker("en_US")
     made = [replace(_problem("john-bonus", BONUS, "John", _JOHN), ground_truth=_JOHNS_TRUTH)] if count else []
     for number in range(1, count):
         key = (seed, "problem", number)
         template = pick(TEMPLATES, *key, "kind")
-        faker.seed_instance(whole(0, 2**31, *key, "name"))
-        name = faker.first_name_male() if template is BONUS else faker.first_name()
+        name = pick(_MEN if template is BONUS else _MEN + _WOMEN, *key, "name")
         made.append(_problem(f"{template.kind}-{number}", template, name, _numbers(template, key)))
     return made
 
@@ -77,6 +77,10 @@ def prompts(
     seed: int, count: int, locales: tuple[str, ...] = ("en_US", "de_DE", "ja_JP")
 ) -> list[list[dict[str, str]]]:
     """So many conversation openings as strangers write them: names, places, scripts and odd requests by Faker."""
+    try:
+        from faker import Faker
+    except ImportError as error:
+        raise MissingExtra("prompts()", "faker", error) from error
     fakers = {locale: Faker(locale) for locale in locales}
     made: list[list[dict[str, str]]] = []
     for number in range(count):

@@ -1,9 +1,10 @@
-"""The quirks of sglang's own tool-call parsers, for ``quirks: sglang``: what is lost, cut or counted wrongly.
+"""The quirks of sglang's own tool-call parsers, for ``quirks: sglang``: what they lose, cut or count wrongly.
 
-    sglang_parse("hermes", text, tools)      # QuirkParse(content, calls): the non-streaming parse
-    quirk_stream("hermes", tools)            # an object with feed(delta) and finish(): the streaming parse
+    sglang_parse("hermes", text, tools)      # Extract(content, pieces): the non-streaming parse
+    quirk_stream("hermes", tools)            # an object with feed(delta) and finish(reason): the streaming parse
 
-How far both agree with the recordings is measured in tests/fakes/sglang and told in docs/tool-call-formats.md.
+How far both agree with the recordings is measured in tests/sfusion_tools/formats and listed in
+docs/tool-call-formats.md.
 """
 
 from __future__ import annotations
@@ -11,71 +12,59 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sfusion.fakes.sglang import quirks_stream
-from sfusion.fakes.sglang.quirks_raw import CoderQuirkStream, GlmQuirkStream, HarmonyQuirkStream, PythonicQuirkStream
-from sfusion.fakes.sglang.quirks_stream import (
-    JsonQuirkStream,
-    LlamaQuirkStream,
-    MistralQuirkStream,
-    QuirkDelta,
-    QuirkPiece,
-    QuirkStream,
-)
-from sfusion.fakes.sglang.quirks_tokens import DeepSeekQuirkStream, KimiQuirkStream
-from sfusion.fakes.sglang.quirks_whole import QuirkCall, QuirkError, QuirkParse, parse_whole
-from sfusion_tools.formats import get_format
+from sfusion.fakes.errors import BadValue
+from sfusion.fakes.sglang.calls import CallStream, Extract
+from sfusion.fakes.sglang.dialects import dialect_of
+from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable
 
-__all__ = [
-    "QuirkCall",
-    "QuirkDelta",
-    "QuirkError",
-    "QuirkParse",
-    "QuirkPiece",
-    "QuirkStream",
-    "held_by_client",
-    "quirk_stream",
-    "sglang_parse",
-]
+__all__ = ["QuirkError", "QuirkParser", "held_by_client", "quirk_stream", "sglang_parse"]
 
 
-def sglang_parse(form: str, text: str, tools: Sequence[Any]) -> QuirkParse:
-    """What sglang's non-streaming parser makes of a text; raises QuirkError where it raises."""
-    return parse_whole(get_format(form).name, text, tools)
+def sglang_parse(form: str, text: str, tools: Sequence[Any]) -> Extract:
+    """Parse a whole text as sglang does; raises QuirkError where sglang's parser raises."""
+    parse = dialect_of(form).parse
+    if parse is None:
+        raise _unrecorded(form)
+    return parse(text, ToolTable.of(tools))
 
 
-def quirk_stream(form: str, tools: Sequence[Any]) -> QuirkStream:
-    """sglang's streaming parser of a format."""
-    match get_format(form).name:
-        case "hermes":
-            return JsonQuirkStream(quirks_stream.HERMES, tools)
-        case "qwen25":
-            return JsonQuirkStream(quirks_stream.QWEN, tools)
-        case "llama3":
-            return LlamaQuirkStream(tools)
-        case "mistral":
-            return MistralQuirkStream(tools)
-        case "deepseekv3":
-            return DeepSeekQuirkStream(tools, fenced=True)
-        case "deepseekv31":
-            return DeepSeekQuirkStream(tools, fenced=False)
-        case "kimi_k2":
-            return KimiQuirkStream(tools)
-        case "glm45":
-            return GlmQuirkStream(tools)
-        case "qwen3_coder":
-            return CoderQuirkStream(tools)
-        case "pythonic":
-            return PythonicQuirkStream(tools)
-        case _:
-            return HarmonyQuirkStream(tools)
+def quirk_stream(form: str, tools: Sequence[Any]) -> CallStream:
+    """Return sglang's streaming parser of a format."""
+    stream = dialect_of(form).stream
+    if stream is None:
+        raise _unrecorded(form)
+    return stream(tools)
+
+
+def _unrecorded(form: str) -> BadValue:
+    return BadValue(f"The quirks of sglang's parser of {form} were never recorded; leave out quirks for this format.")
+
+
+class QuirkParser:
+    """Parses calls as sglang's own parser of that format does."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        quirk_stream(form, ())
+
+    def whole(self, text: str, tools: Sequence[Any], reason: str) -> Extract | None:
+        """Parse a whole text; None where sglang leaves it as it is, also because its parser raised."""
+        try:
+            parsed = sglang_parse(self._form, text, tools)
+        except QuirkError:
+            return None
+        return None if parsed.content == text and not parsed.pieces else parsed
+
+    def stream(self, tools: Sequence[Any]) -> CallStream:
+        return quirk_stream(self._form, tools)
 
 
 def held_by_client(form: str, chunks: Iterable[str], tools: Sequence[Any]) -> tuple[str, list[tuple[str | None, str]]]:
-    """What a client holds after the stream: the content, and name and arguments of each call by its index."""
+    """Return what a client holds after the stream: the content, and name and arguments of each call by its index."""
     stream = quirk_stream(form, tools)
     content = ""
     calls: dict[int, tuple[str | None, str]] = {}
-    for delta in (*map(stream.feed, chunks), stream.finish()):
+    for delta in (*map(stream.feed, chunks), stream.finish("stop")):
         content += delta.content
         for piece in delta.pieces:
             name, arguments = calls.get(piece.index, (None, ""))

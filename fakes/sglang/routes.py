@@ -34,6 +34,7 @@ from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
+from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.parsers import (
     Quirks,
@@ -289,10 +290,11 @@ class Handlers:
                 parser = call_parser(model.tool_call_parser, model.quirks)
         reasoning = reasoning_parser(model.reasoning_parser, model.quirks) if body.separate_reasoning else None
         earlier = sum(len(message.tool_calls or ()) for message in body.messages if message.role == "assistant")
+        numbered = model.tool_call_parser is not None and dialect_of(model.tool_call_parser).numbered_ids
         salt = hex_id(16, self._engine.seed, "call", self._engine.snapshot().finished, body.model_dump_json())
 
         def call_id(piece: CallPiece, choice: int) -> str:
-            if model.tool_call_parser == "kimi_k2":
+            if numbered:
                 return f"functions.{piece.name}:{earlier + piece.index}"
             return f"call_{hex_id(24, salt, choice, piece.index, str(piece.name), piece.arguments)}"
 

@@ -1,4 +1,4 @@
-"""What ``record`` and ``drift`` share: choosing probes, showing progress, reading headers."""
+"""Shared by ``record`` and ``drift``: choosing probes, showing progress, reading headers."""
 
 from __future__ import annotations
 
@@ -10,27 +10,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from sfusion.harness.commands._tell import fail
+from sfusion.harness.commands._exit import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.probes import Probe
 
 _LINES = 5
-"""Lines of progress where nobody watches."""
+"""Lines of progress when stderr is not a terminal."""
 
 
 def read_suite(paths: Sequence[Path], only: Sequence[str], quick: bool) -> list[Probe]:
-    """The bundled probes with those of the user, as chosen; ends the command with 2 when that cannot be."""
-    from sfusion.harness.probes import BadProbes, chosen, read_probes, suite_with
+    """The bundled probes and the user's, filtered; raises BadProbes."""
+    from sfusion.harness.probes import chosen, read_probes, suite_with
 
-    try:
-        return chosen(suite_with(read_probes(paths)), only=only, quick=quick)
-    except BadProbes as error:
-        fail(str(error))
+    return chosen(suite_with(read_probes(paths)), only=only, quick=quick)
 
 
 def list_probes(probes: Sequence[Probe]) -> None:
-    """A line for each probe."""
     width = max(len(probe.id) for probe in probes)
     for probe in probes:
         slow = " (slow)" if probe.slow else ""
@@ -39,23 +35,23 @@ def list_probes(probes: Sequence[Probe]) -> None:
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Headers as a person types them: ``Name: value``."""
+    """Parse headers typed as ``Name: value``."""
     found: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not name.strip() or not name.isascii() or any(ord(sign) < 32 for sign in text):
             # The text itself may be a secret, so it is not repeated.
-            fail("--header takes 'Name: value', such as 'X-Token: abc'; one of them is written otherwise")
+            fail("--header takes 'Name: value', such as 'X-Token: abc'; one of them has another form")
         found[name.strip()] = value.strip()
     return found
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[Probe], None]]:
-    """Tell on stderr how far it is: a bar on a terminal, a few lines elsewhere."""
+    """Show progress on stderr: a bar on a terminal, a few lines otherwise."""
     if sys.stderr.isatty():
-        with _bar(what, total) as told:
-            yield told
+        with _bar(what, total) as advance:
+            yield advance
         return
     done = 0
 

@@ -1,4 +1,4 @@
-"""The options of ``sfusion run`` that belong to world ray, and the cluster that they open."""
+"""The options of ``sfusion run`` for world ray, and the cluster that they open."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sfusion.harness.errors import BadOption
 from sfusion.harness.journal import Journal
 from sfusion.harness.runs import Task
-from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.model import Scenario, World
 from sfusion.harness.targets import RealSandbox, Target
 from sfusion_tools.errors import near
 
@@ -17,33 +18,33 @@ _PLACES = ("driver", "node")
 
 @dataclass(frozen=True, slots=True)
 class RayOptions:
-    """Which cluster, and what listens where."""
+    """Which cluster to use, and where the fake sandbox and the journal listen."""
 
     address: str | None = None
     fake_on: str = "driver"
     listen: str = "127.0.0.1"
 
-    def problem(self, world: str, twice: bool, *, real: bool = False) -> str:
-        """What is wrong with them; nothing when all is well. ``real``: the sandboxes are not fakes."""
+    def check(self, world: World, twice: bool, *, real: bool) -> None:
+        """Raise BadOption if they do not fit the other options. ``real``: the sandboxes are not fakes."""
         if real and world != "ray":
-            return f"--world {world} has no real time to wait for a real sandbox in: leave it out, or say --world ray"
+            raise BadOption(f"--world {world}: a real sandbox needs --world ray (the default with --sandbox)")
         if real and self.fake_on != "driver":
-            return "--fake-on says where the fake lives, and --sandbox names a real one: leave one of them out"
+            raise BadOption("--fake-on is about the fake, but --sandbox names a real sandbox; leave out one of them")
         if self.fake_on not in _PLACES:
-            return f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}"
+            raise BadOption(f"--fake-on {self.fake_on}: no such place; {near(self.fake_on, _PLACES)}")
         if world == "ray" and twice:
-            return "--twice compares journals byte by byte: only world sim can promise that, leave it out for world ray"
+            raise BadOption("--twice compares journals byte by byte, which works only in world sim")
         if world != "ray" and self != RayOptions():
-            return "--ray-address, --fake-on and --listen belong to --world ray"
-        return ""
+            raise BadOption("--ray-address, --fake-on and --listen need --world ray")
 
     @contextmanager
     def opened(
         self, tasks: list[Task], real: Sequence[RealSandbox] = (), targets: Sequence[Target] = ()
     ) -> Iterator[Callable[[Scenario], Journal] | None]:
-        """What runs scenarios on one cluster that is gone, or left as it was, afterwards; None for other worlds.
+        """Open a cluster and yield the function that plays scenarios on it; None for other worlds.
 
-        ``real`` are sandboxes to use instead of fakes, opened for these ``targets``.
+        Afterwards our own cluster is shut down and a given one is left as it was. ``real`` are sandboxes to use instead
+        of fakes, opened for these ``targets``.
         """
         if not any(task.world == "ray" for task in tasks):
             yield None
@@ -57,14 +58,14 @@ class RayOptions:
 
             place: ray.SandboxOn = "node" if self.fake_on == "node" else "driver"
 
-            def run(scenario: Scenario) -> Journal:
-                # More were opened than asked for when some scenario needs more; the others use what was asked for.
+            def play(scenario: Scenario) -> Journal:
+                # Some scenarios need more instances than there are targets, so more may be open than this one uses.
                 mine = real[: max(scenario.sandbox.instances, len(targets))]
                 journal = ray.run(scenario, cluster=cluster, sandbox_on=place, listen=self.listen, real=mine)
                 if targets:
                     journal.header["sandboxes"] = [str(target) for target in targets]
                 return journal
 
-            yield run
+            yield play
         finally:
             cluster.close()

@@ -1,4 +1,4 @@
-"""``sfusion doctor``: is this sandbox what your training config thinks it is?"""
+"""``sfusion doctor``: is this sandbox what your training config expects?"""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
-from sfusion.harness.commands._tell import fail
 
 if TYPE_CHECKING:
-    from sfusion.harness.doctor import Examination, Plan, Subject
-    from sfusion.harness.doctor.report import LiveReporter, PlainReporter
+    from sfusion.harness.doctor import Examination, Plan, SandboxSettings
+    from sfusion.harness.doctor.report import DoctorReporter
 
 
 def doctor(
     url: Annotated[str | None, typer.Argument(help="Address of the sandbox.", metavar="URL")] = None,
     tools: Annotated[
-        Path | None, typer.Option(help="Tool config (verl's YAML): its addresses, limits and language are examined.")
+        Path | None, typer.Option(help="Tool config (verl's YAML): examine its addresses, limits and language.")
     ] = None,
     sandbox: Annotated[str | None, typer.Option(help="What to examine instead of an address.", metavar=SANDBOX)] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the burst and the sweep: no load.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Create no load: skip the burst and the sweep.")] = False,
     sweep: Annotated[
         bool | None,
         typer.Option(
-            "--sweep/--no-sweep", help="Measure throughput far, or not at all; elsewhere than here it is short."
+            "--sweep/--no-sweep",
+            help="Measure throughput up to 64 calls at a time, or not at all. Default: up to 32 on this machine, "
+            "up to 8 on another.",
         ),
     ] = None,
     long: Annotated[bool, typer.Option("--long", help="Also run one program for default_timeout seconds.")] = False,
@@ -35,29 +37,29 @@ def doctor(
         bool, typer.Option("--from-container", help="Training runs in a container: judge the address from there.")
     ] = False,
     packages: Annotated[
-        str | None, typer.Option(help="Python packages that training needs, with commas.", metavar="A,B")
+        str | None, typer.Option(help="Python packages that training needs, separated by commas.", metavar="A,B")
     ] = None,
     languages: Annotated[
-        str | None, typer.Option(help="Languages that training needs, with commas.", metavar="A,B")
+        str | None, typer.Option(help="Languages that training needs, separated by commas.", metavar="A,B")
     ] = None,
-    patience: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer may take.")] = 8.0,
+    patience: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 8.0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report as JSON to this file; - is stdout.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Examine a sandbox: what it does to training, and what to change.
+    """Examine a sandbox before training uses it: what is wrong, what that does to training, what to change.
 
-    Exit code 0: nothing found that breaks training; 1: something was; 2: the input is wrong; 3: no sandbox reached.
+    Exit code 0 if nothing breaks training, 1 if something does, 2 if the input is wrong, 3 if no sandbox was reached.
     """
     import asyncio
     import logging
     import sys
 
     from sfusion.harness.doctor import CHECKS, Plan
-    from sfusion.harness.doctor.report import as_json, exit_code, reporter, write_json
+    from sfusion.harness.doctor.report import DoctorReporter, as_json, exit_code, write_json
     from sfusion.harness.reports import Reports
 
-    logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it, and where it belongs
+    logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
     plan = Plan(
         patience=patience,
         connect=min(5.0, patience),
@@ -70,16 +72,13 @@ def doctor(
         languages=_languages(languages),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
-    if not to_stdout and (problem := Reports(json=json_file).check()):
-        fail(f"doctor: {problem}")
-    with _subjects(url, tools, sandbox) as subjects:
+    if not to_stdout:
+        Reports(json=json_file).check()
+    with _sandboxes(url, tools, sandbox) as sandboxes:
         if long:
-            plan = _with_room(plan, subjects)
-        with reporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
-            try:
-                done = asyncio.run(_examine_all(subjects, plan, shown))
-            except KeyboardInterrupt:
-                fail("doctor: interrupted; nothing was left running", 130)
+            plan = _with_time_for(plan, sandboxes)
+        with DoctorReporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
+            done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     if to_stdout:
         typer.echo(as_json(done), nl=False)
@@ -87,29 +86,28 @@ def doctor(
         try:
             write_json(json_file, done)
         except OSError as error:
-            fail(f"doctor: --json {json_file} cannot be written: {error.strerror or error}", 2)
+            fail(f"--json {json_file}: cannot be written: {error.strerror or error}")
     raise typer.Exit(exit_code(done))
 
 
-async def _examine_all(subjects: list[Subject], plan: Plan, shown: PlainReporter | LiveReporter) -> list[Examination]:
+async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:
     import os
 
     from sfusion.harness.doctor import examine
 
     done = []
-    for subject in subjects:
-        shown.opens(subject.label + (f" ({subject.source})" if subject.source else ""))
-        done.append(await examine(subject, plan, environ=os.environ, listener=shown))
+    for settings in sandboxes:
+        shown.opens(settings.label + (f" ({settings.source})" if settings.source else ""))
+        done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 
 
 @contextmanager
-def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Iterator[list[Subject]]:
-    """Who is to be examined; ends the command with 2 when that is unclear, with 3 when it cannot be started."""
+def _sandboxes(url: str | None, tools: Path | None, sandbox: str | None) -> Iterator[list[SandboxSettings]]:
     if url is not None and sandbox is not None:
-        fail("doctor: give either a URL or --sandbox, not both")
+        fail("give either a URL or --sandbox, not both")
     if url is None and tools is None and sandbox is None:
-        fail("doctor: say what to examine: a URL, --tools FILE or --sandbox docker")
+        fail("nothing to examine: give a URL, --tools FILE or --sandbox docker")
     if sandbox == "fake":
         from sfusion.fakes.sandbox import FakeSandbox
 
@@ -119,30 +117,26 @@ def _subjects(url: str | None, tools: Path | None, sandbox: str | None) -> Itera
         with real_sandboxes([sandbox]) as opened:
             yield [one for real in opened for one in _started(real.url, tools)]
     else:
-        yield _read(url if url is not None else sandbox, tools)
+        yield _settings(url if url is not None else sandbox, tools)
 
 
-def _started(url: str, tools: Path | None) -> list[Subject]:
+def _started(url: str, tools: Path | None) -> list[SandboxSettings]:
     from dataclasses import replace
 
-    return [replace(one, started_here=True) for one in _read(f"{url}/run_code", tools)]
+    return [replace(one, started_here=True) for one in _settings(f"{url}/run_code", tools)]
 
 
-def _read(url: str | None, tools: Path | None) -> list[Subject]:
-    from sfusion.harness.doctor import of_tools, of_url
-    from sfusion_tools.errors import ConfigError
+def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:
+    from sfusion.harness.doctor import settings_of_tools, settings_of_url
 
-    try:
-        if tools is not None:
-            return of_tools(tools, url=url)
-        assert url is not None
-        return [of_url(url)]
-    except ConfigError as error:
-        fail(f"doctor: {error}")
+    if tools is not None:
+        return settings_of_tools(tools, url=url)
+    assert url is not None
+    return [settings_of_url(url)]
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name for name in text.replace(",", " ").split() if name]
+    return None if text is None else text.replace(",", " ").split()
 
 
 def _languages(text: str | None) -> list[str] | None:
@@ -152,12 +146,12 @@ def _languages(text: str | None) -> list[str] | None:
     names = _names(text)
     for name in names or ():
         if name not in LANGUAGES:
-            fail(f"doctor: --languages: {name!r} is not a language of Sandbox Fusion; {near(name, LANGUAGES)}")
+            fail(f"--languages: {name!r} is not a language of Sandbox Fusion; {near(name, LANGUAGES)}")
     return names
 
 
-def _with_room(plan: Plan, subjects: list[Subject]) -> Plan:
-    """A check may take as long as the longest program that it runs."""
+def _with_time_for(plan: Plan, sandboxes: list[SandboxSettings]) -> Plan:
+    """Let a check take as long as the longest program that it runs."""
     from dataclasses import replace
 
-    return replace(plan, per_check=plan.per_check + max(subject.default_timeout for subject in subjects))
+    return replace(plan, per_check=plan.per_check + max(one.default_timeout for one in sandboxes))

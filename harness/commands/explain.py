@@ -9,12 +9,13 @@ import typer
 
 def explain(
     name: Annotated[
-        str | None, typer.Argument(help="A scenario, promise, fault, field or outcome; or scenarios, promises, ...")
+        str | None,
+        typer.Argument(help="A scenario, promise, fault, field or outcome; or promises, kinds, models, outcomes."),
     ] = None,
 ) -> None:
-    """Say what something means, in the words of the code that does it."""
-    from sfusion.harness.commands._tell import fail
-    from sfusion.harness.scenarios.explaining import explained, topics
+    """Explain a name. The text comes from the code that implements it."""
+    from sfusion.harness.errors import BadOption
+    from sfusion.harness.scenarios.explaining import explained, names, topics
     from sfusion_tools.errors import near
 
     if name is None:
@@ -22,7 +23,5 @@ def explain(
         return
     text = explained(name)
     if text is None:
-        from sfusion.harness.scenarios.explaining import names
-
-        fail(f"nothing is called {name!r}; {near(name, names())}")
+        raise BadOption(f"nothing is called {name!r}; {near(name, names())}")
     typer.echo(text)

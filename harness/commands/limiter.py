@@ -1,18 +1,19 @@
-"""``sfusion limiter``: see, resize or remove the limiter of a Ray cluster."""
+"""``sfusion limiter``: inspect, resize or remove the limiter of a Ray cluster."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="See, resize or remove the limiter of a Ray cluster.")
+app = typer.Typer(no_args_is_help=True, help="Inspect, resize or remove the limiter of a Ray cluster.")
 
-Name = Annotated[str, typer.Option("--name", help="Name of the limiter, `limiter_name` of the tool config.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the limiter: `limiter_name` of the tool config.")]
 Address = Annotated[
     str, typer.Option("--address", envvar="RAY_ADDRESS", help="Address of the cluster; auto is the one running here.")
 ]
@@ -21,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 
 @app.command()
 def show(name: Name = "rate-limiter", address: Address = "auto", as_json: AsJson = False) -> None:
-    """Print who holds permits of the limiter and who waits for one."""
+    """Print which clients hold permits and which wait for one."""
     with _limiter(name, address) as (ray, actor):
         snapshot = asdict(ray.get(actor.snapshot.remote()))
     if as_json:
@@ -37,24 +38,18 @@ def resize(
     name: Name = "rate-limiter",
     address: Address = "auto",
 ) -> None:
-    """Set another rate_limit. Permits already out stay out; those who wait are served as soon as there is room."""
-    from sfusion_tools.errors import ConfigError
-
+    """Change rate_limit. Permits that are out stay out; waiters are served as soon as there is room."""
     with _limiter(name, address) as (ray, actor):
         running = ray.get(actor.settings.remote())
-        try:
-            wanted = replace(running, rate_limit=rate_limit)
-        except ConfigError as error:
-            _fail(str(error), code=2)
-        ray.get(actor.configure.remote(wanted))
+        ray.get(actor.configure.remote(replace(running, rate_limit=rate_limit)))
     typer.echo(f"limiter {name!r}: rate_limit {running.rate_limit} -> {rate_limit}")
 
 
 @app.command()
 def remove(name: Name = "rate-limiter", address: Address = "auto") -> None:
-    """End the limiter. Jobs that still use it make a new one, which first learns what they hold."""
+    """End the limiter. Jobs that still use it create a new one, which first learns what they hold."""
     with _limiter(name, address):
-        from sfusion_tools.limiter.ray_actor import remove as remove_limiter
+        from sfusion_tools.limiter.ray_limiter import remove as remove_limiter
 
         remove_limiter(name)
     typer.echo(f"limiter {name!r} removed")
@@ -62,21 +57,23 @@ def remove(name: Name = "rate-limiter", address: Address = "auto") -> None:
 
 @contextmanager
 def _limiter(name: str, address: str) -> Iterator[tuple[Any, Any]]:
-    """Ray, connected, and the limiter's actor; ends the program with a clear sentence when either is missing."""
-    import logging
+    """Connect to the cluster; yield the module ray and the limiter's actor."""
+    from sfusion_tools._extras import import_extra
+    from sfusion_tools.errors import LimiterUnreachable
+    from sfusion_tools.limiter.ray_limiter import NAMESPACE, find
 
-    import ray
-
+    ray = import_extra("ray", extra="ray", needed_by="sfusion limiter")
     try:
-        ray.init(address=address, namespace="sfusion", log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        _fail(f"no Ray cluster at {address!r}: {str(error).partition(chr(10))[0]}; start one or give --address", code=3)
+        reason = str(error).partition("\n")[0]
+        raise LimiterUnreachable(f"no Ray cluster at {address!r}: {reason}; start one or give --address") from error
     try:
-        from sfusion_tools.limiter.ray_actor import find
-
         actor = find(name)
         if actor is None:
-            _fail(f"this cluster has no limiter named {name!r}; it is made by the first tool that uses it", code=3)
+            raise LimiterUnreachable(
+                f"this cluster has no limiter named {name!r}; the first tool that uses it creates it"
+            )
         yield ray, actor
     finally:
         ray.shutdown()
@@ -95,8 +92,3 @@ def _rows(name: str, snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:
     for client in sorted({*snapshot["holders"], *snapshot["waiters"]}):
         held, waits = snapshot["holders"].get(client, 0), snapshot["waiters"].get(client, 0)
         yield f"  {client}", f"holds {held}, waits {waits}"
-
-
-def _fail(message: str, *, code: int) -> NoReturn:
-    typer.echo(f"sfusion limiter: {message}", err=True)
-    raise typer.Exit(code)

@@ -9,31 +9,26 @@ import typer
 
 
 def replay(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as --out wrote them.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as written by --out.")],
 ) -> None:
-    """Run recorded runs again. Exit code 0: every journal is the same and every promise held; 1: not so."""
-    from sfusion.harness.commands._tell import fail
-    from sfusion.harness.errors import MissingWorld
-    from sfusion.harness.journal import JournalError, first_difference
+    """Run recorded runs again.
+
+    Exit code 0 if every journal is the same and every promise held, 1 otherwise.
+    """
+    from sfusion.harness.errors import BadOption
+    from sfusion.harness.journal import first_difference
     from sfusion.harness.runs import read_run, run_one
     from sfusion.harness.runs.directory import JOURNAL, SCENARIO
-    from sfusion.harness.scenarios import ScenarioError
 
     fine = True
-    folders = [one for run in runs for one in _folders(run, JOURNAL)]
-    for folder in folders:
-        try:
-            task, recorded, _ = read_run(folder)
-            if real := recorded.header.get("sandboxes"):
-                fail(
-                    f"{folder} was run against {', '.join(real)}, which no replay can repeat; run it anew with "
-                    f"sfusion run {folder / SCENARIO} --sandbox TARGET"
-                )
-            result = run_one(task)
-        except (ScenarioError, JournalError) as error:
-            fail(str(error))
-        except MissingWorld as error:
-            fail(str(error), 3)
+    for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
+        task, recorded, _ = read_run(folder)
+        if real := recorded.header.get("sandboxes"):
+            raise BadOption(
+                f"{folder} was run against {', '.join(real)}, which cannot be replayed; run it again with "
+                f"sfusion run {folder / SCENARIO} --sandbox TARGET"
+            )
+        result = run_one(task)
         found = first_difference(recorded, result.journal)
         if found is None:
             typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
@@ -52,7 +47,7 @@ def replay(
 
 
 def _folders(run: Path, journal: str) -> list[Path]:
-    """The folder itself, or the runs in a folder that --out was given."""
+    """The folder itself, or the runs below a folder that was given to --out."""
     if (run / journal).is_file() or not run.is_dir():
         return [run]
     return sorted(path.parent for path in run.glob(f"*/{journal}")) or [run]

@@ -1,4 +1,4 @@
-"""``sfusion run``: run scenarios and say which promises held."""
+"""``sfusion run``: run scenarios and report which promises held."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ def run(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Files, folders or names of bundled scenarios; all bundled by default."
+            metavar="[PATH]...", help="Files, folders or names of bundled scenarios; by default all bundled ones."
         ),
     ] = None,
     world: Annotated[
         str | None,
-        typer.Option(
-            help="Where to run: sim (virtual time, the default) or ray (a real cluster; also for a real --sandbox)."
-        ),
+        typer.Option(help="Where to run: sim (virtual time, the default) or ray (a real cluster, real time)."),
     ] = None,
     sandbox: Annotated[
         list[str] | None,
         typer.Option(
             metavar="fake|URL|docker[:IMAGE]",
-            help="What stands behind the faults: the fake, a server, a container; several times for several.",
+            help="Sandbox to use: the fake (default), a server or a container. Repeat for several.",
         ),
     ] = None,
-    keyword: Annotated[str, typer.Option("-k", help="Only those with this in their name, as in pytest's -k.")] = "",
-    seed: Annotated[int | None, typer.Option(min=0, help="Another seed than the files'.")] = None,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes to run in; 0: one per processor.")] = 0,
+    keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for journals, verdicts and pages, one folder per scenario.")
+        Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="File for one page about all runs.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="File for JUnit XML, which build systems read.")] = None,
-    summary: Annotated[Path | None, typer.Option(help="File for Markdown, as for a pull request.")] = None,
-    json: Annotated[Path | None, typer.Option(help="File for JSON with promises and outcomes.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML report of all runs.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
+    summary: Annotated[Path | None, typer.Option(help="Write a Markdown summary, e.g. for a pull request.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write promises and outcomes as JSON.")] = None,
     twice: Annotated[bool, typer.Option("--twice", help="Run everything twice and compare the journals.")] = False,
-    tools: Annotated[Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the files'.")] = None,
+    tools: Annotated[
+        Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenarios' tools.")
+    ] = None,
     ray_address: Annotated[
         str | None,
-        typer.Option(help="World ray: a running cluster, HOST:PORT or auto; else one is started here."),
+        typer.Option(help="World ray: use a running cluster, HOST:PORT or auto, instead of starting one."),
     ] = None,
-    fake_on: Annotated[str, typer.Option(help="World ray: where the fake sandbox lives, driver or node.")] = "driver",
+    fake_on: Annotated[str, typer.Option(help="World ray: where the fake sandbox runs, driver or node.")] = "driver",
     listen: Annotated[
-        str, typer.Option(help="World ray: address of this machine that the cluster's other machines reach.")
+        str, typer.Option(help="World ray: address of this machine that the other machines of the cluster can reach.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run scenarios and say which promises held.
+    """Run scenarios and report which promises held.
 
-    Exit code 0: all, 1: broken or unknown, 2: bad input, 3: no Ray, no Docker, no sandbox.
+    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray, Docker or
+    the sandbox is missing.
     """
     from sfusion.harness.commands._ray import RayOptions
     from sfusion.harness.commands._running import run_command

@@ -101,6 +101,7 @@ def serve_sglang(
 def read_policy(text: str) -> Policy:
     """The policy that a word of the command line stands for."""
     from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, Script
+    from sfusion.harness.errors import HarnessError
 
     kind, _, rest = text.partition(":")
     match kind:
@@ -110,12 +111,12 @@ def read_policy(text: str) -> Policy:
             try:
                 return Misbehaving(rate=float(rest)) if rest else Misbehaving()
             except ValueError as error:
-                raise ValueError(f"policy {text!r}: the rate is a number between 0 and 1 ({error})") from error
+                raise HarnessError(f"policy {text!r}: the rate is a number between 0 and 1 ({error})") from error
         case "say":
             return Script([], otherwise=rest)
         case "script":
             return Script.load(Path(rest))
-    raise ValueError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
+    raise HarnessError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
 
 
 def _introduce(server: FakeSGLangServer, about: str) -> None:

@@ -1,12 +1,12 @@
-"""The doctor: is this sandbox what the training config thinks it is?"""
+"""The doctor: is this sandbox what the training config expects?"""
 
 from __future__ import annotations
 
-from sfusion.harness.doctor.examination import CHECKS, Check, Examination, Listener, examine
+from sfusion.harness.doctor.examination import CHECKS, Check, Examination, Observer, examine
 from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion.harness.doctor.knee import Knee, Point, find_knee
 from sfusion.harness.doctor.plan import Plan
-from sfusion.harness.doctor.subject import Client, Subject, of_tools, of_url
+from sfusion.harness.doctor.settings import Client, SandboxSettings, settings_of_tools, settings_of_url
 from sfusion.harness.errors import DoctorError, NotExamined
 
 __all__ = [
@@ -17,14 +17,14 @@ __all__ = [
     "Examination",
     "Finding",
     "Knee",
-    "Listener",
     "NotExamined",
+    "Observer",
     "Plan",
     "Point",
+    "SandboxSettings",
     "Severity",
-    "Subject",
     "examine",
     "find_knee",
-    "of_tools",
-    "of_url",
+    "settings_of_tools",
+    "settings_of_url",
 ]

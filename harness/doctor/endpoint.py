@@ -1,213 +1,226 @@
-"""What is behind the address: nobody, something that speaks otherwise, something else, or a sandbox that runs code."""
+"""Checks of what is behind the address: nothing, another protocol, another service, or a sandbox that runs code."""
 
 from __future__ import annotations
 
 import asyncio
 from urllib.parse import urlsplit
 
-from sfusion.harness.doctor.address import loopback
+from sfusion.harness.doctor.address import check_loopback
+from sfusion.harness.doctor.context import TRIES, CheckContext, marked
 from sfusion.harness.doctor.finding import Finding, breaks, hurts
-from sfusion.harness.doctor.http import Answer, Silence, connects, speaks_plain_http, speaks_tls
-from sfusion.harness.doctor.patient import TRIES, Patient, marked
+from sfusion.harness.doctor.http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
 from sfusion.harness.doctor.responder import judge
-from sfusion_tools.sandbox.endpoints import redact
+from sfusion.harness.errors import NotExamined
 from sfusion_tools.sandbox.program import Program
 
 HELLO = 'print("sfusion", 6 * 7)'
 GREETING = "sfusion 42\n"
 
 
-async def reach(patient: Patient) -> list[Finding]:
-    """Does anything take connections there?"""
-    subject = patient.subject
-    if patient.proxy is not None:
-        patient.reached = True  # what the proxy does was judged before
+async def check_connection(context: CheckContext) -> list[Finding]:
+    """Does the port accept connections?"""
+    settings = context.settings
+    if context.proxy is not None:
+        context.reached = True  # the proxy was checked before
         return []
-    silence = await connects(subject.host, subject.port, within=patient.plan.connect)
-    in_container = loopback(patient, silence.text if silence else "")
-    if silence is None:
-        patient.reached = True
-        return [in_container] if in_container else []
-    patient.stopped = "nothing takes connections at the address"
-    if in_container:
-        return [in_container]
+    failure = await connects(settings.host, settings.port, within=context.plan.connect)
+    loopback = check_loopback(context, failure.text if failure else "")
+    if failure is None:
+        context.reached = True
+        return [loopback] if loopback else []
+    context.stopped = "nothing accepts connections at the address"
+    if loopback:
+        return [loopback]
     change = {
-        "dns": "correct the host's name, or make it known to this machine",
-        "refused": "start the sandbox, and correct host and port. A container needs its port published (-p), "
-        "and images built after July 2026 listen only inside unless HOST=0.0.0.0 is set",
-    }.get(silence.why, "correct host and port, and let a firewall between here and there pass it")
+        "dns": "correct the host name, or make it resolvable on this machine",
+        "refused": "start the sandbox, and check host and port. A container needs its port published (-p), "
+        "and images built after July 2026 listen on the container's loopback unless HOST=0.0.0.0 is set",
+    }.get(failure.why, "check host and port, and open any firewall in between")
     return [
         breaks(
             "unreachable",
-            seen=f"no connection to {subject.host} port {subject.port}: {silence.text}",
-            training="every call fails as unreachable, after all its attempts",
+            seen=f"no connection to {settings.host} port {settings.port}: {failure.text}",
+            training="every call ends as unreachable, after all its attempts",
             change=change,
         )
     ]
 
 
-async def greet(patient: Patient) -> list[Finding]:
+async def check_ping(context: CheckContext) -> list[Finding]:
     """Does it speak HTTP, with or without TLS as the URL says, and answer a ping?"""
-    subject, plan = patient.subject, patient.plan
-    ping = patient.ping = await patient.wire.get(subject.at("v1/ping"), within=plan.patience, proxy=patient.proxy)
-    if isinstance(ping, Silence):
-        return await _no_greeting(patient, ping)
-    patient.measured["ping_seconds"] = round(ping.seconds, 4)
-    if subject.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
-        return [_http_to_tls(patient)]
+    settings, plan = context.settings, context.plan
+    ping = context.ping = await context.get("v1/ping")
+    if isinstance(ping, NoAnswer):
+        return await _judge_protocol(context, ping)
+    context.measured["ping_seconds"] = round(ping.seconds, 4)
+    if settings.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
+        return [_http_to_tls(context)]
+    if ping.status != 200:
+        raise NotExamined(f"it returns {ping.status}; the next check shows whether programs run all the same")
     if ping.seconds >= plan.slow_ping:
         return [
             hurts(
                 "slow-ping",
                 seen=f"GET /v1/ping took {ping.seconds:.1f} s on a server that should be idle",
-                training="the server's loop is busy or its machine is: calls wait as long before they begin",
-                change="look for other load on it; give it more cores, or more instances",
+                training="the server's event loop or its machine is busy: calls wait as long before they start",
+                change="look for other load on it; give it more cores, or add instances",
             )
         ]
     return []
 
 
-async def _no_greeting(patient: Patient, ping: Silence) -> list[Finding]:
-    subject, plan = patient.subject, patient.plan
-    direct = patient.proxy is None
+async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> list[Finding]:
+    settings, plan = context.settings, context.plan
+    direct = context.proxy is None
     if ping.why == "certificate":
-        patient.stopped = "its certificate is not trusted"
+        context.stopped = "its certificate is not trusted"
         return [
             breaks(
                 "certificate",
-                seen=f"the certificate of {subject.host} is refused: {ping.text}",
+                seen=f"the certificate of {settings.host} is rejected: {ping.text}",
                 training="every call fails before it is sent",
                 change="install the certificate authority that signed it (SSL_CERT_FILE for sfusion, "
                 "REQUESTS_CA_BUNDLE for verl's tool), or renew it for this name",
             )
         ]
     if ping.why == "tls":
-        patient.stopped = "no TLS connection can be made"
-        if direct and await speaks_plain_http(subject.host, subject.port, within=plan.connect):
+        context.stopped = "no TLS connection can be made"
+        if direct and await speaks_plain_http(settings.host, settings.port, within=plan.connect):
             return [
                 breaks(
                     "https-to-plain-port",
-                    seen=f"the URL says https, but port {subject.port} of {subject.host} speaks plain HTTP",
-                    training="every call fails while the connection is made",
-                    change="write http:// in the URL, or give the port that serves TLS",
+                    seen=f"the URL says https, but port {settings.port} of {settings.host} speaks plain HTTP",
+                    training="every call fails while connecting",
+                    change="write http:// in the URL, or use the port that serves TLS",
                 )
             ]
         return [
             breaks(
                 "tls-fails",
-                seen=f"the TLS handshake with {subject.host} fails: {ping.text}",
-                training="every call fails while the connection is made",
-                change="let both ends speak a common version of TLS",
+                seen=f"the TLS handshake with {settings.host} fails: {ping.text}",
+                training="every call fails while connecting",
+                change="enable a TLS version that both ends support",
             )
         ]
     if (
-        subject.scheme == "http"
+        settings.scheme == "http"
         and direct
         and ping.why in ("lost", "garbled")
-        and await speaks_tls(subject.host, subject.port, within=plan.connect)
+        and await speaks_tls(settings.host, settings.port, within=plan.connect)
     ):
-        return [_http_to_tls(patient)]
-    return []  # whether that matters is seen when a program is sent
+        return [_http_to_tls(context)]
+    raise NotExamined(f"no answer ({ping.text}); the next check shows whether programs run all the same")
 
 
-def _http_to_tls(patient: Patient) -> Finding:
-    patient.stopped = "the port wants TLS"
-    subject = patient.subject
+def _http_to_tls(context: CheckContext) -> Finding:
+    context.stopped = "the port expects TLS"
+    settings = context.settings
     return breaks(
         "http-to-tls-port",
-        seen=f"the URL says http, but port {subject.port} of {subject.host} wants TLS",
-        training="every call is refused or its connection is dropped",
+        seen=f"the URL says http, but port {settings.port} of {settings.host} expects TLS",
+        training="every call is rejected or its connection is dropped",
         change="write https:// in the URL",
     )
 
 
-async def say_hello(patient: Patient) -> list[Finding]:
+async def check_run_code(context: CheckContext) -> list[Finding]:
     """Does it run a program?"""
-    subject, ping = patient.subject, patient.ping
-    answer = await _hello_answered(patient)
-    if isinstance(answer, Answer):
-        patient.measured["hello_seconds"] = round(answer.seconds, 4)
-        found = judge(answer, where=redact(subject.at("run_code")), expected=GREETING)
+    answer, ping = await _hello_answer(context), context.ping
+    if isinstance(answer, HttpAnswer):
+        context.measured["hello_seconds"] = round(answer.seconds, 4)
+        found = judge(answer, url=context.settings.at("run_code"), expected=GREETING)
         if found is not None:
-            patient.stopped = "no program can be run there"
+            context.stopped = "no program can be run there"
             return [found]
-        return _ping_beside_work(patient)
-    patient.stopped = "/run_code does not answer"
+        return _check_dead_ping(context)
+    context.stopped = "/run_code does not answer"
     waited = f"{answer.seconds:.1f} s"
-    if answer.why == "timeout" and isinstance(ping, Answer):
+    if answer.why == "timeout" and isinstance(ping, HttpAnswer):
         return [
             breaks(
                 "run-code-hangs",
-                seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that prints one line had no "
-                f"answer after {waited}",
-                training="health checks stay green while every call waits out its time and fails",
-                change="restart the sandbox, and check it by running a program, not by its ping",
+                seen=f"/v1/ping answered in {ping.seconds * 1000:.0f} ms, but a program that prints one line got no "
+                f"answer within {waited}",
+                training="health checks stay green while every call runs into its timeout",
+                change="restart the sandbox, and monitor it by running a program, not by its ping",
             )
         ]
     if answer.why == "timeout":
         return [
             breaks(
                 "no-answer",
-                seen=f"connections are taken, but neither /v1/ping nor /run_code answered ({waited})",
-                training="every call waits out its time and fails",
-                change="restart the sandbox; if it is new there, check that this is its port",
+                seen=f"connections are accepted, but neither /v1/ping nor /run_code answered ({waited})",
+                training="every call runs into its timeout",
+                change="restart the sandbox; if it never worked here, check that this is its port",
             )
         ]
+    if answer.why == "garbled" and isinstance(ping, NoAnswer) and ping.why == "garbled":
+        return [
+            breaks(
+                "other-service",
+                seen=f"port {context.settings.port} of {context.settings.host} does not speak HTTP: {answer.text}",
+                training="a service of another kind listens there: every call fails",
+                change="correct host and port: they must be those of a Sandbox Fusion server",
+            )
+        ]
+    never = isinstance(ping, NoAnswer)
     return [
         breaks(
             "connection-lost",
-            seen=f"the connection broke while a program was run: {answer.text}",
-            training="every call fails, and nobody can tell whether its program ran",
-            change="look at the server's log: it, or the gateway before it, drops the request",
+            seen=f"the connection broke while a program was running: {answer.text}"
+            + (f"; the ping got no answer either ({ping.text})" if isinstance(ping, NoAnswer) else ""),
+            training="every call fails, and it is unknown whether its program ran",
+            change=("check that this is the port of a Sandbox Fusion server; then " if never else "")
+            + "look at the server's log: the server, or a gateway in front of it, drops the request",
         )
     ]
 
 
-async def _hello_answered(patient: Patient) -> Answer | Silence:
-    """The answer to the simplest program; one that was refused or lost is sent again, as training would."""
-    subject, plan = patient.subject, patient.plan
-    body = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1).body()
-    stumbles: list[str] = []
+async def _hello_answer(context: CheckContext) -> HttpAnswer | NoAnswer:
+    """Send the simplest program; after a refusal or a lost connection send it again, as training would."""
+    plan = context.plan
+    program = Program(marked("hello", HELLO), "python", plan.patience, memory_limit_mb=-1)
+    failures: list[str] = []
     for turn in range(1, TRIES + 1):
-        answer = await patient.wire.post(subject.at("run_code"), body, within=plan.patience, proxy=patient.proxy)
-        stumble = _stumble(answer)
-        if not stumble or turn == TRIES:
+        answer = await context.post(program)
+        failure = _transient_failure(answer)
+        if not failure or turn == TRIES:
             break
-        stumbles.append(stumble)
-        await asyncio.sleep(min(plan.patience, max(plan.pause * turn, _asked_to_wait(answer))))
-    if not stumble:
-        # It was not the sandbox's way, only a stumble: the last check tells of those.
-        patient.programs += len(stumbles)
-        patient.stumbles.update(stumbles)
+        failures.append(failure)
+        await asyncio.sleep(min(plan.patience, max(plan.pause * turn, _retry_after(answer))))
+    if not failure:
+        # They did not last, so they are no verdict on this check; the stability check reports them.
+        context.programs += len(failures)
+        context.failures.update(failures)
     return answer
 
 
-def _stumble(answer: Answer | Silence) -> str:
-    """What came instead of a sandbox's answer and may be gone the next time; silence costs too long to try again."""
-    if isinstance(answer, Silence):
+def _transient_failure(answer: HttpAnswer | NoAnswer) -> str:
+    """A failure that a retry may clear; a timeout is not retried, as that would take too long."""
+    if isinstance(answer, NoAnswer):
         return "" if answer.why == "timeout" else "no answer"
     return f"status {answer.status}" if answer.status == 429 or answer.status >= 500 else ""
 
 
-def _asked_to_wait(answer: Answer | Silence) -> float:
+def _retry_after(answer: HttpAnswer | NoAnswer) -> float:
     try:
-        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, Answer) else 0.0
+        return float(answer.headers.get("Retry-After", 0)) if isinstance(answer, HttpAnswer) else 0.0
     except ValueError:
         return 0.0  # a date
 
 
-def _ping_beside_work(patient: Patient) -> list[Finding]:
-    """A sandbox that runs programs but does not answer pings."""
-    ping = patient.ping
-    if isinstance(ping, Answer) and ping.status == 200:
+def _check_dead_ping(context: CheckContext) -> list[Finding]:
+    ping = context.ping
+    if isinstance(ping, HttpAnswer) and ping.status == 200:
         return []
-    seen = f"is answered {ping.status}" if isinstance(ping, Answer) else f"is not answered ({ping and ping.text})"
-    path = urlsplit(patient.subject.at("v1/ping")).path
+    seen = f"returns {ping.status}" if isinstance(ping, HttpAnswer) else f"gets no answer ({ping and ping.text})"
+    path = urlsplit(context.settings.at("v1/ping")).path
     return [
         hurts(
             "ping-dead",
             seen=f"programs run, but GET {path} {seen}",
-            training="calls work; what waits for the ping (health checks, `--sandbox docker`) thinks it is down",
-            change="let the gateway pass /v1/ping too, or check health by running a program",
+            training="calls work, but whatever waits for the ping (health checks, `--sandbox docker`) thinks the "
+            "sandbox is down",
+            change="let the gateway forward /v1/ping too, or check health by running a program",
         )
     ]

@@ -8,127 +8,116 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from sfusion.harness.doctor.address import read_address, read_route
-from sfusion.harness.doctor.burst import race_stdin
-from sfusion.harness.doctor.clock import keep_time, run_long
-from sfusion.harness.doctor.detour import take_detour
-from sfusion.harness.doctor.endpoint import greet, reach, say_hello
+from sfusion.harness.doctor.address import check_address, check_route
+from sfusion.harness.doctor.context import CheckContext
+from sfusion.harness.doctor.endpoint import check_connection, check_ping, check_run_code
 from sfusion.harness.doctor.finding import Finding
-from sfusion.harness.doctor.http import Wire
-from sfusion.harness.doctor.identity import recognise, unmask
-from sfusion.harness.doctor.languages import find_packages, try_languages
-from sfusion.harness.doctor.memory import limit_memory
-from sfusion.harness.doctor.output import measure_output, print_bytes
-from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.http import HttpClient
+from sfusion.harness.doctor.identity import detect_fake, detect_version
+from sfusion.harness.doctor.languages import check_languages, check_packages
+from sfusion.harness.doctor.memory import check_memory_limit
+from sfusion.harness.doctor.output import check_long_output, check_non_utf8_output
 from sfusion.harness.doctor.plan import Plan
-from sfusion.harness.doctor.proxies import secrets_of_proxies
-from sfusion.harness.doctor.steadiness import check_steadiness, stopped_answering
-from sfusion.harness.doctor.subject import Subject
-from sfusion.harness.doctor.sweep import sweep
+from sfusion.harness.doctor.proxies import check_proxies
+from sfusion.harness.doctor.proxy_env import secrets_of_proxies
+from sfusion.harness.doctor.settings import SandboxSettings
+from sfusion.harness.doctor.stability import check_stability, stopped_answering
+from sfusion.harness.doctor.stdin_race import check_stdin_race
+from sfusion.harness.doctor.throughput import check_throughput
+from sfusion.harness.doctor.timeouts import check_default_timeout, check_run_timeout
 from sfusion.harness.errors import NotExamined, Vanished
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: its name, and what makes it."""
-
     name: str
-    make: Callable[[Patient], Awaitable[list[Finding]]]
+    """As the report shows it."""
+    run: Callable[[CheckContext], Awaitable[list[Finding]]]
     is_load: bool = False
+    """Left out by --quick."""
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("address", read_address),
-    Check("proxy variables", take_detour),
-    Check("connection", reach),
-    Check("ping", greet),
-    Check("run_code", say_hello),
-    Check("route", read_route),
-    Check("is it a fake", unmask),
-    Check("memory limit", limit_memory),
-    Check("languages", try_languages),
-    Check("packages", find_packages),
-    Check("long output", measure_output),
-    Check("odd output", print_bytes),
-    Check("run_timeout", keep_time),
-    Check("default_timeout", run_long),
-    Check("stdin race", race_stdin, is_load=True),
-    Check("throughput", sweep, is_load=True),
-    Check("steadiness", check_steadiness),
-    Check("server version", recognise),
+    Check("address", check_address),
+    Check("proxy variables", check_proxies),
+    Check("connection", check_connection),
+    Check("ping", check_ping),
+    Check("run_code", check_run_code),
+    Check("route", check_route),
+    Check("fake detection", detect_fake),
+    Check("memory limit", check_memory_limit),
+    Check("languages", check_languages),
+    Check("packages", check_packages),
+    Check("long output", check_long_output),
+    Check("non-UTF-8 output", check_non_utf8_output),
+    Check("run_timeout", check_run_timeout),
+    Check("default_timeout", check_default_timeout),
+    Check("stdin race", check_stdin_race, is_load=True),
+    Check("throughput", check_throughput, is_load=True),
+    Check("stability", check_stability),
+    Check("server version", detect_version),
 )
 
 
 @dataclass(slots=True)
 class Examination:
-    """What came of examining one sandbox."""
+    """The results for one sandbox."""
 
-    subject: Subject
+    settings: SandboxSettings
     findings: list[Finding] = field(default_factory=list)
     examined: list[str] = field(default_factory=list)
     not_examined: list[tuple[str, str]] = field(default_factory=list)
-    """Checks that were not made, and why."""
+    """Checks that were not made, with the reason."""
     measured: dict[str, Any] = field(default_factory=dict)
     reached: bool | None = None
-    """Did anything take our connection? None when that was not tried."""
+    """Did the address accept a connection? None if that was not tried."""
 
     @property
     def breaks(self) -> bool:
-        """Was something found that breaks training?"""
         return any(finding.breaks for finding in self.findings)
 
 
-class Listener(Protocol):
-    """Somebody who watches an examination."""
+class Observer(Protocol):
+    """Follows the progress of an examination."""
 
     def begins(self, check: Check, number: int) -> None:
         """A check begins."""
 
     def announces(self, text: str) -> None:
-        """Something is about to happen that the person should know first."""
+        """The examination is about to do something that the user should know of first, such as load."""
 
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """A check ended, or was not made for that reason."""
+        """A check ended; ``why_not`` is the reason if it could not be made."""
 
     def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing further can be examined."""
+        """The remaining checks are skipped."""
 
 
-class Nobody:
-    """Watches nothing."""
+class NullObserver:
+    def _ignore(self, *_: Any, **__: Any) -> None: ...
 
-    def begins(self, check: Check, number: int) -> None:
-        """Nothing."""
-
-    def announces(self, text: str) -> None:
-        """Nothing."""
-
-    def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """Nothing."""
-
-    def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing."""
+    begins = announces = ends = stops = _ignore
 
 
 async def examine(
-    subject: Subject,
+    settings: SandboxSettings,
     plan: Plan | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     root: Path = Path("/"),
-    listener: Listener | None = None,
+    observer: Observer | None = None,
     checks: Sequence[Check] = CHECKS,
 ) -> Examination:
-    """Examine one sandbox. ``environ`` and ``root`` are what this machine's variables and files are taken from."""
-    plan, listener = plan or Plan(), listener or Nobody()
-    result = Examination(subject)
-    hide = _hider([*subject.secrets(), *secrets_of_proxies(environ or {})])
-    async with Wire(headers=subject.headers, connect=plan.connect) as wire:
-        patient = Patient(subject, plan, wire, environ or {}, root, listener.announces)
+    """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
+    plan, observer = plan or Plan(), observer or NullObserver()
+    result = Examination(settings)
+    hide = _hider([*settings.secrets(), *secrets_of_proxies(environ or {})])
+    async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
+        context = CheckContext(settings, plan, http, environ or {}, root, observer.announces)
         try:
             for number, check in enumerate(checks, 1):
-                listener.begins(check, number)
-                found, why_not = await _made(check, patient)
+                observer.begins(check, number)
+                found, why_not = await _run(check, context)
                 found = [_hidden(finding, hide) for finding in found]
                 why_not = hide(why_not)
                 if why_not:
@@ -136,36 +125,34 @@ async def examine(
                 else:
                     result.examined.append(check.name)
                 result.findings += found
-                listener.ends(check, number, found, why_not)
-                if patient.stopped:
-                    left, why = checks[number:], hide(patient.stopped)
+                observer.ends(check, number, found, why_not)
+                if context.stopped:
+                    left, why = checks[number:], hide(context.stopped)
                     result.not_examined += [(one.name, why) for one in left]
-                    listener.stops(left, why)
+                    observer.stops(left, why)
                     break
         finally:
-            await patient.aclose()
-    result.measured = _clean(patient.measured, hide)
-    result.reached = patient.reached if "connection" in result.examined else None
+            await context.aclose()
+    result.measured = _clean(context.measured, hide)
+    result.reached = context.reached if "connection" in result.examined else None
     return result
 
 
-async def _made(check: Check, patient: Patient) -> tuple[list[Finding], str]:
-    """What a check found, and why it was not made."""
-    if check.is_load and patient.plan.quick:
+async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]:
+    """Return the findings, and the reason if the check could not be made."""
+    if check.is_load and context.plan.quick:
         return [], "left out by --quick"
-    if check.make is sweep and patient.plan.sweep is False:
-        return [], "left out by --no-sweep"
     try:
         try:
-            async with asyncio.timeout(patient.plan.per_check):
-                return await check.make(patient), ""
+            async with asyncio.timeout(context.plan.per_check):
+                return await check.run(context), ""
         except TimeoutError:
-            why = f"given up after {patient.plan.per_check:g} s"
-            if patient.reached:
-                await patient.must_answer(why)
+            why = f"abandoned after {context.plan.per_check:g} s"
+            if context.reached:
+                await context.must_answer(why)
             return [], why
     except Vanished as error:
-        patient.stopped = "it stopped answering"
+        context.stopped = "it stopped answering"
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)

@@ -1,4 +1,4 @@
-"""A finding: what was seen, what it does to training, what to change."""
+"""A finding: what was observed, what it does to training, and what to change."""
 
 from __future__ import annotations
 
@@ -10,42 +10,38 @@ class Severity(StrEnum):
     """How bad a finding is for a training run."""
 
     BREAKS = "breaks"
-    """Calls fail or lie: training goes on and learns from garbage."""
+    """Calls fail or return wrong results: training continues and learns from garbage."""
     HURTS = "hurts"
-    """Training works, but slower than it could, or wrongly in a corner."""
+    """Training works, but more slowly than it could, or with wrong results in some cases."""
     NOTE = "note"
-    """Good to know."""
+    """Worth knowing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the doctor found."""
+    """One result of a check. The three texts are shown under the labels seen, training and change."""
 
     id: str
     severity: Severity
     seen: str
-    """What was seen, with figures."""
+    """What was observed, with numbers."""
     training: str
-    """What it does to training."""
+    """The effect on training."""
     change: str
-    """What to change."""
+    """What to do about it."""
 
     @property
     def breaks(self) -> bool:
-        """Does it break training?"""
         return self.severity is Severity.BREAKS
 
 
 def breaks(id: str, *, seen: str, training: str, change: str) -> Finding:
-    """A finding that breaks training."""
     return Finding(id, Severity.BREAKS, seen, training, change)
 
 
 def hurts(id: str, *, seen: str, training: str, change: str) -> Finding:
-    """A finding that hurts training."""
     return Finding(id, Severity.HURTS, seen, training, change)
 
 
 def note(id: str, *, seen: str, training: str, change: str) -> Finding:
-    """A finding that is good to know."""
     return Finding(id, Severity.NOTE, seen, training, change)

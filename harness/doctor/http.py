@@ -1,8 +1,9 @@
-"""Plain HTTP: what exactly came back, or exactly why nothing did. Nothing here raises for what a server does."""
+"""Single HTTP requests: the exact answer, or the exact reason why there was none. No server behaviour raises."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import ssl
 from collections.abc import Mapping
@@ -17,15 +18,13 @@ from sfusion_tools.sandbox.endpoints import redact
 
 _URL = re.compile(r"\w+://[^\s'\"]+")
 _LONGEST = 4 * 2**20
-"""Bytes that are read of an answer."""
+"""Bytes of an answer that are read."""
 
 Why = Literal["dns", "refused", "connect", "certificate", "tls", "proxy", "timeout", "lost", "garbled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A complete HTTP answer."""
-
+class HttpAnswer:
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -33,28 +32,25 @@ class Answer:
 
     @property
     def content_type(self) -> str:
-        """The content type, possibly empty."""
         return self.headers.get("Content-Type", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
-    """No answer, and why."""
-
+class NoAnswer:
     why: Why
     text: str
     seconds: float
 
 
-class Wire:
-    """Sends single requests, the way a sandbox's client would travel; every one has a deadline."""
+class HttpClient:
+    """Sends single requests with a deadline each, by the same route as the sandbox's own client."""
 
     def __init__(self, *, headers: Mapping[str, str], connect: float) -> None:
         self._headers = dict(headers)
         self._connect = connect
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> Wire:
+    async def __aenter__(self) -> HttpClient:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect),
@@ -67,17 +63,16 @@ class Wire:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, url: str, *, within: float, proxy: str | None = None) -> Answer | Silence:
-        """GET."""
+    async def get(self, url: str, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
         return await self._send("GET", url, None, within, proxy)
 
-    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> Answer | Silence:
-        """POST JSON; redirects are not followed."""
+    async def post(self, url: str, body: bytes, *, within: float, proxy: str | None = None) -> HttpAnswer | NoAnswer:
+        """POST JSON without following redirects."""
         return await self._send("POST", url, body, within, proxy)
 
     async def _send(
         self, method: str, url: str, body: bytes | None, within: float, proxy: str | None
-    ) -> Answer | Silence:
+    ) -> HttpAnswer | NoAnswer:
         assert self._session is not None
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -90,9 +85,9 @@ class Wire:
                 ) as answer,
             ):
                 content = await _read(answer)
-                return Answer(answer.status, answer.headers, content, loop.time() - began)
+                return HttpAnswer(answer.status, answer.headers, content, loop.time() - began)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return Silence(_why(error), _reason(error), loop.time() - began)
+            return NoAnswer(_why(error), _reason(error), loop.time() - began)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
@@ -135,13 +130,13 @@ def _reason(error: Exception) -> str:
         if isinstance(error, ssl.SSLError):
             return error.reason or str(error)
         return error.strerror or str(error) or type(error).__name__
-    # The library quotes the URL, which may hold a password or a token.
-    text = _URL.sub(lambda found: redact(found[0]), str(error))
+    # aiohttp quotes the URL, which may hold a password or a token, and spreads a bad status line over several lines.
+    text = _URL.sub(lambda found: redact(found[0]), " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
-    """Does the port answer HTTP that is not encrypted?"""
+    """Does the port answer unencrypted HTTP?"""
     request = f"GET /v1/ping HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
     try:
         async with asyncio.timeout(within):
@@ -156,7 +151,7 @@ async def speaks_plain_http(host: str, port: int, *, within: float) -> bool:
 
 
 async def speaks_tls(host: str, port: int, *, within: float) -> bool:
-    """Does the port answer a TLS handshake, whatever its certificate says?"""
+    """Does the port complete a TLS handshake, whatever its certificate?"""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -169,8 +164,8 @@ async def speaks_tls(host: str, port: int, *, within: float) -> bool:
         return False
 
 
-async def connects(host: str, port: int, *, within: float) -> Silence | None:
-    """Nothing when the port takes connections, else why not."""
+async def connects(host: str, port: int, *, within: float) -> NoAnswer | None:
+    """Return None if the port accepts connections, otherwise the reason why not."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
@@ -179,14 +174,9 @@ async def connects(host: str, port: int, *, within: float) -> Silence | None:
             writer.transport.abort()
             return None
     except TimeoutError:
-        return Silence("connect", f"no connection within {within:g} s", loop.time() - began)
+        return NoAnswer("connect", f"no connection within {within:g} s", loop.time() - began)
     except OSError as error:
         why: Why = "dns" if type(error).__name__ == "gaierror" else "refused"
-        return Silence(why, _first_reason(error), loop.time() - began)
-
-
-def _first_reason(error: OSError) -> str:
-    """In plain words: asyncio joins the failures of several addresses into one text without an errno."""
-    import os
-
-    return os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+        # asyncio joins the failures of several addresses into one text without an errno.
+        text = os.strerror(error.errno) if error.errno and error.errno > 0 else (error.strerror or str(error))
+        return NoAnswer(why, text, loop.time() - began)

@@ -1,66 +1,62 @@
-"""Which server it looks like, and whether it is one of our own fakes."""
+"""Which version of Sandbox Fusion it behaves like, and whether it is one of our own fakes."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, note
-from sfusion.harness.doctor.http import Answer
-from sfusion.harness.doctor.patient import Patient
+from sfusion.harness.doctor.http import HttpAnswer
 
 
-async def recognise(patient: Patient) -> list[Finding]:
-    """Say what it looks like from what was seen of it."""
-    found: list[Finding] = []
-    kept = patient.measured.get("memory_limit_kept")
-    raced = patient.measured.get("stdin_race", "")
+async def detect_version(context: CheckContext) -> list[Finding]:
+    kept = context.measured.get("memory_limit_kept")
+    raced = context.measured.get("stdin_race", "")
     looks, why = "", ""
     if raced and not raced.startswith("0 "):
         looks, why = "2025-06", f"{raced} programs lost the stdin race"
     elif kept is False:
         looks, why = "2025-06", "memory limits are ignored"
     elif kept:
-        looks, why = "2026-07", "memory limits are kept"
-    patient.measured["looks_like"] = looks or None
-    if looks:
-        image = "the published image server-20250609" if looks == "2025-06" else "a server after June 2025"
-        found.append(
-            note(
-                "server-version",
-                seen=f"it behaves like the source of {looks} ({image}): {why}",
-                training="the fake's profile of that name behaves the same",
-                change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
-            )
+        looks, why = "2026-07", "memory limits are enforced"
+    context.measured["looks_like"] = looks or None
+    if not looks:
+        return []
+    image = "the published image server-20250609" if looks == "2025-06" else "a server built after June 2025"
+    return [
+        note(
+            "server-version",
+            seen=f"it behaves like the source of {looks} ({image}): {why}",
+            training="the fake's profile of that name behaves the same",
+            change=f"test with `--profile {looks}`, or `profile: '{looks}'` in scenarios",
         )
-    return found
+    ]
 
 
-async def unmask(patient: Patient) -> list[Finding]:
-    """Is it one of our fakes?"""
-    answer = await patient.wire.get(
-        patient.subject.at("__sfusion/state"), within=patient.plan.patience, proxy=patient.proxy
-    )
-    state = _json(answer.body) if isinstance(answer, Answer) else None
-    if not isinstance(answer, Answer) or not isinstance(state, dict):
+async def detect_fake(context: CheckContext) -> list[Finding]:
+    answer = await context.get("__sfusion/state")
+    state = _json(answer.body) if isinstance(answer, HttpAnswer) else None
+    if not isinstance(answer, HttpAnswer) or not isinstance(state, dict):
         return []
     if answer.status == 401 and "sfusion" in str(answer.headers.get("WWW-Authenticate", "")):
-        return [_fake("it answers /__sfusion/state, and wants its token")]
+        return [_fake("it answers /__sfusion/state, and asks for its token")]
     if answer.status != 200 or "faults" not in state:
         return []
     facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]
-    facts.append(f"{len(state['faults'])} fault rule(s)" if state["faults"] else "no faults")
+    rules = len(state["faults"])
+    facts.append(f"{rules} fault rule{'s' if rules > 1 else ''}" if rules else "no faults")
     return [_fake(", ".join(facts), proxy="upstream" in state)]
 
 
 def _fake(seen: str, *, proxy: bool = False) -> Finding:
-    what = "sfusion's fault proxy, in front of a sandbox" if proxy else "a fake of sfusion, not a Sandbox Fusion server"
+    what = "sfusion's fault proxy, in front of a sandbox" if proxy else "sfusion's fake, not a Sandbox Fusion server"
     return note(
         "fake",
         seen=f"this is {what}: {seen}",
-        training="right for tests; what else was found here is what it was told to do"
-        + (", and what the sandbox behind it does" if proxy else ""),
-        change="nothing, unless training was to use a real sandbox",
+        training="fine for tests; the other findings show how it is configured"
+        + (", and how the sandbox behind it behaves" if proxy else ""),
+        change="nothing, unless training should use a real sandbox",
     )
 
 

@@ -1,4 +1,4 @@
-"""The knee: from how many calls in flight on a sandbox does no more work for having more. Pure."""
+"""Find the knee: the concurrency beyond which throughput stops improving. Pure."""
 
 from __future__ import annotations
 
@@ -8,50 +8,47 @@ from dataclasses import dataclass
 from typing import Literal
 
 ENOUGH = 0.85
-"""This share of the best throughput counts as having reached it: measurements of a second are not better."""
+"""Share of the best throughput that counts as reaching it: measurements of one second are no more precise."""
 COLLAPSED = 0.7
-"""Below this share of the best throughput, more load makes it slower."""
+"""Below this share of the best throughput, load makes the sandbox slower."""
 TOLERATED = 0.02
-"""Share of requests that may fail at a level that still counts as working."""
+"""Share of requests that may fail while a level still counts as working."""
 
 Shape = Literal["plateau", "collapse", "throttled", "failing", "rising"]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What was measured at one level."""
+    """The measurement at one level of concurrency."""
 
     concurrency: int
     throughput: float
-    """Programs that ended well, per second."""
+    """Successful programs per second."""
     latency: float
-    """Median seconds of those."""
+    """Their median duration in seconds."""
     requests: int = 0
     throttled: int = 0
     """Answered 429 or 503."""
     failed: int = 0
-    """Ended badly otherwise."""
+    """Failed in any other way."""
 
     @property
     def works(self) -> bool:
-        """Did practically all end well?"""
         return self.throughput > 0 and self.throttled + self.failed <= TOLERATED * self.requests
 
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Where more calls in flight stop to help."""
-
     rate_limit: int
-    """What to set: the fewest calls in flight that get practically all there is to get."""
+    """The recommended setting: the lowest concurrency that reaches nearly the best throughput."""
     throughput: float
-    """Programs per second there is to get."""
+    """The best throughput, in programs per second."""
     shape: Shape
-    """What happens beyond: no gain, a loss, refusals, failures; or ``rising``, when the end was not seen."""
+    """What happens above the knee: no gain, a loss, refusals, failures; ``rising`` if the end was not reached."""
 
 
 def find_knee(points: Sequence[Point]) -> Knee | None:
-    """The knee of what was measured; None when not even the lowest level worked."""
+    """Return the knee, or None if not even the lowest level worked."""
     levels = sorted(points, key=lambda point: point.concurrency)
     working: list[Point] = []
     for point in levels:
@@ -66,8 +63,8 @@ def find_knee(points: Sequence[Point]) -> Knee | None:
     shape = _shape(levels, working, knee, best)
     if shape == "rising" or place == 0:
         return Knee(knee.concurrency, best, shape)
-    # Levels double, so the true figure lies somewhere above the level before. Little's law tells where: what is in
-    # flight is throughput times the time of one call, which is that of the level before as long as nothing queues.
+    # Levels double, so the true value lies somewhere above the previous level. Little's law says where: the number
+    # in flight is throughput times the duration of one call, which is the previous level's as long as nothing queues.
     before = working[place - 1]
     needed = math.ceil(round(best * before.latency, 3))
     return Knee(min(knee.concurrency, max(before.concurrency + 1, needed)), best, shape)
@@ -83,7 +80,7 @@ def _shape(levels: list[Point], working: list[Point], knee: Point, best: float) 
 
 
 def _still_rises(levels: list[Point]) -> bool:
-    """Did the last level bring at least half of what it would have without any bound?"""
+    """Did the last level gain at least half of what unlimited scaling would have gained?"""
     if len(levels) < 2:
         return True
     before, last = levels[-2:]

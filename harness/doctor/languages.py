@@ -1,12 +1,12 @@
-"""Languages and packages: what programs need that the sandbox may not have."""
+"""Checks of the languages and Python packages that programs need."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 
+from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
-from sfusion.harness.doctor.patient import Patient
 from sfusion.harness.doctor.plan import LANGUAGES, PACKAGES
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
@@ -52,14 +52,14 @@ for name in {names!r}:
 print(json.dumps(missing))"""
 
 
-async def try_languages(patient: Patient) -> list[Finding]:
-    """Are the languages there that the config, or the person, asks for?"""
-    asked = patient.plan.languages
-    must = list(dict.fromkeys([patient.subject.default_language, *(asked or ())]))
+async def check_languages(context: CheckContext) -> list[Finding]:
+    """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
+    asked = context.plan.languages
+    must = list(dict.fromkeys([context.settings.default_language, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
-    results = await asyncio.gather(*(_hello(patient, language) for language in tried))
+    results = await asyncio.gather(*(_hello(context, language) for language in tried))
     lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}
-    patient.measured["languages"] = [name for name in tried if name not in lacking]
+    context.measured["languages"] = [name for name in tried if name not in lacking]
     needed = [name for name in must if name in lacking]
     others = [name for name in lacking if name not in needed]
     found: list[Finding] = []
@@ -69,23 +69,23 @@ async def try_languages(patient: Patient) -> list[Finding]:
                 "missing-language",
                 seen="; ".join(f"{name}: {lacking[name]}" for name in needed),
                 training="every call in that language fails, whatever the model writes",
-                change="use an image that has it, or change default_language",
+                change="use an image that includes it, or change default_language",
             )
         )
     if others:
         found.append(
             note(
                 "languages",
-                seen=f"not there: {', '.join(others)}; there: {', '.join(patient.measured['languages'])}",
+                seen=f"missing: {', '.join(others)}; available: {', '.join(context.measured['languages'])}",
                 training="only programs in those languages fail",
-                change="nothing, unless the tool offers them to the model (--languages a,b asks for some)",
+                change="nothing, unless the tool offers them to the model (--languages a,b makes languages required)",
             )
         )
     return found
 
 
-async def _hello(patient: Patient, language: str) -> CallResult:
-    return await patient.run(f"language-{language}", _HELLO.get(language, "1"), language=language, memory_limit_mb=-1)
+async def _hello(context: CheckContext, language: str) -> CallResult:
+    return await context.run(f"language-{language}", _HELLO.get(language, "1"), language=language, memory_limit_mb=-1)
 
 
 def _is_lacking(result: CallResult) -> bool:
@@ -96,13 +96,12 @@ def _why(result: CallResult) -> str:
     return (result.message or result.outcome.value)[-160:]
 
 
-async def find_packages(patient: Patient) -> list[Finding]:
-    """Are the packages there that programs import?"""
-    asked = patient.plan.packages
+async def check_packages(context: CheckContext) -> list[Finding]:
+    asked = context.plan.packages
     names = list(dict.fromkeys(PACKAGES if asked is None else asked))
     if not names:
         return []
-    result = await patient.run("packages", _FINDS.format(names=names))
+    result = await context.run("packages", _FINDS.format(names=names))
     try:
         missing = json.loads(result.stdout) if result.outcome is Outcome.OK else None
     except ValueError:
@@ -110,7 +109,7 @@ async def find_packages(patient: Patient) -> list[Finding]:
     if not isinstance(missing, list):
         raise NotExamined(f"the program that looks for packages ended as {result.outcome.value}: {_why(result)}")
     there = [name for name in names if name not in missing]
-    patient.measured["packages"] = there
+    context.measured["packages"] = there
     if not missing:
         return []
     make = hurts if asked is None else breaks
@@ -118,9 +117,9 @@ async def find_packages(patient: Patient) -> list[Finding]:
         make(
             "missing-packages",
             seen=f"cannot be imported: {', '.join(map(str, missing))}"
-            + (f"; there: {', '.join(there)}" if there else ""),
-            training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or "
-            "fails where it was right",
-            change="install them in the sandbox's Python runtime, or tell the model in its prompt what there is",
+            + (f"; available: {', '.join(there)}" if there else ""),
+            training="programs that import them fail with ModuleNotFoundError; the model learns to avoid them, or is "
+            "scored as wrong where it was right",
+            change="install them in the sandbox's Python runtime, or list the available ones in the model's prompt",
         )
     ]

@@ -1,72 +1,69 @@
-"""Which proxy of the environment each client would use for a URL.
-
-`requests`, which verl's tool and reward are built on, differs from ours: it sends loopback through a proxy too, and
-understands neither ``*.name`` nor IPv6 networks in NO_PROXY.
-"""
+"""Check of the proxy variables: which proxy would receive the calls, and does the sandbox answer through it?"""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Mapping
-from urllib.parse import urlsplit
-
-from sfusion.harness.doctor.subject import SHORTEST_PASSWORD, Client, Subject
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for
-
-
-def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the library `requests` would use."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").lower()
-    port = f":{parts.port}" if parts.port else ""
-    if _exempt(host, port, _variable(environ, "no_proxy")):
-        return None
-    proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
-    if not proxy:
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
+from sfusion.harness.doctor.context import CheckContext
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.http import HttpAnswer, NoAnswer
+from sfusion.harness.doctor.proxy_env import proxy_of_requests
+from sfusion.harness.doctor.settings import Client
+from sfusion_tools.sandbox.endpoints import redact
+from sfusion_tools.sandbox.proxy import is_usable
 
 
-def proxy_of(subject: Subject, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the subject's own client would use; where it is unknown, ours."""
-    if subject.client is Client.VERL:
-        proxy = proxy_of_requests(subject.base, environ)
-    else:
-        proxy = proxy_for(subject.base, environ) if subject.trust_proxy_env else None
-    return proxy if proxy is not None and is_usable(proxy) else None
+async def check_proxies(context: CheckContext) -> list[Finding]:
+    if context.proxy is not None:
+        return await _check_through(context, context.proxy)
+    of_requests = proxy_of_requests(context.settings.base, context.environ)
+    if of_requests is None or not is_usable(of_requests) or context.settings.client is Client.VERL:
+        return []
+    make = note if context.settings.client is Client.SFUSION else hurts
+    return [
+        make(
+            "proxy-catches",
+            seen=f"the environment sets the proxy {redact(of_requests)}; sfusion connects to {context.settings.host} "
+            "directly, but `requests` does not",
+            training="verl's tool and reward use `requests`: their calls go to the proxy, which cannot reach this host",
+            change=_change(context),
+        )
+    ]
 
 
-def secrets_of_proxies(environ: Mapping[str, str]) -> list[str]:
-    """The passwords inside the proxy variables."""
-    proxies = [value for name, value in environ.items() if name.lower().endswith("_proxy")]
-    return [password for value in proxies if len(password := _password(value)) >= SHORTEST_PASSWORD]
+async def _check_through(context: CheckContext, proxy: str) -> list[Finding]:
+    url = context.settings.at("v1/ping")
+    through = await context.http.get(url, within=context.plan.patience, proxy=proxy)
+    direct = await context.http.get(url, within=context.plan.connect)
+    caught = f"calls to {context.settings.host} go through the proxy {redact(proxy)} of the environment"
+    if _is_pong(through):
+        make = hurts if _is_pong(direct) else note
+        return [
+            make(
+                "proxy-catches",
+                seen=f"{caught}; the sandbox answers through it"
+                + (", and also without it" if _is_pong(direct) else ", and not without it"),
+                training="every program and its output pass through the proxy, and wait for it under load",
+                change=_change(context) if _is_pong(direct) else "nothing, if this is how the sandbox is reached",
+            )
+        ]
+    context.stopped = "a proxy from the environment intercepts the requests"
+    without = "the sandbox answers" if _is_pong(direct) else _describe(direct)
+    return [
+        breaks(
+            "proxy-catches",
+            seen=f"{caught}: {_describe(through)}; without it: {without}",
+            training="the proxy answers instead of the sandbox: every call fails and the sandbox gets the blame",
+            change=_change(context),
+        )
+    ]
 
 
-def _password(proxy: str) -> str:
-    try:
-        return urlsplit(proxy).password or ""
-    except ValueError:
-        return ""
+def _change(context: CheckContext) -> str:
+    return f"add {context.settings.host} to NO_PROXY on every training node, or unset the proxy variables there"
 
 
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    return (environ.get(name) or environ.get(name.upper()) or "").strip()
+def _is_pong(answer: HttpAnswer | NoAnswer) -> bool:
+    return isinstance(answer, HttpAnswer) and answer.status == 200 and answer.body == b'"pong"'
 
 
-def _exempt(host: str, port: str, no_proxy: str) -> bool:
-    if no_proxy == "*":
-        return True
-    for entry in no_proxy.lower().replace(" ", "").split(","):
-        name = entry.lstrip(".")
-        if name and (name in (host, host + port) or host.endswith(f".{name}") or (host + port).endswith(f".{name}")):
-            return True
-        if "/" in entry and _holds(entry, host):
-            return True
-    return False
-
-
-def _holds(network: str, host: str) -> bool:
-    try:
-        return ipaddress.IPv4Address(host) in ipaddress.IPv4Network(network, strict=False)
-    except ValueError:
-        return False
+def _describe(answer: HttpAnswer | NoAnswer) -> str:
+    return f"the ping returns {answer.status}" if isinstance(answer, HttpAnswer) else f"no answer ({answer.text})"

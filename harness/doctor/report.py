@@ -1,21 +1,17 @@
-"""What a person, a build log or a program is told of examinations."""
+"""Reports on examinations: for a terminal, a build log, or a program."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from sfusion.harness.doctor.examination import Check, Examination
 from sfusion.harness.doctor.finding import Finding, Severity
+from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools._version import __version__
 
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}
@@ -23,14 +19,13 @@ FINE, BROKEN, UNREACHED = 0, 1, 3
 
 
 def exit_code(examinations: Sequence[Examination]) -> int:
-    """0 when nothing breaks training, 1 when something does, 3 when no sandbox could be reached at all."""
+    """0 if nothing breaks training, 1 if something does, 3 if no sandbox could be reached at all."""
     if examinations and all(one.reached is False for one in examinations):
         return UNREACHED
     return BROKEN if any(one.breaks for one in examinations) else FINE
 
 
 def as_json(examinations: Sequence[Examination]) -> str:
-    """Everything, for programs."""
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
@@ -41,8 +36,8 @@ def as_json(examinations: Sequence[Examination]) -> str:
 
 def _document(one: Examination) -> dict[str, Any]:
     return {
-        "url": one.subject.label,
-        "from": one.subject.source or None,
+        "url": one.settings.label,
+        "from": one.settings.source or None,
         "reached": one.reached,
         "findings": [asdict(finding) for finding in ranked(one.findings)],
         "examined": one.examined,
@@ -52,13 +47,13 @@ def _document(one: Examination) -> dict[str, Any]:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """The worst first."""
+    """Sort by severity, the worst first."""
     order = list(Severity)
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
 def headline(examinations: Sequence[Examination]) -> str:
-    """One sentence on all of it."""
+    """The summary line."""
     counts = Counter(finding.severity for one in examinations for finding in one.findings)
     broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
     parts = []
@@ -74,151 +69,59 @@ def headline(examinations: Sequence[Examination]) -> str:
     return ", ".join(parts) + (f"; {left} check{'s' if left > 1 else ''} not made" if left else "")
 
 
-class PlainReporter:
-    """Lines without colour: what a build log can hold."""
+class DoctorReporter(ProgressReporter):
+    """Prints a line for each check while it works, and the findings at the end."""
 
     def __init__(self, out: TextIO, total: int) -> None:
-        self._out, self._total = out, total
-
-    def __enter__(self) -> PlainReporter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing is left open."""
+        super().__init__(out, total, "examining")
 
     def opens(self, examination: str) -> None:
-        """A sandbox is about to be examined."""
-        self._say(f"examining {examination}")
+        """Name the sandbox that the next checks are about."""
+        self.print(f"examining {examination}", "bold")
 
     def begins(self, check: Check, number: int) -> None:
-        """A line is written when it ends."""
+        """Show the check beside the bar."""
+        self.progress(number - 1, check.name)
 
     def announces(self, text: str) -> None:
-        """Say it at once."""
-        self._say(f"        {text}")
+        """Print what the user should know before it happens."""
+        self.print(f"        {text}", "dim")
 
     def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """One check is done."""
-        self._say(f"[{number:>2}/{self._total}] {check.name:<16} {_told(found, why_not)}")
-
-    def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing further can be examined."""
-        if left:
-            self._say(f"        {_left(left, why)}")
-
-    def finish(self, examinations: Sequence[Examination]) -> None:
-        """Print the findings, the worst first, and the last line."""
-        for one in examinations:
-            self._say("")
-            if len(examinations) > 1:
-                self._say(f"{_title(one)}:")
-            for finding in ranked(one.findings):
-                self._say(f"{finding.severity.value}: {finding.id}")
-                for label, text in _lines(finding):
-                    self._say(f"  {label:<9} {text}")
-        self._say("")
-        self._say(headline(examinations))
-
-    def _say(self, text: str) -> None:
-        encoding = self._out.encoding or "utf-8"
-        self._out.write(shown(text).encode(encoding, "replace").decode(encoding) + "\n")
-        self._out.flush()
-
-
-class LiveReporter:
-    """The running check while it runs, and a coloured table at the end."""
-
-    def __init__(self, out: TextIO, total: int) -> None:
-        self._console = Console(file=out, force_terminal=True, highlight=False)
-        self._total = total
-        self._status = self._console.status("")
-
-    def __enter__(self) -> LiveReporter:
-        self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._status.stop()
-
-    def opens(self, examination: str) -> None:
-        """A sandbox is about to be examined."""
-        self._console.print(Text(f"examining {shown(examination)}", "bold"))
-
-    def begins(self, check: Check, number: int) -> None:
-        """Show what runs."""
-        self._status.update(Text(f"{number}/{self._total} {check.name}"))
-
-    def announces(self, text: str) -> None:
-        """Say it at once."""
-        self._console.print(Text(f"  {shown(text)}", "dim"))
-
-    def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
-        """One check is done."""
+        """Print what the check found, or why it was not made."""
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
-        line = Text(f"  {check.name:<16} ").append(shown(_told(found, why_not)), style)
-        self._console.print(line, soft_wrap=True)
+        self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
     def stops(self, left: Sequence[Check], why: str) -> None:
-        """Nothing further can be examined."""
+        """Print which checks are left out because the sandbox cannot be examined further."""
         if left:
-            self._console.print(Text(f"  {shown(_left(left, why))}", "dim"))
+            self.print(f"        not examined, because {why}: {', '.join(check.name for check in left)}", "dim")
 
     def finish(self, examinations: Sequence[Examination]) -> None:
-        """Print the table and the last line."""
-        self._status.stop()
+        """Print the findings, the worst first, and the headline."""
         for one in examinations:
-            if not one.findings:
-                continue
-            table = Table(title=shown(_title(one)) if len(examinations) > 1 else None, show_lines=True)
-            table.add_column("", no_wrap=True)
-            table.add_column("finding", no_wrap=True)
-            table.add_column("what was seen, what it does to training, what to change", overflow="fold")
+            self.print()
+            if len(examinations) > 1:
+                self.print(f"{_title(one)}:", "bold")
             for finding in ranked(one.findings):
-                text = Text("\n").join(
-                    Text(shown(text), "" if label == "seen" else "dim" if label == "training" else "bold")
-                    for label, text in _lines(finding)
-                )
-                table.add_row(Text(finding.severity.value, _STYLES[finding.severity]), finding.id, text)
-            self._console.print(table)
-        style = "bold red" if any(one.breaks for one in examinations) else "green"
-        self._console.print(Text(headline(examinations), style))
-
-
-def reporter(out: TextIO, total: int) -> PlainReporter | LiveReporter:
-    """The one that fits: colour and movement only for a terminal."""
-    return LiveReporter(out, total) if out.isatty() else PlainReporter(out, total)
+                self.print(f"{finding.severity.value}: {finding.id}", _STYLES[finding.severity])
+                texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
+                self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
+        self.print()
+        self.print(headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
-    """Write the report for programs; raises OSError."""
+    """Raises OSError."""
     path.write_text(as_json(examinations), encoding="utf-8")
 
 
-def shown(text: str) -> str:
-    """Text on one line that cannot command a terminal: control characters are shown as what they are."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def _title(one: Examination) -> str:
-    return one.subject.label + (f" ({one.subject.source})" if one.subject.source else "")
+    return one.settings.label + (f" ({one.settings.source})" if one.settings.source else "")
 
 
-def _told(found: Sequence[Finding], why_not: str) -> str:
+def _result(found: Sequence[Finding], why_not: str) -> str:
     if why_not:
         return f"not examined: {why_not}"
     return ", ".join(f"{finding.severity.value}: {finding.id}" for finding in ranked(found)) or "fine"
-
-
-def _left(left: Sequence[Check], why: str) -> str:
-    return f"not examined, because {why}: {', '.join(check.name for check in left)}"
-
-
-def _lines(finding: Finding) -> Iterator[tuple[str, str]]:
-    yield "seen", finding.seen
-    yield "training", finding.training
-    yield "change", finding.change

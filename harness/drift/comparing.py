@@ -1,4 +1,4 @@
-"""Comparing two answers to one probe, field by field: pure, and blind for what never repeats."""
+"""Compare two answers to one probe field by field, ignoring what changes from run to run. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from typing import Any
 
 from sfusion.harness.drift.difference import Difference, Kind, matches
 from sfusion.harness.drift.normalising import is_drawn, is_measured, steady
-from sfusion.harness.probes import Heard, Probe
+from sfusion.harness.probes import Probe, ProbeAnswer
 
 Found = tuple[str, Kind, Any, Any]
 _NOT_JSON = object()
 
 
-class Number(float):
-    """A number of a JSON text that remembers how it was written."""
+class JsonNumber(float):
+    """A JSON number that keeps the text it was written as."""
 
     text: str
 
-    def __new__(cls, text: str) -> Number:
-        """Read it."""
+    def __new__(cls, text: str) -> JsonNumber:
         number = super().__new__(cls, text)
         number.text = text
         return number
 
 
-def compare(probe: Probe, left: Heard, right: Heard) -> list[Difference]:
-    """Everything in which two answers differ, without what may vary."""
+def compare(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> list[Difference]:
+    """Return the differences, except in places that the probe allows to vary."""
     found: list[Difference] = []
     for place, kind, was, now in _answers(probe, left, right):
         if not any(_may_vary(place, kind, pattern) for pattern in probe.varies):
@@ -37,25 +36,25 @@ def compare(probe: Probe, left: Heard, right: Heard) -> list[Difference]:
 
 
 def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
-    """What varies may have any value, but is the same kind of thing everywhere."""
+    """A place that varies may have any value, but of the same type."""
     return matches(place, pattern) and not (kind in ("type", "not-json") and matches(place, pattern, below=False))
 
 
-def _answers(probe: Probe, left: Heard, right: Heard) -> Iterator[Found]:
+def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
             said = [one.failure or f"status {one.status}" for one in (left, right)]
             yield "answer", "no-answer", said[0], said[1]
         return
     if left.status != right.status:
-        # Everything behind another status is another answer; to list its parts would hide the one cause.
+        # With another status everything else differs too; listing that would hide the cause.
         yield "status", "http-status", left.status, right.status
         return
     yield from _headers(left, right, length_counts=probe.method == "HEAD")
     yield from _bodies(left.body, right.body)
 
 
-def _headers(left: Heard, right: Heard, *, length_counts: bool) -> Iterator[Found]:
+def _headers(left: ProbeAnswer, right: ProbeAnswer, *, length_counts: bool) -> Iterator[Found]:
     was, now = (_by_name(one) for one in (left, right))
     for name in was:
         if name not in now:
@@ -66,7 +65,7 @@ def _headers(left: Heard, right: Heard, *, length_counts: bool) -> Iterator[Foun
     common = [name for name in was if name in now]
     for name in common:
         if name == "content-length" and not length_counts:
-            continue  # seconds are written with more digits or fewer; that it is true was seen in reading
+            continue  # measured seconds vary in digits; reading the body checked the length
         if steady(was[name]) != steady(now[name]):
             yield f"header.{name}", "header-value", was[name], now[name]
     order = [name for name in now if name in was]
@@ -78,9 +77,9 @@ def _headers(left: Heard, right: Heard, *, length_counts: bool) -> Iterator[Foun
         yield "headers", "header-case", [spelt[0][name] for name in unlike], [spelt[1][name] for name in unlike]
 
 
-def _by_name(heard: Heard) -> dict[str, str]:
+def _by_name(answer: ProbeAnswer) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, value in heard.headers:
+    for name, value in answer.headers:
         key = name.lower()
         found[key] = f"{found[key]}, {value}" if key in found else value
     return found
@@ -102,13 +101,13 @@ def _bodies(left: bytes, right: bytes) -> Iterator[Found]:
 
 def _read(text: str) -> Any:
     try:
-        return json.loads(text, parse_float=Number)
+        return json.loads(text, parse_float=JsonNumber)
     except (ValueError, RecursionError):
         return _NOT_JSON
 
 
 def _form(text: str) -> str:
-    """How the JSON is written: blanks between its parts, letters escaped."""
+    """How the JSON is written: with or without whitespace, with or without escapes."""
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', text)
     spaced = "spaced" if re.search(r"\s", outside) else "compact"
     return f"{spaced}, escaped" if re.search(r"\\u(?!00[01][0-9a-fA-F])(?![dD][89a-fA-F])", text) else spaced
@@ -124,7 +123,7 @@ def _values(place: str, key: str, was: Any, now: Any) -> Iterator[Found]:
         yield from _lists(place, key, was, now)
     elif isinstance(was, str):
         yield from _texts(place, was, now)
-    elif isinstance(was, Number):
+    elif isinstance(was, JsonNumber):
         yield from _numbers(place, key, was, now)
     elif was != now and not is_measured(key, was):
         yield place, "value", was, now
@@ -141,7 +140,7 @@ def _type(value: Any) -> str:
 def _objects(place: str, was: dict[str, Any], now: dict[str, Any]) -> Iterator[Found]:
     gone, new = ([name for name in one if name not in other] for one, other in ((was, now), (now, was)))
     for name in list(gone):
-        # The same kind of value in the same position under another name was renamed.
+        # A value of the same type at the same position under another name counts as renamed.
         other = list(now)[list(was).index(name)] if list(was).index(name) < len(now) else None
         if other in new and _type(was[name]) == _type(now[other]):
             gone.remove(name)
@@ -179,9 +178,9 @@ def _texts(place: str, was: str, now: str) -> Iterator[Found]:
     yield place, "blanks" if same else "text", one, other
 
 
-def _numbers(place: str, key: str, was: Number, now: Number) -> Iterator[Found]:
+def _numbers(place: str, key: str, was: JsonNumber, now: JsonNumber) -> Iterator[Found]:
     if is_measured(key, was):
-        # The values never repeat; that both are written as Python writes floats does.
+        # The values never repeat, but both should be written as Python writes floats.
         if (was.text == repr(float(was))) != (now.text == repr(float(now))):
             yield place, "number-form", was.text, now.text
     elif float(was) != float(now) and not (was != was and now != now):

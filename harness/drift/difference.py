@@ -1,4 +1,4 @@
-"""One difference between two answers, and how its two sides are shown."""
+"""One difference between two answers, and how to show it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BEFORE = 12
 
 @dataclass(frozen=True)
 class Difference:
-    """What one side said and what the other said in the same place."""
+    """What two servers answered in the same place."""
 
     probe: str
     place: str
@@ -45,7 +45,7 @@ class Difference:
     right: Any
 
     def shown(self, width: int = _SHOWN) -> tuple[str, str]:
-        """Both sides in a line each; long texts from shortly before they part."""
+        """Both values, one line each; long texts are cut to start shortly before they diverge."""
         left, right = _written(self.left), _written(self.right)
         if max(len(left), len(right)) <= width:
             return left, right
@@ -57,7 +57,7 @@ class Difference:
 
 
 def matches(place: str, pattern: str, *, below: bool = True) -> bool:
-    """Is the place the one that the pattern names, or below it? ``[*]`` is any index, ``*`` any name."""
+    """Does the pattern name the place, or one above it? ``[*]`` is any index, ``*`` any name."""
     steps = re.escape(pattern).replace(r"\[\*\]", r"\[\d+\]").replace(r"\*", r"[^.\[]*")
     return re.fullmatch(rf"{steps}(?:[.\[].*)?" if below else steps, place, re.DOTALL) is not None
 

@@ -1,9 +1,9 @@
-"""How bad a difference is: a table of rules, of which the first that fits decides."""
+"""How bad a difference is: a table of rules, of which the first match decides."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from sfusion.harness.drift.difference import Difference, Kind
@@ -16,26 +16,25 @@ _CONTENT: tuple[Kind, ...] = ("text", "blanks", "value", "length", "type", "numb
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Differences of some kinds, in places that fit, have a grade."""
+class GradingRule:
+    """Grades differences of some kinds in some places."""
 
     name: str
     grade: Grade
     because: str
-    """One sentence."""
+    """One sentence for the report."""
     kinds: tuple[Kind, ...]
     places: str = r".*"
-    """A regular expression for the whole place."""
-    silence: bool = field(default=False)
-    """Fits only when one side says nothing where the other says something."""
-    same_media: bool = field(default=False)
-    """Fits only when both content types name the same type, apart from parameters."""
+    """A regular expression that the whole place must match."""
+    one_empty: bool = False
+    """Matches only if exactly one of the two values is empty."""
+    same_media: bool = False
+    """Matches only if both content types are the same apart from parameters."""
 
-    def fits(self, difference: Difference) -> bool:
-        """Is this rule about that difference?"""
+    def matches(self, difference: Difference) -> bool:
         if difference.kind not in self.kinds or re.fullmatch(self.places, difference.place) is None:
             return False
-        if self.silence and bool(difference.left) == bool(difference.right):
+        if self.one_empty and bool(difference.left) == bool(difference.right):
             return False
         return not self.same_media or _media(difference.left) == _media(difference.right)
 
@@ -44,116 +43,114 @@ def _media(value: object) -> str:
     return str(value).partition(";")[0].strip().lower()
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("no answer", "breaking", "One server answers and the other does not.", ("no-answer",)),
-    Rule("http status", "breaking", "Clients decide by the HTTP status what to do next.", ("http-status",)),
-    Rule(
+RULES: tuple[GradingRule, ...] = (
+    GradingRule("no answer", "breaking", "One server answers and the other does not.", ("no-answer",)),
+    GradingRule("http status", "breaking", "Clients decide by the HTTP status what to do next.", ("http-status",)),
+    GradingRule(
         "content type",
         "cosmetic",
-        "The media type is the same, only its parameters differ.",
+        "The media type is the same; only its parameters differ.",
         ("header-value",),
         r"header\.content-type",
         same_media=True,
     ),
-    Rule(
+    GradingRule(
         "steering header",
         "breaking",
         "Clients read content-type, location and retry-after, and act on them.",
         _HEADER,
         r"header\.(content-type|location|retry-after)",
     ),
-    Rule(
-        "allowed methods", "visible", "A 405 tells other methods, which only a person reads.", _HEADER, r"header\.allow"
+    GradingRule(
+        "allowed methods", "visible", "The methods that a 405 lists are read by people only.", _HEADER, r"header\.allow"
     ),
-    Rule(
+    GradingRule(
         "other header",
         "cosmetic",
         "No client of a sandbox reads this header, its casing or its position.",
         (*_HEADER, "header-order", "header-case"),
     ),
-    Rule(
-        "not json", "breaking", "A body that is JSON on one side only cannot be read by the same client.", ("not-json",)
-    ),
-    Rule(
+    GradingRule("not json", "breaking", "A client that reads one of the bodies cannot read the other.", ("not-json",)),
+    GradingRule(
         "server's own log",
         "visible",
-        "What the notebook's driver printed is a log that no program reads.",
+        "The output of the notebook driver is a log that no program reads.",
         ("text", "blanks"),
         r"body\.driver\.(stdout|stderr)",
     ),
-    Rule(
+    GradingRule(
         "pod name",
         "cosmetic",
-        "The name of the machine behind a gateway, or null, means nothing to a client.",
+        "Clients ignore the name of the machine behind a gateway.",
         ("type", "text", "blanks"),
         r"body\.executor_pod_name",
     ),
-    Rule(
+    GradingRule(
         "echo of a refusal",
         "visible",
-        "What a refused request held is repeated for a person to read.",
+        "The rejected input is repeated for people to read.",
         _CONTENT,
         r"body\.detail\[\d+\]\.(input|ctx)\b.*",
     ),
-    Rule(
+    GradingRule(
         "missing key", "breaking", "A client that reads this key fails on one of the two.", ("key-missing", "key-extra")
     ),
-    Rule("renamed key", "breaking", "A client that reads this key fails on one of the two.", ("key-renamed",)),
-    Rule(
-        "other type", "breaking", "The value has another JSON type, which a client takes for something else.", ("type",)
-    ),
-    Rule(
+    GradingRule("renamed key", "breaking", "A client that reads this key fails on one of the two.", ("key-renamed",)),
+    GradingRule("other type", "breaking", "A client that expects one JSON type cannot read the other.", ("type",)),
+    GradingRule(
         "outcome",
         "breaking",
         "The status or exit code decides whether a call counts as solved.",
         ("text", "value"),
         r"body(\..*)?\.(status|return_code)",
     ),
-    Rule(
-        "blanks in output",
+    GradingRule(
+        "whitespace in output",
         "visible",
-        "The program's output differs in blanks and line ends only.",
+        "The program's output differs only in whitespace.",
         ("blanks",),
         r"body\..*(stdout|display\[.*)",
     ),
-    Rule(
+    GradingRule(
         "output",
         "breaking",
-        "What the program printed is what the model sees and the reward compares.",
+        "The program's output is what the model sees and the reward compares.",
         ("text",),
         r"body\..*(stdout|display\[.*)",
     ),
-    Rule(
+    GradingRule(
         "fetched file",
         "breaking",
-        "The content of a fetched file is what the program made.",
+        "A fetched file is the program's result.",
         ("text", "blanks"),
         r"body\.files\..*",
     ),
-    Rule(
+    GradingRule(
         "kind of error",
         "breaking",
-        "Programs tell errors apart by these codes.",
+        "Clients distinguish errors by these codes.",
         ("text", "blanks"),
         r"body\.detail\[\d+\]\.(type|loc\b.*)|body\..*\.ename",
     ),
-    Rule(
-        "said or not",
+    GradingRule(
+        "empty or not",
         "breaking",
-        "One side says something where the other says nothing.",
+        "One server sends a text where the other sends none.",
         ("text", "blanks"),
-        silence=True,
+        one_empty=True,
     ),
-    Rule("number of things", "breaking", "There are more or fewer of them.", ("length",)),
-    Rule("number", "breaking", "Another number or truth value that a program reads.", ("value",)),
-    Rule("help page", "cosmetic", "The address of a page about the error.", ("text",), r"body\.detail\[\d+\]\.url"),
-    Rule("wording", "visible", "The text that a person or a model sees differs, its meaning does not.", ("text",)),
-    Rule("blanks", "cosmetic", "The text differs in blanks and line ends only.", ("blanks",)),
-    Rule("order of keys", "cosmetic", "JSON objects have no order.", ("key-order",)),
-    Rule("way of writing", "cosmetic", "The same JSON written in another way.", ("number-form", "body-form")),
+    GradingRule("list length", "breaking", "The lists have different lengths.", ("length",)),
+    GradingRule("number", "breaking", "A number or boolean that a client reads differs.", ("value",)),
+    GradingRule(
+        "help page", "cosmetic", "The link to a page about the error differs.", ("text",), r"body\.detail\[\d+\]\.url"
+    ),
+    GradingRule("wording", "visible", "The text for people or the model differs, but not its meaning.", ("text",)),
+    GradingRule("whitespace", "cosmetic", "The text differs only in whitespace.", ("blanks",)),
+    GradingRule("order of keys", "cosmetic", "The order of keys in a JSON object has no meaning.", ("key-order",)),
+    GradingRule("formatting", "cosmetic", "The same JSON, formatted differently.", ("number-form", "body-form")),
 )
 
 
-def rule_for(difference: Difference) -> Rule:
-    """The first rule that fits; there is one for every kind."""
-    return next(rule for rule in RULES if rule.fits(difference))
+def rule_for(difference: Difference) -> GradingRule:
+    """Return the first rule that matches; every kind has one without conditions."""
+    return next(rule for rule in RULES if rule.matches(difference))

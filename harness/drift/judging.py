@@ -1,4 +1,4 @@
-"""From two sets of answers to a report: what differs, how badly, and what could not be compared."""
+"""Compare the answers of two servers: what differs, how badly, and what could not be compared."""
 
 from __future__ import annotations
 
@@ -8,83 +8,76 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.drift.accepting import Acceptance
+from sfusion.harness.drift.acceptances import Acceptance
 from sfusion.harness.drift.comparing import compare
 from sfusion.harness.drift.difference import Difference
-from sfusion.harness.drift.grading import GRADES, Grade, Rule, rule_for
-from sfusion.harness.probes import Heard, Probe
+from sfusion.harness.drift.grading import GRADES, Grade, GradingRule, rule_for
+from sfusion.harness.probes import Probe, ProbeAnswer
 
 
 @dataclass(frozen=True)
-class Side:
-    """One of the two that are compared."""
-
+class ServerAnswers:
     name: str
-    answers: Mapping[str, Heard]
-    """By the id of the probe."""
-    excuses: Mapping[str, str] = field(default_factory=dict)
-    """Why there is no answer to some probes that can be compared."""
+    answers: Mapping[str, ProbeAnswer]
+    """By probe id."""
+    not_comparable: Mapping[str, str] = field(default_factory=dict)
+    """By probe id, why its answer cannot be compared."""
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A difference with its grade, and the reason why it is known and accepted, if it is."""
+class DriftFinding:
+    """A difference, the rule that grades it, and the reason why it is accepted, if it is."""
 
     difference: Difference
-    rule: Rule
+    rule: GradingRule
     accepted: str | None = None
 
     @property
     def grade(self) -> Grade:
-        """How bad it is."""
         return self.rule.grade
 
 
 @dataclass(frozen=True)
-class Report:
-    """What the comparison of two sides found."""
-
+class DriftReport:
     left: str
     right: str
     compared: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[DriftFinding, ...] = ()
     not_comparable: tuple[tuple[str, str], ...] = ()
-    """Probes with the reason."""
+    """Probe ids with the reason."""
     unused: tuple[Acceptance, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def open(self) -> list[Finding]:
-        """What is not accepted, the worst first and then in the order of the probes."""
+    def open(self) -> list[DriftFinding]:
+        """The differences that are not accepted, the worst first, otherwise in the order of the probes."""
         found = [finding for finding in self.findings if finding.accepted is None]
         return sorted(found, key=lambda finding: GRADES.index(finding.grade))
 
     def count(self, grade: Grade) -> int:
-        """How many of a grade are not accepted."""
+        """Count the open differences of a grade."""
         return sum(finding.grade == grade for finding in self.open)
 
     @property
     def breaking(self) -> bool:
-        """Is there anything that would make a client behave differently?"""
+        """Would an open difference make a client behave differently?"""
         return self.count("breaking") > 0
 
 
 def judge(
     probes: Sequence[Probe],
-    left: Side,
-    right: Side,
+    left: ServerAnswers,
+    right: ServerAnswers,
     accepted: Sequence[Acceptance] = (),
     notes: Sequence[str] = (),
-) -> Report:
-    """Compare two sides probe by probe."""
-    findings: list[Finding] = []
-    excused: list[tuple[str, str]] = []
+) -> DriftReport:
+    findings: list[DriftFinding] = []
+    not_comparable: list[tuple[str, str]] = []
     used: set[int] = set()
     compared = 0
     for probe in probes:
-        excuse = _excuse(probe, left, right)
-        if excuse:
-            excused.append((probe.id, excuse))
+        if why := _why_not_comparable(probe, left, right):
+            not_comparable.append((probe.id, why))
             continue
         compared += 1
         for difference in compare(probe, left.answers[probe.id], right.answers[probe.id]):
@@ -92,15 +85,15 @@ def judge(
             if number is not None:
                 used.add(number)
             reason = accepted[number].reason if number is not None else None
-            findings.append(Finding(difference, rule_for(difference), reason))
+            findings.append(DriftFinding(difference, rule_for(difference), reason))
     unused = tuple(one for number, one in enumerate(accepted) if number not in used)
-    return Report(left.name, right.name, compared, tuple(findings), tuple(excused), unused, tuple(notes))
+    return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), unused, tuple(notes))
 
 
-def _excuse(probe: Probe, left: Side, right: Side) -> str:
+def _why_not_comparable(probe: Probe, left: ServerAnswers, right: ServerAnswers) -> str:
     for side in (left, right):
-        if probe.id in side.excuses:
-            return side.excuses[probe.id]
+        if probe.id in side.not_comparable:
+            return side.not_comparable[probe.id]
         if probe.id not in side.answers:
             return f"{side.name} was not asked"
     lacks = [lacking(probe, side.answers[probe.id]) for side in (left, right)]
@@ -110,18 +103,18 @@ def _excuse(probe: Probe, left: Side, right: Side) -> str:
     return ""
 
 
-def lacking(probe: Probe, heard: Heard) -> str:
-    """The command or module that the probe needs and the answer says is not there."""
-    if not probe.needs or heard.failure:
+def lacking(probe: Probe, answer: ProbeAnswer) -> str:
+    """Return the command or module that the probe needs and that is missing according to the answer."""
+    if not probe.needs or answer.failure:
         return ""
     try:
-        body = json.loads(heard.body)
+        body = json.loads(answer.body)
     except ValueError:
         return ""
-    said = "\n".join(_texts(body))
+    texts = "\n".join(_texts(body))
     for need in probe.needs:
         name = re.escape(need)
-        if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", said):
+        if re.search(rf"(?m)(?:^|[\s:/]){name}: (?:command )?not found|No module named ['\"]{name}", texts):
             return need
     return ""
 

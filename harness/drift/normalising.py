@@ -1,15 +1,15 @@
-"""What no two runs of even one server share, and the mark that stands for it: pure tables and functions."""
+"""Details that change between runs even of one server, and the marks that replace them. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from sfusion.harness.probes.patterns import without_forms
+from sfusion.harness.probes.patterns import mask
 
 _UNSTABLE = tuple(
-    (re.compile(pattern), stands)
-    for pattern, stands in (
+    (re.compile(pattern), mark)
+    for pattern, mark in (
         (r"\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", "<DATE>"),
         (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?", "<DATE>"),
         (r"<IPYKERNEL>\.py|\b(?<=\()\d{6,}\.py(?=, line)|<CELL>\.py", "<CELL>.py"),
@@ -17,7 +17,7 @@ _UNSTABLE = tuple(
         (r"\bin \d+\.\d+s\b", "in <SECONDS>"),
         (r"platform linux -- Python [\d.]+, pytest-[\d.]+, pluggy-[\d.]+", "<PYTEST>"),
         (r"plugins: [^\n]*\n", ""),
-        # Versions of Python draw these under other parts of a line, or not at all.
+        # Python versions underline different parts of a line, or none.
         (r"(?m)^[ \t]*[\^~][ \t^~]*\n?", ""),
         (r"\b(?:aarch64|x86_64)-linux-gnu", "<ARCH>"),
         (r"Python 3\.\d+\.\d+", "<PYTHON>"),
@@ -26,31 +26,29 @@ _UNSTABLE = tuple(
 )
 
 MEASURED = "execution_time"
-"""The key of seconds that were measured."""
+"""The key of measured seconds."""
 DRAWN = "traceback"
-"""The key of lines that every version of Python and IPython draws in its own way."""
+"""The key of lines that each version of Python and IPython formats differently."""
 
 
 def steady(text: str) -> str:
-    """The text without what differs from run to run and from machine to machine."""
-    text = without_forms(text)
-    for pattern, stands in _UNSTABLE:
-        text = pattern.sub(stands, text)
+    """Mask what differs between runs and machines."""
+    text = mask(text)
+    for pattern, mark in _UNSTABLE:
+        text = pattern.sub(mark, text)
     return text
 
 
 def is_measured(key: str, value: Any) -> bool:
-    """Is this a number that never repeats?"""
     return key == MEASURED and isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_drawn(key: str, value: Any) -> bool:
-    """Are these lines that never repeat?"""
     return key == DRAWN and isinstance(value, list) and bool(value)
 
 
 def stable(value: Any, key: str = "") -> Any:
-    """A whole JSON value without what differs from run to run."""
+    """Mask what differs between runs in a whole JSON value."""
     if is_measured(key, value):
         return "<SECONDS>"
     if is_drawn(key, value):

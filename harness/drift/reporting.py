@@ -1,4 +1,4 @@
-"""A drift report for people and machines: a table, JSON, Markdown."""
+"""Drift reports: a table for the terminal, JSON, Markdown."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from sfusion.harness.drift.grading import GRADES
-from sfusion.harness.drift.judging import Finding, Report
+from sfusion.harness.drift.judging import DriftFinding, DriftReport
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
 _MAX_ROWS = 200
-"""Differences in a table; JSON holds all of them."""
+"""Differences shown in a table; JSON has all of them."""
 
 
-def headline(report: Report) -> str:
-    """The last line."""
+def headline(report: DriftReport) -> str:
+    """The summary line."""
     counts = ", ".join(f"{report.count(grade)} {grade}" for grade in GRADES)
     accepted = len(report.findings) - len(report.open)
     known = f", {accepted} accepted" if accepted else ""
@@ -28,8 +28,8 @@ def headline(report: Report) -> str:
     )
 
 
-def print_report(report: Report, out: TextIO) -> None:
-    """Print the table; colours only for a terminal."""
+def print_report(report: DriftReport, out: TextIO) -> None:
+    """Print the table, with colours only on a terminal."""
     if out.isatty():
         _print_rich(report, out)
         return
@@ -51,7 +51,7 @@ def print_report(report: Report, out: TextIO) -> None:
     out.flush()
 
 
-def _print_rich(report: Report, out: TextIO) -> None:
+def _print_rich(report: DriftReport, out: TextIO) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,10 +72,10 @@ def _print_rich(report: Report, out: TextIO) -> None:
     _rest(report, lambda text: console.print(Text(text), soft_wrap=True))
 
 
-def _rest(report: Report, say: Callable[[str], None]) -> None:
+def _rest(report: DriftReport, say: Callable[[str], None]) -> None:
     left_out = len(report.open) - _MAX_ROWS
     if left_out > 0:
-        say(f"... and {left_out} more; --json FILE holds all of them")
+        say(f"... and {left_out} more; --json FILE has all of them")
     if report.open:
         say("")
         seen = dict.fromkeys(finding.rule for finding in report.open)
@@ -86,25 +86,24 @@ def _rest(report: Report, say: Callable[[str], None]) -> None:
         for reason, probes in _by_reason(report).items():
             say(f"not comparable: {reason}: {', '.join(probes)}")
     for one in report.unused:
-        say(f"accepted, but not there any more: {one.where}: {one.probe} {one.place}")
+        say(f"accepted, but no longer found: {one.where}: {one.probe} {one.place}")
     say("")
     say(headline(report))
 
 
-def _row(finding: Finding) -> tuple[str, str, str, str, str]:
+def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
     difference = finding.difference
     return finding.grade, difference.probe, difference.place, *difference.shown(44)
 
 
-def _by_reason(report: Report) -> dict[str, list[str]]:
+def _by_reason(report: DriftReport) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for probe, reason in report.not_comparable:
         found.setdefault(reason, []).append(probe)
     return found
 
 
-def as_json(report: Report) -> str:
-    """Everything, for a machine."""
+def as_json(report: DriftReport) -> str:
     content = {
         "drift": 1,
         "left": report.left,
@@ -119,7 +118,7 @@ def as_json(report: Report) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def _json(finding: Finding) -> dict[str, Any]:
+def _json(finding: DriftFinding) -> dict[str, Any]:
     difference = finding.difference
     return {
         "probe": difference.probe,
@@ -134,8 +133,8 @@ def _json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def as_markdown(report: Report) -> str:
-    """Short enough for a comment on a pull request."""
+def as_markdown(report: DriftReport) -> str:
+    """A table that fits into a comment on a pull request."""
     lines = [f"### Drift: {_cell(report.left)} against {_cell(report.right)}", "", headline(report), ""]
     lines += [f"{note}\n" for note in report.notes]
     if report.open:
@@ -152,13 +151,13 @@ def as_markdown(report: Report) -> str:
 
 
 def _cell(text: str) -> str:
-    """Text that is only text in a table of Markdown."""
+    """Escape text for a cell of a Markdown table."""
     escaped = "".join(f"\\{sign}" if sign in "\\`*_{}[]<>#|!~@" else sign for sign in text)
     return escaped.replace("\n", " ")
 
 
 def _code(text: str) -> str:
-    """Code that cannot leave its cell."""
+    """Write code that cannot break out of its cell."""
     ticks = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
     inner = text.replace("|", "\\|")
     return f"{ticks} {inner} {ticks}" if len(ticks) > 1 else f"`{inner}`"

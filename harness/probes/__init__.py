@@ -1,20 +1,20 @@
-"""Probes: requests that find out what a sandbox answers, and recordings of the answers."""
+"""Probes: requests that show how a sandbox answers, and recordings of the answers."""
 
 from __future__ import annotations
 
 from sfusion.harness.errors import BadProbes, ProbeError, Unreachable
-from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines, write_whole
+from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines, write_atomically
 from sfusion.harness.probes.model import Probe, ProbeRequest
+from sfusion.harness.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.sending import Sender
 from sfusion.harness.probes.suite import SUITE_VERSION, bundled_probes, chosen, read_probes, suite_with
-from sfusion.harness.probes.wire import Heard, Server
 
 __all__ = [
     "SUITE_VERSION",
     "BadProbes",
-    "Heard",
     "Probe",
+    "ProbeAnswer",
     "ProbeError",
     "ProbeRequest",
     "Recording",
@@ -28,5 +28,5 @@ __all__ = [
     "read_recording",
     "recording_lines",
     "suite_with",
-    "write_whole",
+    "write_atomically",
 ]

@@ -1,6 +1,6 @@
-"""Recordings: answers to probes as JSON lines, in the form that the fake's recorded executor serves.
+"""Recordings: answers to probes as JSON lines, in the format that the fake's recorded executor serves.
 
-The first line says where they come from; each further line is one probe with its request and the answer to it.
+The first line describes the origin; each further line is one probe with its request and its answer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from sfusion.fakes.wire import dump_json
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.raw_http import ProbeAnswer
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.suite import SUITE_VERSION
-from sfusion.harness.probes.wire import Heard
 from sfusion_tools._version import __version__
 
 FORMAT = 1
@@ -29,20 +29,18 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Recording:
-    """What a server answered, some time ago."""
-
     meta: Mapping[str, Any] = field(default_factory=dict)
-    answers: Mapping[str, Heard] = field(default_factory=dict)
-    """By the id of the probe."""
+    answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
+    """By probe id."""
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What was sent, by the id of the probe, as ``request_record`` writes it."""
+    """By probe id, as ``request_record`` writes them."""
 
 
 def recording_lines(
-    probes: Sequence[Probe], heard: Sequence[Heard], *, target: str, recorded_at: str, scrubber: Scrubber
+    probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
 ) -> list[str]:
-    """The lines of a recording, scrubbed."""
-    servers = {one.header("server") for one in heard} - {None}
+    """Return the lines of a recording, scrubbed."""
+    servers = {one.header("server") for one in answers} - {None}
     meta = {
         "format": FORMAT,
         "sfusion": __version__,
@@ -53,13 +51,13 @@ def recording_lines(
         "probes": len(probes),
     }
     records: list[dict[str, Any]] = [{"cassette": meta}]
-    for probe, one in zip(probes, heard, strict=True):
+    for probe, one in zip(probes, answers, strict=True):
         records.append(
             {
                 "id": probe.id.partition("/")[2],
                 "group": probe.group,
                 "request": scrubber.request(request_record(probe)),
-                "response": response_record(scrubber.heard(one)),
+                "response": response_record(scrubber.answer(one)),
                 "elapsed_s": round(one.seconds, 3),
             }
         )
@@ -67,7 +65,6 @@ def recording_lines(
 
 
 def request_record(probe: Probe) -> dict[str, Any]:
-    """A probe's request as it is written down."""
     if probe.request is None:
         return {"raw": probe.raw}
     request = probe.request
@@ -83,28 +80,28 @@ def request_record(probe: Probe) -> dict[str, Any]:
     return record
 
 
-def response_record(heard: Heard) -> dict[str, Any]:
-    """An answer as it is written down; ``text`` beside ``json`` when it was not written compactly."""
-    if heard.failure:
-        return {"failure": heard.failure}
-    record: dict[str, Any] = {"status": heard.status, "headers": [list(pair) for pair in heard.headers]}
+def response_record(answer: ProbeAnswer) -> dict[str, Any]:
+    """``text`` is kept beside ``json`` if the bytes cannot be rebuilt from the JSON value."""
+    if answer.failure:
+        return {"failure": answer.failure}
+    record: dict[str, Any] = {"status": answer.status, "headers": [list(pair) for pair in answer.headers]}
     try:
-        text = heard.body.decode()
+        text = answer.body.decode()
     except UnicodeDecodeError:
-        return record | {"base64": base64.b64encode(heard.body).decode()}
+        return record | {"base64": base64.b64encode(answer.body).decode()}
     try:
         value = json.loads(text)
-        same = dump_json(value) == heard.body
+        same = dump_json(value) == answer.body
         json.dumps(value, ensure_ascii=False).encode()
     except ValueError:
         return record | {"text": text}
     return record | ({"json": value} if same else {"json": value, "text": text})
 
 
-def read_response(record: Mapping[str, Any]) -> Heard:
-    """The other way round."""
+def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
+    """The inverse of ``response_record``."""
     if "failure" in record:
-        return Heard(failure=str(record["failure"]))
+        return ProbeAnswer(failure=str(record["failure"]))
     if "base64" in record:
         body = base64.b64decode(record["base64"])
     elif "text" in record:
@@ -112,18 +109,18 @@ def read_response(record: Mapping[str, Any]) -> Heard:
     else:
         body = dump_json(record["json"])
     headers = tuple((str(name), str(value)) for name, value in record["headers"])
-    return Heard(int(record["status"]), headers, body)
+    return ProbeAnswer(int(record["status"]), headers, body)
 
 
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises BadProbes with file and line."""
     try:
-        # Not splitlines: programs print line ends of other alphabets, and JSON holds them unescaped.
+        # Not splitlines: output may contain Unicode line separators, which JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BadProbes([f"{path}:1: the recording cannot be read: {error}"]) from None
     meta: Mapping[str, Any] = {}
-    answers: dict[str, Heard] = {}
+    answers: dict[str, ProbeAnswer] = {}
     requests: dict[str, Mapping[str, Any]] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -148,10 +145,10 @@ def read_recording(path: Path) -> Recording:
     return Recording(meta, answers, requests)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file all at once or not at all: what was there stays until the new one is complete.
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file completely or not at all; an existing one stays until the new one is complete.
 
-    Behind a link the file it leads to is replaced. What is no file (a device, a pipe) is refused with an OSError.
+    A symbolic link is followed. Raises OSError for anything that is not a regular file (a device, a pipe).
     """
     path = path.resolve()
     if path.exists() and not path.is_file():

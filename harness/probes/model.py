@@ -1,4 +1,4 @@
-"""A probe: one request with a sentence that says what it is for."""
+"""A probe: one request, with a sentence that says what it is for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Token = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$
 Line = Annotated[str, StringConstraints(pattern=r"^[^\r\n\x00]*$")]
 
 MAX_BODY = 4 * 2**20
-"""Bytes that the body of a probe may have: it is sent to somebody's server."""
+"""Largest body of a probe: it may be sent to a server that others use."""
 MAX_BURST = 64
 JSON = "application/json"
 
@@ -23,17 +23,17 @@ class _Strict(BaseModel):
 
 
 class ProbeRequest(_Strict):
-    """An HTTP request, without the address of the server."""
+    """An HTTP request without the address of the server."""
 
     method: Token = "POST"
     path: Annotated[str, StringConstraints(pattern=r"^/[!-~]*$")] = "/run_code"
     headers: dict[Token, Line | None] = Field(default_factory=dict)
-    """Sent as they are; a null takes away the content type that `json` brings."""
+    """Sent as they are; null removes the content type that `json` implies."""
     body: Any = Field(default=None, alias="json")
     text: str | None = None
     base64: str | None = None
     spaces: int = Field(default=0, ge=0, le=MAX_BODY)
-    """Blanks behind the body, to make it large without making the file large."""
+    """Spaces after the body, which make a request large but not the file."""
 
     @model_validator(mode="after")
     def _one_body(self) -> Self:
@@ -51,7 +51,6 @@ class ProbeRequest(_Strict):
 
     @property
     def content(self) -> bytes:
-        """The bytes of the body."""
         if "body" in self.model_fields_set:
             content = json.dumps(self.body).encode()
         elif self.text is not None:
@@ -64,7 +63,7 @@ class ProbeRequest(_Strict):
 
     @property
     def sent_headers(self) -> dict[str, str]:
-        """The headers, with the content type of a JSON body."""
+        """The headers, including the content type of a JSON body."""
         own = {name: value for name, value in self.headers.items() if value is not None}
         if "body" in self.model_fields_set and "content-type" not in {name.lower() for name in self.headers}:
             own["content-type"] = JSON
@@ -72,25 +71,23 @@ class ProbeRequest(_Strict):
 
 
 class Probe(_Strict):
-    """One question to a server."""
-
     id: Name
-    """Group and name, as in ``stdin/empty``."""
+    """Group and name, such as ``stdin/empty``."""
     about: Annotated[str, StringConstraints(pattern=r"^[A-Z].*[.]$", min_length=15, max_length=160)]
     """One sentence."""
     request: ProbeRequest | None = None
     raw: str | None = None
-    """Bytes for the socket instead of a request, a character each (latin-1)."""
+    """Bytes to send instead of a request, one character each (latin-1)."""
     varies: tuple[str, ...] = ()
-    """Places of the answer that may differ between machines: ``body.run_result.stdout``, ``header.allow``, ``body``."""
+    """Parts of the answer that may differ between machines: ``body.run_result.stdout``, ``header.allow``, ``body``."""
     needs: tuple[str, ...] = ()
-    """Commands or modules; where a machine lacks one, answers cannot be compared."""
+    """Commands or modules; answers from a machine that lacks one are not comparable."""
     slow: bool = False
-    """Takes seconds; left out of a quick run."""
+    """Takes seconds; skipped by --quick."""
     alone: bool = False
-    """Nothing else may be in flight."""
+    """Sent while nothing else is in flight."""
     burst: int = Field(default=1, ge=1, le=MAX_BURST)
-    """Sent so many times at once; the worst answer counts."""
+    """How many copies are sent at once; the worst answer counts."""
 
     @model_validator(mode="after")
     def _one_message(self) -> Self:
@@ -100,24 +97,22 @@ class Probe(_Strict):
             if len(self.raw) > MAX_BODY:
                 raise ValueError(f"raw has {len(self.raw)} bytes; at most {MAX_BODY} are sent")
             if any(ord(sign) > 255 for sign in self.raw):
-                raise ValueError("raw holds a character that is no byte; write bytes above 7f as \\xNN")
+                raise ValueError("raw contains a character that is not a byte; write bytes above 7f as \\xNN")
         return self
 
     @property
     def group(self) -> str:
-        """The part before the slash."""
         return self.id.partition("/")[0]
 
     @property
     def method(self) -> str:
-        """The method, also of raw bytes."""
         if self.request is not None:
             return self.request.method
         return (self.raw or "").partition(" ")[0]
 
     @property
     def runs(self) -> Literal["/run_code", "/run_jupyter"] | None:
-        """The endpoint, when the request may run code."""
+        """The endpoint, if the request may run code."""
         path = self.request.path.partition("?")[0] if self.request is not None else None
         if self.method == "POST" and path in ("/run_code", "/run_jupyter"):
             return path  # type: ignore[return-value] # it is one of the two

@@ -1,6 +1,6 @@
-"""What an answer may hold of the machine that gave it, recognised by its form, and the mark that stands for it.
+"""Patterns for machine-specific details and secrets in answers, and the marks that replace them. Pure.
 
-Pure tables. The order counts: what is more specific comes first, so that a work directory is not any path.
+The order matters: specific patterns come first, so that a work directory is not masked as just any path.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SYSTEM = re.compile(
     r"/(?:bin|dev|lib|lib64|proc|sbin|sys|usr(?:/local)?/(?:bin|include|lib|lib64|sbin|share))(?:/.*)?"
     r"|/(?:tmp|usr|usr/local|etc|etc/passwd|etc/hosts)/?"
 )
-"""Paths that every machine has, and what is below them; they say nothing about one."""
+"""Paths that every machine has, and what is below them; they reveal nothing."""
 ROUTES = frozenset(
     {
         *("docs", "favicon.ico", "metrics", "openapi.json", "redoc", "run_code", "run_jupyter", "v1"),
@@ -23,19 +23,19 @@ ROUTES = frozenset(
         "submit",
     }
 )
-"""First words of the paths that the sandbox itself serves."""
+"""First segments of the paths that the sandbox itself serves."""
 PUBLIC = frozenset({"errors.pydantic.dev"})
-"""Hosts that a server names without meaning itself."""
+"""Hosts in answers that are not the server itself."""
 
 _TMP = r"tmp[a-z0-9_]{8}"
 _STEP = r"[^\s/'\"`<>|:;,()\[\]{}\\]+"
-# Repetitions are bounded where a server could otherwise make matching take for ever.
+# Repetitions are bounded so that no answer can make matching take exponential time.
 _DEEP = "{1,40}"
 _SECRET_WORD = "TOKEN|SECRET|PASSW(?:OR)?D|PASSWD|API_?KEY|ACCESS_?KEY|CREDENTIALS?|PRIVATE_?KEY"
 _SECRET_NAME = rf"[\w-]{{0,40}}(?:{_SECRET_WORD})[\w-]{{0,40}}"
 
 _PASSES = 5
-"""A mark may make something beside it recognisable; more often than this it does not in practice."""
+"""A mark may make the text next to it recognisable; in practice never more often than this."""
 
 
 def _path(found: re.Match[str]) -> str:
@@ -56,16 +56,16 @@ def _address(found: re.Match[str]) -> str:
         ipaddress.ip_address(address)
     except ValueError:
         return found[0]
-    # `::` and `::b` are addresses too, and names in C++ or pytest far more often.
+    # `::` and `::b` are addresses too, but far more often names in C++ or pytest.
     vague = ":" in address and address != "::1" and sum(map(bool, address.split(":"))) < 2
     return found[0] if vague else "<HOST>"
 
 
-Forms = tuple[tuple[re.Pattern[str], Replace], ...]
+Patterns = tuple[tuple[re.Pattern[str], Replace], ...]
 
-SECRETS: Forms = tuple(
-    (re.compile(pattern), stands)
-    for pattern, stands in (
+SECRETS: Patterns = tuple(
+    (re.compile(pattern), mark)
+    for pattern, mark in (
         (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "<SECRET>"),
         (r"\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*", "<SECRET>"),
         (r"\b(?:sk|pk|rk|ghp|gho|ghs|ghu|glpat|hf|xox[abprs])[-_][A-Za-z0-9_-]{16,}", "<SECRET>"),
@@ -75,11 +75,11 @@ SECRETS: Forms = tuple(
         (rf"(?i)\b({_SECRET_NAME})(['\"]?[ \t]*[=:][ \t]*['\"]?)[^\s'\"&;,<>]+", r"\1\2<SECRET>"),
     )
 )
-"""Secrets that say by their form or their name that they are."""
+"""Secrets that can be recognised by their form or their name."""
 
-FORMS: Forms = SECRETS + tuple(
-    (re.compile(pattern), stands)
-    for pattern, stands in (
+ALL: Patterns = SECRETS + tuple(
+    (re.compile(pattern), mark)
+    for pattern, mark in (
         # Addresses: with a scheme, with a user, as numbers.
         (
             r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,20}://)(?:[^\s/@'\"<>]{0,400}@)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+\])(?::\d+)?",
@@ -94,7 +94,7 @@ FORMS: Forms = SECRETS + tuple(
         (r"(?<![\w:])(?P<address>[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7})(?![\w:])", _address),
         (r"(?i)\blocalhost(?::\d+)?\b|<HOST>:\d+", "<HOST>"),
         (r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,8}(?:internal|local|lan|corp|intranet|home|svc|cluster)\b(?::\d+)?", "<HOST>"),
-        # Places of the run.
+        # Paths of the run.
         (
             rf"(?:/(?!{_TMP}\b)[\w.-]{{1,80}}){{0,40}}/{_TMP}(?![\w.])|(?:/[\w.-]{{1,80}}){{0,40}}/{_TMP}(?=\.?/|')",
             "<TMP>",
@@ -107,21 +107,21 @@ FORMS: Forms = SECRETS + tuple(
         (r"0x[0-9a-f]{6,16}", "0x<ADDR>"),
         (r"line (\d+): +\d+ (?=Segmentation fault|Killed|Aborted|Terminated)", r"line \1: <PID> "),
         (r"(?i)\b(pid|process)([ =:#]+)\d+\b", r"\1\2<PID>"),
-        # Any other place.
+        # Any other path.
         (rf"(?<=<HOST>)/{_STEP}(?:/{_STEP})*/?", _path),
         (rf"(?<![\w.</:~-])(?<!<TMP>)(?<!<PY>)(?<!<HOST>)/{_STEP}(?:/{_STEP})*/?", _path),
         (rf"(?<![\w/])~(?:[\w.-]+)?/{_STEP}(?:/{_STEP})*/?", "<PATH>"),
     )
 )
-"""Everything that is recognised."""
+"""Secrets and machine-specific details."""
 
 
-def without_forms(text: str, forms: Forms = FORMS) -> str:
-    """The text with a mark in the place of everything that is recognised."""
+def mask(text: str, patterns: Patterns = ALL) -> str:
+    """Replace everything that matches by its mark."""
     for _ in range(_PASSES):
         before = text
-        for pattern, stands in forms:
-            text = pattern.sub(stands, text)
+        for pattern, mark in patterns:
+            text = pattern.sub(mark, text)
         if text == before:
             break
     return text

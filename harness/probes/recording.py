@@ -1,4 +1,4 @@
-"""Sending probes to a server for a recording or a comparison, with nothing of it left that must not be written down."""
+"""Ask a server all probes, for a recording or a comparison, and scrub what must not be written down."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sfusion.harness.probes.cassette import recording_lines, write_whole
+from sfusion.harness.probes.cassette import recording_lines, write_atomically
 from sfusion.harness.probes.model import Probe
+from sfusion.harness.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.probes.scrubbing import Scrubber, secrets_of
-from sfusion.harness.probes.sending import AT_ONCE, PATIENCE, Sender, Told
-from sfusion.harness.probes.wire import Heard, Server
+from sfusion.harness.probes.sending import AT_ONCE, PATIENCE, OnAnswer, Sender
 
 
 def scrubber_for(url: str, headers: Mapping[str, str] | None = None, probes: Sequence[Probe] = ()) -> Scrubber:
-    """What is sent to the server, and what this machine and its user are called: the server may stand on it."""
+    """Scrub what is sent to the server, and the names of this machine and its user: the server may run on it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = ""  # a container may run as a number without a name
+        user = ""  # in a container, the user id may have no name
     host = socket.gethostname()
     return Scrubber.of(
         url=url,
@@ -42,18 +42,18 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     timeout: float = PATIENCE,
     at_once: int = AT_ONCE,
-    told: Told = lambda _: None,
-) -> list[Heard]:
-    """The answers of a server, as they came; raises Unreachable."""
+    on_answer: OnAnswer = lambda _: None,
+) -> list[ProbeAnswer]:
+    """Return the server's answers unscrubbed; raises Unreachable."""
     sender = Sender(Server.at(url, headers), shown, timeout, at_once)
     await sender.check()
-    return await sender.send(probes, told)
+    return await sender.send(probes, on_answer)
 
 
 def write_recording(
-    path: Path, probes: Sequence[Probe], heard: Sequence[Heard], *, target: str, known: Scrubber
+    path: Path, probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, scrubber: Scrubber
 ) -> None:
-    """Write a recording in one go, scrubbed."""
+    """Write a scrubbed recording, atomically."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    lines = recording_lines(probes, heard, target=target, recorded_at=now, scrubber=known)
-    write_whole(path, "".join(lines))
+    lines = recording_lines(probes, answers, target=target, recorded_at=now, scrubber=scrubber)
+    write_atomically(path, "".join(lines))

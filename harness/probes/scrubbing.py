@@ -1,4 +1,4 @@
-"""Taking out of answers what must not be written down: secrets, hosts and addresses, users, paths, process ids."""
+"""Remove from answers what must not be written down: secrets, hosts and addresses, users, paths, process ids."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from sfusion.harness.probes.model import Probe
-from sfusion.harness.probes.patterns import SECRETS, without_forms
-from sfusion.harness.probes.wire import Heard
+from sfusion.harness.probes.patterns import SECRETS, mask
+from sfusion.harness.probes.raw_http import ProbeAnswer
 
 SHORTEST = 4
-"""A secret with fewer characters is not looked for in texts: it would be found everywhere."""
+"""Shorter secrets are not masked in texts: they would match everywhere."""
 
 _SECRET_VARIABLE = re.compile(r"(?i)token|secret|passw|credential|api_?key|access_?key|private_?key|cookie")
 _SECRET_HEADER = re.compile(r"(?i)auth|token|secret|passw|credential|key|cookie")
 _LONG_ENOUGH = 8
-"""Characters from which on the value of a variable of the environment is taken for a secret."""
+"""Minimum length of an environment variable's value that counts as a secret."""
 _HARMLESS = frozenset(
     {
         *("true", "false", "none", "null", "root", "user", "home", "test", "admin", "localhost", "application/json"),
         *("python", "pytest", "node", "bash", "java", "perl", "ruby", "julia", "sandbox"),
     }
 )
-"""Words that answers hold anyway, so that they give nothing away."""
+"""Words that appear in answers anyway, so they reveal nothing."""
 _PLAIN_HEADERS = frozenset({"content-type", "accept", "content-length", "user-agent", "host", "accept-encoding"})
 
 
 @dataclass(frozen=True)
 class Scrubber:
-    """Takes out what is known to be secret, and what can be recognised."""
+    """Masks what is known to be secret, and what the patterns recognise."""
 
     known: tuple[tuple[str, str], ...] = ()
-    """Texts and the marks in their place, the longest first."""
+    """Texts and the marks that replace them, the longest first."""
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class Scrubber:
         environ: Mapping[str, str] | None = None,
         also_secret: Iterable[str] = (),
     ) -> Scrubber:
-        """A scrubber for what is sent to a server, and what this machine is called."""
+        """Build from what is sent to the server and the names of this machine."""
         known: dict[str, str] = {}
         parts = urlsplit(url)
         secrets = [part for part in (parts.username, parts.password) if part]
@@ -66,7 +66,7 @@ class Scrubber:
             if _SECRET_VARIABLE.search(name) and len(value) >= _LONG_ENOUGH:
                 secrets.append(value)
         if parts.path.strip("/"):
-            known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects name before the route
+            known[parts.path.rstrip("/")] = ""  # a gateway's prefix, which redirects contain
         for path in paths:
             if len(path) > SHORTEST:
                 known[path] = "<PATH>"
@@ -75,33 +75,27 @@ class Scrubber:
         for host in (parts.hostname or "", *hosts):
             known[host] = "<HOST>"
         for secret in secrets:
-            known |= dict.fromkeys(_written(secret), "<SECRET>")
+            known |= dict.fromkeys(_encodings(secret), "<SECRET>")
         kept = {text: mark for text, mark in known.items() if len(text) >= SHORTEST and text.lower() not in _HARMLESS}
         return cls(tuple(sorted(kept.items(), key=lambda one: (-len(one[0]), one[0]))))
 
-    def also(self, other: Scrubber) -> Scrubber:
-        """One that knows what both know."""
-        known = dict(self.known) | dict(other.known)
-        return Scrubber(tuple(sorted(known.items(), key=lambda one: (-len(one[0]), one[0]))))
-
     def text(self, text: str) -> str:
-        """The text without."""
         for known, mark in self.known:
             if mark == "<SECRET>":
                 text = text.replace(known, mark)
             else:
-                # A name of one word may be an ordinary word, of which it must not be a part.
+                # A single word must not be masked inside other words.
                 edges = ("(?<![\\w-])", "(?![\\w-])") if known.isalnum() else ("", "")
                 text = re.sub(f"(?i){edges[0]}{re.escape(known)}{edges[1]}", mark, text)
-        return without_forms(text)
+        return mask(text)
 
     def request(self, value: Any) -> Any:
-        """A request without its secrets; its paths and hosts are the own words of whoever wrote it."""
+        """Mask only secrets: the paths and hosts in a request were written by its author."""
         if isinstance(value, str):
             for known, mark in self.known:
                 if mark == "<SECRET>":
                     value = value.replace(known, mark)
-            return without_forms(value, SECRETS)
+            return mask(value, SECRETS)
         if isinstance(value, list):
             return [self.request(one) for one in value]
         if isinstance(value, dict):
@@ -109,7 +103,7 @@ class Scrubber:
         return value
 
     def value(self, value: Any) -> Any:
-        """The same for everything inside a JSON value, keys and base64 files too."""
+        """Mask everything inside a JSON value, including keys and base64 files."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, list):
@@ -121,13 +115,12 @@ class Scrubber:
             }
         return value
 
-    def heard(self, heard: Heard) -> Heard:
-        """An answer without: headers, body, and the failure when there is none."""
+    def answer(self, answer: ProbeAnswer) -> ProbeAnswer:
         return replace(
-            heard,
-            headers=tuple((name, self.text(value)) for name, value in heard.headers),
-            body=self._body(heard.body),
-            failure=self.text(heard.failure),
+            answer,
+            headers=tuple((name, self.text(value)) for name, value in answer.headers),
+            body=self._body(answer.body),
+            failure=self.text(answer.failure),
         )
 
     def _body(self, body: bytes) -> bytes:
@@ -139,7 +132,7 @@ class Scrubber:
         if not isinstance(value, dict | list | str):
             return body
         clean = self.value(value)
-        # Rewriting would lose how numbers, blanks and escapes were written: only done where something was found.
+        # Rewriting loses the exact form of numbers, whitespace and escapes, so do it only if something was masked.
         return body if clean == value else _like(text, clean).encode("utf-8", "backslashreplace")
 
     def _files(self, files: dict[str, Any]) -> dict[str, Any]:
@@ -157,13 +150,13 @@ class Scrubber:
 
 
 def secrets_of(probes: Iterable[Probe]) -> list[str]:
-    """Values of headers that probes carry and that are named like secrets."""
+    """Values of the probes' headers whose names sound like secrets."""
     sent = [probe.request.sent_headers for probe in probes if probe.request is not None]
     return [value for headers in sent for name, value in headers.items() if _SECRET_HEADER.search(name)]
 
 
 def _of_header(value: str) -> list[str]:
-    """A header's value, its token behind the scheme, and what a Basic one holds."""
+    """The value, the token after its scheme, and the login inside a Basic one."""
     scheme, _, rest = value.partition(" ")
     found = [value]
     if rest:
@@ -177,8 +170,8 @@ def _of_header(value: str) -> list[str]:
     return found
 
 
-def _written(secret: str) -> set[str]:
-    """The ways in which a secret may be echoed."""
+def _encodings(secret: str) -> set[str]:
+    """The encodings in which a secret may be echoed."""
     return {
         secret,
         quote(secret, safe=""),
@@ -192,7 +185,7 @@ def _written(secret: str) -> set[str]:
 
 
 def _like(text: str, value: Any) -> str:
-    """The value written with the blanks and escapes that the text was written with."""
+    """Write the value with the whitespace and escaping style of the text."""
     compact = not re.search(r'^\s|(?<!\\)"\s*:\s', text)
     ascii_only = text.isascii() and bool(re.search(r"\\u(?!00[01])", text))
     return json.dumps(value, ensure_ascii=ascii_only, separators=(",", ":") if compact else (", ", ": "))

@@ -1,4 +1,4 @@
-"""Sending a suite to a server: a few at a time, always in the same order of answers."""
+"""Send a suite to a server, a few probes at a time; the answers keep the order of the probes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ from dataclasses import dataclass
 
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.probes.model import Probe, ProbeRequest
-from sfusion.harness.probes.wire import Heard, NotConnected, Server, exchange, request_bytes
+from sfusion.harness.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
 
 AT_ONCE = 4
 PATIENCE = 60.0
-"""Seconds that one probe may take; the longest bundled one takes a good ten."""
-MAX_SILENT = 3
-"""Probes without any answer in time after which a server counts as gone."""
+"""Seconds that one probe may take; the longest bundled one takes a little over ten."""
+MAX_TIMEOUTS = 3
+"""Probes without an answer in time after which a server counts as gone."""
 
-Told = Callable[[Probe], None]
+OnAnswer = Callable[[Probe], None]
 
 
 @dataclass(frozen=True)
 class Sender:
-    """Sends probes to one server."""
-
     server: Server
     shown: str
-    """How the server is called in errors; nothing secret."""
+    """The server's name in errors; nothing secret."""
     timeout: float = PATIENCE
     at_once: int = AT_ONCE
 
     async def check(self) -> None:
-        """Raise Unreachable unless a sandbox answers there."""
+        """Raise Unreachable unless a sandbox answers."""
         ping = await self._ask(_probe("GET", "/v1/ping"), 0, 0)
         if _json(ping) == "pong":
             return
@@ -39,29 +37,28 @@ class Sender:
         if isinstance(_json(posted), dict):
             return
         raise Unreachable(
-            f"{self.shown} answers, but not as a Sandbox Fusion: GET /v1/ping gave {_shape(ping)} "
-            f"and POST /run_code gave {_shape(posted)}; is it the right address?"
+            f"{self.shown} answers, but not like Sandbox Fusion: GET /v1/ping returns {_shape(ping)} "
+            f"and POST /run_code returns {_shape(posted)}; is it the right address?"
         )
 
-    async def send(self, probes: Sequence[Probe], told: Told = lambda _: None) -> list[Heard]:
-        """The answers in the order of the probes; raises Unreachable when the server goes away."""
-        answers: dict[int, Heard] = {}
-        silent = 0
+    async def send(self, probes: Sequence[Probe], on_answer: OnAnswer = lambda _: None) -> list[ProbeAnswer]:
+        """Return the answers in the order of the probes; raises Unreachable if the server goes away."""
+        answers: dict[int, ProbeAnswer] = {}
+        timeouts = 0
         total = len(probes)
 
         async def one(number: int) -> None:
-            nonlocal silent
+            nonlocal timeouts
             probe = probes[number]
-            heard = await self._burst(probe, len(answers), total)
-            answers[number] = heard
-            if heard.failure.startswith("no answer within"):
-                silent += 1
-                if silent >= MAX_SILENT:
+            answers[number] = await self._burst(probe, len(answers), total)
+            if answers[number].failure.startswith("no answer within"):
+                timeouts += 1
+                if timeouts >= MAX_TIMEOUTS:
                     raise Unreachable(
-                        f"{self.shown} does not answer any more: {silent} probes got nothing within "
-                        f"{self.timeout:g} s, the last of them {probe.id}, after {len(answers)} of {total} probes"
+                        f"{self.shown} stopped answering: {timeouts} probes got no answer within {self.timeout:g} s, "
+                        f"the last one {probe.id}, after {len(answers)} of {total} probes"
                     )
-            told(probe)
+            on_answer(probe)
 
         together = iter([number for number, probe in enumerate(probes) if not probe.alone and probe.burst == 1])
 
@@ -80,13 +77,13 @@ class Sender:
                 await one(number)
         return [answers[number] for number in range(total)]
 
-    async def _burst(self, probe: Probe, done: int, total: int) -> Heard:
-        """The answer; of several the worst, and of these the first."""
+    async def _burst(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
+        """Return the answer; of a burst, the first of the worst answers."""
         if probe.burst == 1:
             return await self._ask(probe, done, total)
         return max(await asyncio.gather(*(self._ask(probe, done, total) for _ in range(probe.burst))), key=_badness)
 
-    async def _ask(self, probe: Probe, done: int, total: int) -> Heard:
+    async def _ask(self, probe: Probe, done: int, total: int) -> ProbeAnswer:
         data = request_bytes(probe, self.server)
         try:
             return await exchange(self.server, data, head_only=probe.method == "HEAD", timeout=self.timeout)
@@ -97,28 +94,28 @@ class Sender:
 
 def _probe(method: str, path: str) -> Probe:
     request = ProbeRequest(method=method, path=path)
-    return Probe(id="check/first", about="Is this a sandbox at all.", request=request)
+    return Probe(id="check/first", about="Check that this is a sandbox.", request=request)
 
 
-def _json(heard: Heard) -> object:
+def _json(answer: ProbeAnswer) -> object:
     try:
-        return json.loads(heard.body)
+        return json.loads(answer.body)
     except ValueError:
         return None
 
 
-def _badness(heard: Heard) -> int:
-    """How far an answer is from a success: no answer, refused, the sandbox failed, the program failed."""
-    if heard.failure:
+def _badness(answer: ProbeAnswer) -> int:
+    """Rank an answer, the worst highest: no answer, rejected, the sandbox failed, the program failed, success."""
+    if answer.failure:
         return 4
-    if heard.status != 200:
+    if answer.status != 200:
         return 3
-    body = _json(heard)
+    body = _json(answer)
     status = body.get("status") if isinstance(body, dict) else None
     return {"SandboxError": 2, "Failed": 1}.get(str(status), 0)
 
 
-def _shape(heard: Heard) -> str:
-    if heard.failure:
-        return heard.failure
-    return f"{heard.status} with {heard.header('content-type') or 'no content type'}"
+def _shape(answer: ProbeAnswer) -> str:
+    if answer.failure:
+        return answer.failure
+    return f"{answer.status} with {answer.header('content-type') or 'no content type'}"

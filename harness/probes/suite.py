@@ -1,4 +1,4 @@
-"""Reading probe files, the bundled ones and those of a user, with errors that name file and line."""
+"""Read probe files, bundled or the user's, with errors that name file and line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, Path_, read_marked
 
 SUITE_VERSION = 1
-"""Counted up when a bundled probe changes what it asks."""
+"""Incremented when a bundled probe changes its request."""
 
 _BUNDLED = Path(__file__).with_name("suite")
 _NAMES = {
@@ -27,8 +27,6 @@ _PLACES = ("body", "header", "status")
 
 
 class _File(BaseModel):
-    """What stands in a probe file."""
-
     model_config = ConfigDict(extra="forbid", strict=True)
 
     about: Annotated[str, StringConstraints(min_length=10)]
@@ -37,7 +35,7 @@ class _File(BaseModel):
 
 
 def bundled_probes() -> list[Probe]:
-    """The probes that come with the package, in a fixed order."""
+    """In a fixed order."""
     return list(_bundled())
 
 
@@ -47,13 +45,13 @@ def _bundled() -> tuple[Probe, ...]:
 
 
 def read_probes(paths: Iterable[Path]) -> list[Probe]:
-    """The probes of files and folders, in the order of file names; every problem is told at once."""
+    """Read files and folders in the order of file names; raises BadProbes with every problem at once."""
     problems: list[str] = []
     probes: dict[str, Probe] = {}
     for file in _files(paths, problems):
         for probe in _read(file, problems):
             if probe.id in probes:
-                problems.append(f"{file}:1: the probe {probe.id!r} is there twice; ids are unique")
+                problems.append(f"{file}:1: there are two probes {probe.id!r}; ids must be unique")
             probes[probe.id] = probe
     if problems:
         raise BadProbes(problems)
@@ -61,14 +59,14 @@ def read_probes(paths: Iterable[Path]) -> list[Probe]:
 
 
 def suite_with(own: Sequence[Probe]) -> list[Probe]:
-    """The bundled probes, those of a user added; one with the id of a bundled probe takes its place."""
+    """Add probes to the bundled ones; one with the id of a bundled probe replaces it."""
     probes = {probe.id: probe for probe in bundled_probes()}
     probes.update({probe.id: probe for probe in own})
     return list(probes.values())
 
 
 def chosen(probes: Sequence[Probe], *, only: Sequence[str] = (), quick: bool = False) -> list[Probe]:
-    """Those whose id holds one of the words, and without the slow ones when it is to be quick."""
+    """Keep the probes with one of the words in their id, and drop the slow ones if ``quick``."""
     for word in only:
         if not any(word in probe.id for probe in probes):
             groups = {probe.group for probe in probes}
@@ -76,7 +74,7 @@ def chosen(probes: Sequence[Probe], *, only: Sequence[str] = (), quick: bool = F
     found = [probe for probe in probes if not only or any(word in probe.id for word in only)]
     left = [probe for probe in found if not (quick and probe.slow)]
     if not left:
-        raise BadProbes(["no probe is left: all of those are slow, and a quick run leaves slow ones out"])
+        raise BadProbes(["no probe is left: all of these are slow, and --quick skips slow ones"])
     return left
 
 
@@ -85,7 +83,7 @@ def _files(paths: Iterable[Path], problems: list[str]) -> list[Path]:
     for path in paths:
         inside = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
         if not inside:
-            problems.append(f"{path}:1: the folder holds no *.yaml file")
+            problems.append(f"{path}:1: the folder contains no *.yaml file")
         found += inside
     return found
 
@@ -97,12 +95,12 @@ def _read(file: Path, problems: list[str]) -> list[Probe]:
         problems += error.problems
         return []
     if not isinstance(marked.data, dict):
-        problems.append(f"{marked.place(())}: a probe file is a mapping with about, defaults and probes")
+        problems.append(f"{marked.place(())}: a probe file must be a mapping with about, defaults and probes")
         return []
     try:
         content = _File(**marked.data)
     except (ValidationError, TypeError) as error:
-        problems += _told(error, marked, (), "file")
+        problems += _describe(error, marked, (), "file")
         return []
     probes = []
     for number, fields in enumerate(content.probes):
@@ -110,30 +108,30 @@ def _read(file: Path, problems: list[str]) -> list[Probe]:
         try:
             probes.append(_probe(file.stem, content.defaults, fields))
         except (ValidationError, TypeError, ValueError) as error:
-            problems += _told(error, marked, here, "probe")
+            problems += _describe(error, marked, here, "probe")
     return probes
 
 
 def _probe(group: str, defaults: dict[str, Any], fields: dict[str, Any]) -> Probe:
     name = fields.get("id")
     if not isinstance(name, str) or not name:
-        raise ValueError("a probe has an id, a short word such as `exit-3`")
+        raise ValueError("a probe needs an id, a short word such as `exit-3`")
     values: dict[str, Any] = {**fields, "id": f"{group}/{name}"}
     for listed in ("varies", "needs"):
         if isinstance(values.get(listed), list):
             values[listed] = tuple(values[listed])
     for place in values.get("varies", ()):
         if not isinstance(place, str) or place.partition(".")[0].partition("[")[0] not in _PLACES:
-            raise ValueError(f"varies names {place!r}; a place begins with body, header or status")
+            raise ValueError(f"varies names {place!r}; a place must begin with body, header or status")
     if "raw" not in values:
         values["request"] = ProbeRequest(**_merged(defaults, fields.get("request", {})))
     return Probe(**values)
 
 
 def _merged(defaults: dict[str, Any], request: Any) -> dict[str, Any]:
-    """The request on top of the file's defaults; the keys of two JSON objects, or of headers, are put together."""
+    """Merge a request into the file's defaults; JSON objects and headers are merged key by key."""
     if not isinstance(request, dict):
-        raise ValueError("request is a mapping of method, path, headers and json, text or base64")
+        raise ValueError("request must be a mapping of method, path, headers and json, text or base64")
     merged = {**defaults, **request}
     if {"text", "base64"} & set(request) and "json" not in request:
         merged.pop("json", None)
@@ -144,7 +142,7 @@ def _merged(defaults: dict[str, Any], request: Any) -> dict[str, Any]:
     return merged
 
 
-def _told(error: Exception, marked: Marked, path: Path_, kind: str) -> list[str]:
+def _describe(error: Exception, marked: Marked, path: Path_, kind: str) -> list[str]:
     name = _named(marked, path)
     if not isinstance(error, ValidationError):
         return [f"{marked.place(path)}: {name}{error}"]
@@ -157,7 +155,7 @@ def _told(error: Exception, marked: Marked, path: Path_, kind: str) -> list[str]
             level = "request" if error.title == "ProbeRequest" else kind
             said = f"unknown key; {near(last, _NAMES[level])}"
         elif last == "about":
-            said = "about is one sentence of 15 to 160 characters, from a capital to a full stop"
+            said = "about must be one sentence of 15 to 160 characters, from a capital letter to a full stop"
         elif one["type"] == "missing":
             said = "is missing"
         inner = ("request", *place) if error.title == "ProbeRequest" else place

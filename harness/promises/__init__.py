@@ -1,9 +1,9 @@
-"""Promises: what must hold in a run, each judged by a small pure function over the journal."""
+"""Promises: what must hold in a run. Each is judged by a pure function of the journal."""
 
 from __future__ import annotations
 
-from sfusion.harness.promises.base import Promise
-from sfusion.harness.promises.registry import PROMISES, judge, read_promise
+from sfusion.harness.promises.base import PROMISES, Promise
+from sfusion.harness.promises.registry import judge, read_promise
 from sfusion.harness.promises.story import CallStory, Story
 from sfusion.harness.promises.verdict import State, Verdict
 

@@ -1,7 +1,8 @@
-"""What every promise is: a name, parameters, an explanation, and a pure judgement over a story."""
+"""The base class of promises. Subclasses register themselves under their name."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -11,42 +12,50 @@ from sfusion.harness.promises.story import CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
 
 SHOWN = 6
-"""Events that are given as evidence."""
+"""How many events are given as evidence."""
+
+
+PROMISES: dict[str, type[Promise]] = {}
+"""Every promise by the name it is written with."""
 
 
 class Promise(BaseModel):
-    """A named property of a run. The docstring of each subclass is its explanation."""
+    """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: ClassVar[str]
+    """How scenarios write it: the name of the class in snake_case."""
     of_rollouts: ClassVar[bool] = False
     """Can only be judged when the scenario runs rollouts."""
 
     @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        PROMISES[cls.name] = cls
+
+    @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """The parameters of a promise written with a single value."""
+        """Return the parameters of a promise written with a single value."""
         raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
 
     def judge(self, story: Story) -> Verdict:
-        """Look at a run."""
+        """Decide from the events of a run whether the promise held."""
         raise NotImplementedError
 
     def held(self, sentence: str) -> Verdict:
-        """It held."""
         return Verdict(self.name, "held", sentence)
 
     def unknown(self, sentence: str) -> Verdict:
-        """The run does not show whether it held."""
         return Verdict(self.name, "unknown", sentence)
 
     def broken(self, sentence: str, evidence: list[Event], count: int = 1) -> Verdict:
-        """It did not hold: the sentence is about the first time."""
+        """Return a verdict; the sentence and the evidence are about the first of ``count`` times."""
         more = f" (and {count - 1} more)" if count > 1 else ""
         return Verdict(self.name, "broken", sentence + more, evidence[:SHOWN], count)
 
 
 def whole(call: CallStory) -> list[Event]:
-    """All events of a call in their order, shortened to what can be shown."""
+    """Return the last events of a call in order, as evidence."""
     events = [*([call.called] if call.called else []), *call.client, *call.server, *call.endings]
     return sorted(events, key=lambda event: event["at"])[-SHOWN:]

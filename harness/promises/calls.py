@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -23,8 +23,6 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 
 class EveryCallEndsOnce(Promise):
     """Every call that was made ends, and ends once; a call whose worker was killed is lost with it and excused."""
-
-    name: ClassVar[str] = "every_call_ends_once"
 
     def judge(self, story: Story) -> Verdict:
         """Count the endings, at the world and at the client."""
@@ -66,8 +64,6 @@ class Outcomes(Promise):
     """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. An outcome that is not named must not
     occur. Calls that their caller cancelled or that were lost with their worker count only where `cancelled` is named.
     """
-
-    name: ClassVar[str] = "outcomes"
 
     expected: dict[str, Amount] = Field(min_length=1, description="how many calls end how")
 
@@ -140,8 +136,6 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
 class AttemptsPerCall(Promise):
     """No call makes more HTTP requests than `at_most`, nor fewer than `at_least`."""
 
-    name: ClassVar[str] = "attempts_per_call"
-
     at_most: int | None = Field(None, ge=0, description="requests for one call, at most")
     at_least: int | None = Field(None, ge=0, description="requests for one call that returned, at least")
 
@@ -180,8 +174,6 @@ class AttemptsPerCall(Promise):
 class RetryAfterHonoured(Promise):
     """When the sandbox says Retry-After, the same call does not come back earlier. Judged at the sandbox."""
 
-    name: ClassVar[str] = "retry_after_honoured"
-
     def judge(self, story: Story) -> Verdict:
         """Compare each answer that asked for patience with the next arrival of the call."""
         asked = 0
@@ -213,8 +205,6 @@ def _seconds(text: Any) -> float | None:
 
 class DeadlineHonoured(Promise):
     """Every call ends within its time: the tool's own deadline, or `within`. Time in line is not counted."""
-
-    name: ClassVar[str] = "deadline_honoured"
 
     within: Seconds | None = Field(None, description="seconds from call to end, without the time in line")
 
@@ -260,8 +250,6 @@ class NoDuplicateExecution(Promise):
     Before a real sandbox only the requests that were passed on to it can be counted: as many as promised, and it held;
     more, and whether the program ran each time is unknown.
     """
-
-    name: ClassVar[str] = "no_duplicate_execution"
 
     at_most: int = Field(1, ge=1, description="executions of one call that are tolerated")
 

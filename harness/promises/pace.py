@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -23,8 +23,6 @@ class RecoversWithin(Promise):
 
     Strikes of fault rules count too: the last one is taken for the end of the disturbance.
     """
-
-    name: ClassVar[str] = "recovers_within"
 
     seconds: Seconds = Field(description="the longest time until a program runs to its end again")
 
@@ -76,8 +74,6 @@ class RecoversWithin(Promise):
 
 class ThroughputAtLeast(Promise):
     """At least so many calls per second come to a program's ending, from the first call to the last ending."""
-
-    name: ClassVar[str] = "throughput_at_least"
 
     per_second: float = Field(gt=0, description="calls per second of the world's time")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field
 
@@ -20,8 +20,6 @@ class InFlightWithinLimit(Promise):
     Counted at the callers: from the start of an attempt to its end, its worker's death, or the loss of its lease.
     For tools that do not tell, counted at the sandbox.
     """
-
-    name: ClassVar[str] = "in_flight_within_limit"
 
     limit: int | None = Field(None, ge=1, description="the limit; by default the rate_limit of the tools")
 
@@ -122,8 +120,6 @@ class NoPermitLeaked(Promise):
     """When the run is over every permit has come back: released, or expired with its lease where a worker died,
     was paused or cut off. A permit of a worker in good health that comes back only by expiring was lost by somebody."""
 
-    name: ClassVar[str] = "no_permit_leaked"
-
     def judge(self, story: Story) -> Verdict:
         """Compare grants with returns, and ask the limiter at the end."""
         if not story.limiter and not (story.ended or {}).get("limiter"):
@@ -169,8 +165,6 @@ def _expired_for_nothing(story: Story) -> list[Event]:
 class GrantsInOrder(Promise):
     """Permits go to those who came first: nobody is served while somebody with an earlier ticket stands in line."""
 
-    name: ClassVar[str] = "grants_in_order"
-
     def judge(self, story: Story) -> Verdict:
         """Keep the line as the limiter's events tell it."""
         if not story.limiter:
@@ -190,7 +184,7 @@ class GrantsInOrder(Promise):
                 heapq.heappush(tickets, event["ticket"])
             elif event["event"] in ("cancelled", "dropped"):
                 line.pop(event["ticket"], None)
-            elif event["event"] in ("granted", "handed on") and ticket is not None:
+            elif event["event"] in ("granted", "handed_on") and ticket is not None:
                 served += 1
                 line.pop(ticket, None)
                 while tickets and tickets[0] not in line:
@@ -214,8 +208,6 @@ class GrantsInOrder(Promise):
 
 class NoStarvation(Promise):
     """Nobody waits in line for a permit longer than `at_most`."""
-
-    name: ClassVar[str] = "no_starvation"
 
     at_most: Seconds = Field(60.0, description="the longest that anybody may stand in line")
 
@@ -244,7 +236,7 @@ class NoStarvation(Promise):
             key = (event["worker"], event.get("waiter", -1))
             if event["event"] == "asked":
                 asked.setdefault(key, earlier.pop(key, event))
-            elif event["event"] in ("granted", "handed on", "cancelled"):
+            elif event["event"] in ("granted", "handed_on", "cancelled"):
                 since = asked.pop(key, None)
                 if since is not None:
                     waited = event["at"] - since["at"]

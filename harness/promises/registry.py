@@ -1,4 +1,4 @@
-"""All promises by name, and how one is read from a scenario file."""
+"""Reads promises from scenario files and judges runs by them."""
 
 from __future__ import annotations
 
@@ -8,51 +8,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from sfusion.harness.journal import Journal
-from sfusion.harness.promises.base import Promise
-from sfusion.harness.promises.calls import (
-    AttemptsPerCall,
-    DeadlineHonoured,
-    EveryCallEndsOnce,
-    NoDuplicateExecution,
-    Outcomes,
-    RetryAfterHonoured,
-)
-from sfusion.harness.promises.pace import RecoversWithin, ThroughputAtLeast
-from sfusion.harness.promises.permits import GrantsInOrder, InFlightWithinLimit, NoPermitLeaked, NoStarvation
+from sfusion.harness.promises import calls, pace, permits, texts, trajectories
+from sfusion.harness.promises.base import PROMISES, Promise
 from sfusion.harness.promises.story import Story
-from sfusion.harness.promises.texts import InfraNeverScored, NoSecretLeaked, PartialOutputKept, TextIsTruthful
-from sfusion.harness.promises.trajectories import LengthsConsistent, RolloutEnds
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 
-PROMISES: dict[str, type[Promise]] = {
-    cls.name: cls
-    for cls in (
-        InFlightWithinLimit,
-        EveryCallEndsOnce,
-        NoPermitLeaked,
-        GrantsInOrder,
-        NoStarvation,
-        Outcomes,
-        AttemptsPerCall,
-        RetryAfterHonoured,
-        DeadlineHonoured,
-        NoDuplicateExecution,
-        TextIsTruthful,
-        PartialOutputKept,
-        NoSecretLeaked,
-        InfraNeverScored,
-        RolloutEnds,
-        LengthsConsistent,
-        RecoversWithin,
-        ThroughputAtLeast,
-    )
-}
-"""Every promise by the name it is written with."""
+_MODULES = (calls, pace, permits, texts, trajectories)
+"""Importing a module registers its promises."""
 
 
 def read_promise(value: Any) -> Promise:
-    """A promise as people write it: its name, or a mapping of its name to its parameters."""
+    """Read a promise as scenarios write it: a name, or a mapping of one name to its parameters."""
     if isinstance(value, Promise):
         return value
     if isinstance(value, str):
@@ -95,7 +62,7 @@ _UNOBSERVED = (
 
 
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
-    """The verdicts on a run, in the order of the promises."""
+    """Return the verdicts on a run, in the order of the promises."""
     story = Story(journal)
     if story.of_world("unobserved"):
         return [promise.unknown(_UNOBSERVED) for promise in promises]

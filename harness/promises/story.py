@@ -20,6 +20,8 @@ class CallStory:
     """World events `returned`, `cancelled` or `lost`; there should be one."""
     client: list[Event] = field(default_factory=list)
     server: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    """All events that name the call."""
 
     def of_client(self, event: str) -> list[Event]:
         """The client's events of one kind."""
@@ -64,6 +66,7 @@ class Story:
             story = self.calls.get(call)
             if story is None:
                 story = self.calls[call] = CallStory(call)
+            story.events.append(event)
             if source == "client":
                 story.client.append(event)
             elif source == "server":

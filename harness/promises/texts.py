@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise, whole
 from sfusion.harness.promises.story import CallStory, Story
@@ -18,8 +16,6 @@ _CUT = ("characters cut", "(truncated)", "may have cut")
 class TextIsTruthful(Promise):
     """The model is told what happened: a program's own output when it ran, and never something that could be taken
     for output when it did not. Judged against what the program does and what the sandbox really executed."""
-
-    name: ClassVar[str] = "text_is_truthful"
 
     def judge(self, story: Story) -> Verdict:
         """Compare each text with the program's intent and the ledger."""
@@ -77,8 +73,6 @@ def _is_cut(text: str) -> bool:
 class PartialOutputKept(Promise):
     """What a program printed before it was stopped for time reaches the model."""
 
-    name: ClassVar[str] = "partial_output_kept"
-
     def judge(self, story: Story) -> Verdict:
         """Look for the early output of every program that was stopped."""
         wrong: list[tuple[str, list[Event]]] = []
@@ -106,8 +100,6 @@ class PartialOutputKept(Promise):
 class NoSecretLeaked(Promise):
     """No header value or password of the tool's config reaches a text, a log line or the journal."""
 
-    name: ClassVar[str] = "no_secret_leaked"
-
     def judge(self, story: Story) -> Verdict:
         """The world marks each event in which a secret stood, and takes it out."""
         if not story.began.get("secrets"):
@@ -123,8 +115,6 @@ class NoSecretLeaked(Promise):
 
 class InfraNeverScored(Promise):
     """A call, or a trajectory, that failed for reasons which are not the model's gets no reward, neither 0 nor 1."""
-
-    name: ClassVar[str] = "infra_never_scored"
 
     def judge(self, story: Story) -> Verdict:
         """Compare rewards with what the sandbox really did."""

@@ -18,7 +18,6 @@ class RolloutEnds(Promise):
     """Every trajectory that was started ends, once; with `by`, only for one of these causes. Trajectories of a worker
     that was killed are lost with it and excused."""
 
-    name: ClassVar[str] = "rollout_ends"
     of_rollouts: ClassVar[bool] = True
 
     by: list[str] | None = Field(None, description="causes that are fine, such as answered, length, prompt_too_long")
@@ -69,7 +68,6 @@ class RolloutEnds(Promise):
 class LengthsConsistent(Promise):
     """The token lists of every trajectory are of equal length and within the bounds that were set."""
 
-    name: ClassVar[str] = "lengths_consistent"
     of_rollouts: ClassVar[bool] = True
 
     def judge(self, story: Story) -> Verdict:

@@ -1,39 +1,37 @@
-"""Reports of runs: pages for people, files for build systems, lines for terminals.
+"""Reports of runs: HTML pages, JUnit XML, Markdown, JSON and terminal output.
 
-``stories`` and ``build_timeline`` are pure functions over the events of a journal; everything else draws what they say.
+``call_timelines`` and ``build_timeline`` are pure functions of a journal's events; everything else renders them.
 """
 
 from __future__ import annotations
 
+from sfusion.harness.reports.calls import CallTimeline, Span, call_timelines
+from sfusion.harness.reports.files import Reports, write_page
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.junit import junit
 from sfusion.harness.reports.markdown import markdown
-from sfusion.harness.reports.model import Run, headline
-from sfusion.harness.reports.stories import Span, Story, stories
+from sfusion.harness.reports.run_report import RunReport, headline
 from sfusion.harness.reports.summary import summary, summary_json
-from sfusion.harness.reports.terminal import LiveReporter, PlainReporter, reporter
+from sfusion.harness.reports.terminal import RunReporter
 from sfusion.harness.reports.timeline import Mark, Steps, Timeline, build_timeline
-from sfusion.harness.reports.writing import Reports, run_of
 
 __all__ = [
-    "LiveReporter",
+    "CallTimeline",
     "Mark",
-    "PlainReporter",
     "Reports",
-    "Run",
+    "RunReport",
+    "RunReporter",
     "Span",
     "Steps",
-    "Story",
     "Timeline",
     "build_timeline",
+    "call_timelines",
     "headline",
     "junit",
     "markdown",
     "render_index",
     "render_run",
-    "reporter",
-    "run_of",
-    "stories",
     "summary",
     "summary_json",
+    "write_page",
 ]

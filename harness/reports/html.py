@@ -1,9 +1,10 @@
-"""Pages for people: one self-contained HTML file for a run, one for all runs of a command."""
+"""Self-contained HTML pages: one for each run, and an index of all runs of a command."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -12,20 +13,20 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from sfusion.harness.reports.model import STATES, Run, headline, span_text, writable
-from sfusion.harness.reports.payload import embed, payload
+from sfusion.harness.reports.page_data import embed, page_data
+from sfusion.harness.reports.run_report import BROKEN, STATES, UNKNOWN, RunReport, duration, encodable, headline
 
 _ASSETS = Path(__file__).parent / "assets"
-_RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "story.js", "run.js")
-_EVIDENCE_SHOWN, _EVIDENCE_MOST = 4, 200
-"""Rows of evidence shown at once and after a click; verdict.json has all."""
+_RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
+_EVIDENCE_SHOWN, _EVIDENCE_MAX = 4, 200
+"""Rows of evidence shown at first, and after a click; verdict.json has all of them."""
 
 
-def render_run(run: Run) -> str:
-    """The page of one run. It loads nothing, and runs no script but its own."""
-    data = payload(run)
+def render_run(run: RunReport) -> str:
+    """The page of one run. It loads nothing, and no script runs on it but its own."""
+    data = page_data(run)
     script = _script(_RUN_SCRIPTS)
-    return writable(
+    return encodable(
         _environment()
         .get_template("run.html.j2")
         .render(
@@ -33,9 +34,9 @@ def render_run(run: Run) -> str:
             headline=_run_headline(run),
             verdicts=sorted(run.verdicts, key=lambda one: STATES.index(one.state)),
             shown=_EVIDENCE_SHOWN,
-            most=_EVIDENCE_MOST,
+            most=_EVIDENCE_MAX,
             facts=_facts(run, data),
-            data=Markup(embed(data)),  # embed() leaves nothing that HTML would read
+            data=Markup(embed(data)),  # embed() escapes everything that HTML would interpret
             style=_style("base.css", "run.css"),
             script=script,
             policy=_policy(script),
@@ -43,17 +44,17 @@ def render_run(run: Run) -> str:
     )
 
 
-def render_index(runs: Sequence[Run], links: Mapping[str, str] | None = None) -> str:
-    """The page of all runs; ``links`` says where the page of a run is, by the run's name."""
+def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = None) -> str:
+    """The index of all runs; ``links`` maps the name of a run to the address of its page."""
     script = _script(("view.js", "index.js"))
     ordered = sorted(runs, key=lambda run: (STATES.index(run.state), run.name))
-    return writable(
+    return encodable(
         _environment()
         .get_template("index.html.j2")
         .render(
             runs=ordered,
             headline=headline(runs),
-            counts={state: sum(1 for run in runs if run.state == state) for state in STATES},
+            counts=Counter(run.state for run in ordered),
             links=links or {},
             style=_style("base.css", "index.css"),
             script=script,
@@ -62,35 +63,37 @@ def render_index(runs: Sequence[Run], links: Mapping[str, str] | None = None) ->
     )
 
 
-def _run_headline(run: Run) -> str:
-    total, broken, unknown = len(run.verdicts), len(run.of("broken")), len(run.of("unknown"))
+def _run_headline(run: RunReport) -> str:
+    total, broken, unknown = len(run.verdicts), len(run.in_state(BROKEN)), len(run.in_state(UNKNOWN))
     if run.error:
-        return "This run did not get to its end"
+        return "This run failed"
     if not total:
-        return "This run promised nothing"
+        return "No promises were checked"
     if not broken and not unknown:
         return {1: "The promise held", 2: "Both promises held"}.get(total, f"All {total} promises held")
     parts = []
     if broken:
         parts.append(f"{broken} of {total} promises {'was' if broken == 1 else 'were'} broken")
     if unknown:
-        parts.append(f"{unknown} could not be judged" if broken else f"{unknown} of {total} could not be judged")
+        parts.append(
+            f"{unknown} could not be judged" if broken else f"{unknown} of {total} promises could not be judged"
+        )
     return ", ".join(parts)
 
 
-def _facts(run: Run, data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(run: RunReport, data: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The row of numbers under the headline."""
     calls = data["calls"]
     facts = [
         ("calls", f"{len(calls):,}"),
         ("attempts", f"{sum(call[5] for call in calls):,}"),
-        ("faults struck", f"{sum(1 for mark in data['marks'] if mark[1] == 'strike'):,}"),
+        ("faults", f"{sum(1 for mark in data['marks'] if mark[1] == 'strike'):,}"),
         ("peak in flight", _peak(data)),
-        ("longest line", f"{max(data['waiting'][1], default=0):,}"),
-        ("simulated time" if run.world == "sim" else "time", span_text(run.seconds)),
+        ("longest queue", f"{max(data['waiting'][1], default=0):,}"),
+        ("simulated time" if run.world == "sim" else "time", duration(run.seconds)),
     ]
     if run.wall_seconds is not None and run.world == "sim":
-        facts.append(("took", span_text(run.wall_seconds)))
+        facts.append(("real time", duration(run.wall_seconds)))
     return facts
 
 
@@ -100,10 +103,10 @@ def _peak(data: Mapping[str, Any]) -> str:
 
 
 def _evidence_text(row: Mapping[str, Any]) -> str:
-    """One row of evidence as words; call and time are shown apart."""
+    """A row of evidence as text, without the call and the time, which have columns of their own."""
     shown = {key: value for key, value in row.items() if key not in ("at", "call", "path") and value is not None}
-    who, what = shown.pop("source", ""), str(shown.pop("event", "")).replace("_", " ")
-    event = [f"{who}: {what}" if who and what else f"{who}{what}"] if who or what else []
+    source, name = shown.pop("source", ""), str(shown.pop("event", "")).replace("_", " ")
+    event = [": ".join(filter(None, (source, name)))] if source or name else []
     return ", ".join(event + [f"{key.replace('_', ' ')} {value}" for key, value in shown.items()])
 
 
@@ -116,7 +119,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["span"] = span_text
+    environment.filters["duration"] = duration
     environment.filters["evidence"] = _evidence_text
     return environment
 
@@ -133,6 +136,6 @@ def _script(names: Sequence[str]) -> Markup:
 
 
 def _policy(script: str) -> str:
-    """Only this script may run: even a tag that came through would stay text to the browser."""
+    """A policy under which only this script runs, even if a tag of somebody else got into the page."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"

@@ -1,4 +1,4 @@
-"""JUnit XML: what every CI system reads. A run is a test case of its scenario's suite."""
+"""JUnit XML for CI systems: a suite per run, a test case per promise."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from sfusion.harness.reports.model import BROKEN, UNKNOWN, Run
+from sfusion.harness.reports.run_report import BROKEN, UNKNOWN, RunReport
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def junit(runs: Sequence[Run]) -> str:
-    """All runs as one file. Each promise is a test case, so that a reader sees at once which one broke."""
+def junit(runs: Sequence[RunReport]) -> str:
+    """All runs as one document."""
     top = ElementTree.Element("testsuites", name="sfusion")
     totals = [0, 0, 0]
     for run in runs:
@@ -38,12 +38,12 @@ def _count(element: ElementTree.Element, counts: tuple[int, int, int], seconds: 
     element.set("time", f"{seconds:.3f}")
 
 
-def _case(suite: ElementTree.Element, run: Run, promise: str, state: str, sentence: str) -> str:
+def _case(suite: ElementTree.Element, run: RunReport, promise: str, state: str, sentence: str) -> str:
     share = (run.wall_seconds or 0.0) / max(len(run.verdicts), 1)
     case = ElementTree.SubElement(
         suite, "testcase", classname=_clean(run.name), name=_clean(promise), time=f"{share:.3f}"
     )
-    if state in (BROKEN, UNKNOWN):  # unknown is not a pass
+    if state in (BROKEN, UNKNOWN):  # a promise that could not be judged has not passed
         failure = ElementTree.SubElement(case, "failure", message=_clean(f"{state}: {sentence}"), type=state)
         failure.text = _clean(
             f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
@@ -52,5 +52,5 @@ def _case(suite: ElementTree.Element, run: Run, promise: str, state: str, senten
 
 
 def _clean(text: str) -> str:
-    """The text without the characters that XML cannot hold in any spelling."""
+    """The text with the characters that XML cannot represent, not even escaped, replaced."""
     return _NOT_XML.sub("\ufffd", text)

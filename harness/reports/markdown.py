@@ -1,4 +1,4 @@
-"""A Markdown summary, short enough for a comment on a pull request."""
+"""A Markdown summary for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from html import escape
 
 from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.reports.model import BROKEN, HELD, UNKNOWN, Run, headline, span_text, writable
+from sfusion.harness.reports.run_report import BROKEN, HELD, UNKNOWN, RunReport, duration, encodable, headline
 
 _SIGNS = {HELD: "✅", BROKEN: "❌", UNKNOWN: "❔"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|~@!])")
 SENTENCE_LENGTH = 300
 
 
-def markdown(runs: Sequence[Run]) -> str:
-    """Broken promises first, with their sentences; then a table of all runs, folded when it is long."""
+def markdown(runs: Sequence[RunReport]) -> str:
+    """Broken promises first, then a table of all runs, collapsed if it is long."""
     lines = [f"### {_SIGNS[_worst(runs)]} sfusion: {headline(runs)}", ""]
     for run in runs:
         if run.state == HELD:
@@ -24,7 +24,7 @@ def markdown(runs: Sequence[Run]) -> str:
         lines.append("")
         if run.error:
             lines.append(f"- {_SIGNS[BROKEN]} {_escape(_short(run.error))}")
-        lines += [_bullet(one) for one in [*run.of(BROKEN), *run.of(UNKNOWN)]]
+        lines += [_bullet(one) for one in [*run.in_state(BROKEN), *run.in_state(UNKNOWN)]]
         if run.replay:
             lines.append(f"- replay: `{run.replay.replace('`', '')}`")
         lines.append("")
@@ -33,15 +33,15 @@ def markdown(runs: Sequence[Run]) -> str:
         lines += ["<details><summary>All runs</summary>", ""]
     lines += ["| | scenario | promises held | calls | time | world |", "|---|---|---:|---:|---:|---|"]
     for run in runs:
-        held = f"{len(run.of(HELD))}/{len(run.verdicts)}"
-        cells = [_SIGNS[run.state], _escape(run.name), held, str(run.calls), span_text(run.seconds), run.world]
+        held = f"{len(run.in_state(HELD))}/{len(run.verdicts)}"
+        cells = [_SIGNS[run.state], _escape(run.name), held, str(run.calls), duration(run.seconds), run.world]
         lines.append(f"| {' | '.join(cells)} |")
     if long:
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _worst(runs: Sequence[Run]) -> str:
+def _worst(runs: Sequence[RunReport]) -> str:
     states = {run.state for run in runs}
     return next((state for state in (BROKEN, UNKNOWN) if state in states), HELD if runs else UNKNOWN)
 
@@ -55,5 +55,5 @@ def _short(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text that stays text: no links, no mentions, no HTML, no new lines."""
-    return _SPECIAL.sub(r"\\\1", escape(" ".join(writable(text).split()), quote=False))
+    """Escape everything that Markdown interprets: links, mentions, HTML, line breaks."""
+    return _SPECIAL.sub(r"\\\1", escape(" ".join(encodable(text).split()), quote=False))

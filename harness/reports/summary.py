@@ -1,4 +1,4 @@
-"""The results of all runs as plain data, for programs."""
+"""The results of all runs as JSON."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion.harness.reports.model import Run, headline
-from sfusion.harness.reports.stories import stories
+from sfusion.harness.reports.calls import call_timelines
+from sfusion.harness.reports.run_report import RunReport, headline
 
 
-def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """What ``sfusion run --json`` prints: every run with its promises and the outcomes of its calls."""
+def summary(runs: Sequence[RunReport]) -> dict[str, Any]:
+    """Every run with its verdicts and the outcomes of its calls, as ``sfusion run --json`` writes them."""
     return {"summary": 1, "headline": headline(runs), "runs": [_run(run) for run in runs]}
 
 
-def summary_json(runs: Sequence[Run]) -> str:
-    """The same as text."""
+def summary_json(runs: Sequence[RunReport]) -> str:
     return json.dumps(summary(runs), indent=2, default=str) + "\n"
 
 
-def _run(run: Run) -> dict[str, Any]:
-    told = stories(run.events)
+def _run(run: RunReport) -> dict[str, Any]:
+    calls = call_timelines(run.events)
     return {
         "scenario": run.scenario,
         "cell": run.cell,
@@ -33,8 +32,8 @@ def _run(run: Run) -> dict[str, Any]:
         "error": run.error or None,
         "seconds": run.seconds,
         "wall_seconds": run.wall_seconds,
-        "calls": len(told),
-        "outcomes": dict(sorted(Counter(story.outcome for story in told).items())),
+        "calls": len(calls),
+        "outcomes": dict(sorted(Counter(call.outcome for call in calls).items())),
         "directory": run.directory or None,
         "promises": [
             {"promise": one.promise, "state": one.state, "sentence": one.sentence, "evidence": list(one.evidence)}

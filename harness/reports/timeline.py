@@ -1,4 +1,4 @@
-"""Tells a journal second by second: what was in flight, what waited, what the limit was, what was done to the run."""
+"""A run over time: requests in flight, calls waiting, the limit, faults and kills."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeAlias
 
-from sfusion.harness.reports.stories import Event, Story, names_of, stories
+from sfusion.harness.journal import Event
+from sfusion.harness.reports.calls import CallTimeline, call_timelines
 
 Change: TypeAlias = tuple[float, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A number over time: it has ``values[i]`` from ``times[i]`` on."""
+    """A step function: ``values[i]`` from ``times[i]`` on."""
 
     times: tuple[float, ...] = ()
     values: tuple[int, ...] = ()
 
     @property
     def peak(self) -> int:
-        """The highest value it ever had."""
+        """The highest value."""
         return max(self.values, default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that was done to the run: a fault that struck, a kill, a crash; ``until`` when it lasted."""
+    """Something that disturbed the run, such as a fault, a kill or a crash; ``until`` is set if it lasted a while."""
 
     at: float
     kind: str
@@ -38,7 +39,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A run over time. What is in flight is counted at the callers, or at the server where they do not tell."""
+    """A run over time. ``in_flight`` counts attempts at the clients, or at the server if the clients record none."""
 
     start: float
     end: float
@@ -56,15 +57,15 @@ _LASTING = {
     "cut_off": "reconnected",
     "limiter_died": "limiter_started",
 }
-"""What goes on for a while, and what ends it."""
+"""Events that last, with the events that end them."""
 _ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended"})
-"""What the world tells that is nothing done to the run; ``killed`` is told again by whoever died."""
+"""World events that are not marks. ``killed`` is repeated by the event of what died."""
 
 
-def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None) -> Timeline:
-    """The timeline of a journal; ``told`` are its stories, where somebody has them already."""
+def build_timeline(events: Iterable[Event], calls: Sequence[CallTimeline] | None = None) -> Timeline:
+    """The timeline of a journal; pass its ``calls`` if they are known already."""
     listed = list(events)
-    told = stories(listed) if told is None else told
+    calls = call_timelines(listed) if calls is None else calls
     times = [float(event["at"]) for event in listed]
     start, end = min(times, default=0.0), max(times, default=0.0)
     return Timeline(
@@ -74,17 +75,17 @@ def build_timeline(events: Iterable[Event], told: Sequence[Story] | None = None)
             _attempts(listed) if any(event["event"] == "attempt_started" for event in listed) else _at_server(listed)
         ),
         _steps(_at_server(listed)),
-        _steps(sorted(_waits(told))),
+        _steps(sorted(_waits(calls))),
         _limit(listed),
         tuple(_marks(listed)),
     )
 
 
 def _steps(changes: Iterable[Change]) -> Steps:
-    """Add up changes in their order.
+    """Add up changes in order.
 
-    What rises and falls again within one instant is kept as a step of no length, since a limit may be broken there;
-    what falls and rises again, as when a permit is handed on, is not.
+    A rise and fall within one instant stays as a step of zero length, since a limit may be exceeded there. A fall and
+    rise, as when a permit passes to the next caller, is dropped.
     """
     times: list[float] = []
     values: list[int] = []
@@ -103,44 +104,44 @@ def _steps(changes: Iterable[Change]) -> Steps:
     return Steps(tuple(times), tuple(values))
 
 
-def _waits(told: Iterable[Story]) -> Iterable[Change]:
-    for story in told:
-        for span in story.spans:
+def _waits(calls: Iterable[CallTimeline]) -> Iterable[Change]:
+    for call in calls:
+        for span in call.spans:
             if span.kind == "waiting" and span.end > span.start:
                 yield span.start, 1
                 yield span.end, -1
 
 
 def _attempts(events: Iterable[Event]) -> Iterable[Change]:
-    """Attempts in flight, counted at the callers; those of a worker end with it."""
-    flying: dict[tuple[Any, Any], Any] = {}
+    """Attempts in flight at the clients; a worker that dies ends its attempts."""
+    in_flight: dict[tuple[Any, Any], Any] = {}
     for event in events:
         attempt, at = (event.get("call"), event.get("attempt")), float(event["at"])
         match event["event"]:
-            case "attempt_started" if attempt not in flying:
-                flying[attempt] = event.get("worker")
+            case "attempt_started" if attempt not in in_flight:
+                in_flight[attempt] = event.get("worker")
                 yield at, 1
-            case "attempt_ended" if attempt in flying:
-                del flying[attempt]
+            case "attempt_ended" if attempt in in_flight:
+                del in_flight[attempt]
                 yield at, -1
             case "worker_died":
-                for lost in [one for one, worker in flying.items() if worker == event.get("worker")]:
-                    del flying[lost]
+                for lost in [one for one, worker in in_flight.items() if worker == event.get("worker")]:
+                    del in_flight[lost]
                     yield at, -1
 
 
 def _at_server(events: Iterable[Event]) -> Iterable[Change]:
-    """Requests at the server, whether or not their callers still wait."""
-    there: set[tuple[Any, Any]] = set()
+    """Requests at the server, including those whose client has left."""
+    present: set[tuple[Any, Any]] = set()
     for event in events:
         if event.get("source") != "server":
             continue
         request, at = (event.get("call"), event.get("attempt")), float(event["at"])
-        if event["event"] == "arrived" and request not in there:
-            there.add(request)
+        if event["event"] == "arrived" and request not in present:
+            present.add(request)
             yield at, 1
-        elif event["event"] in ("answered", "unanswered") and request in there:
-            there.discard(request)
+        elif event["event"] in ("answered", "unanswered") and request in present:
+            present.discard(request)
             yield at, -1
 
 
@@ -155,7 +156,7 @@ def _limit(events: Iterable[Event]) -> Steps:
 
 
 def _marks(events: Sequence[Event]) -> Iterable[Mark]:
-    for place, event in enumerate(events):
+    for index, event in enumerate(events):
         source, name, at = event.get("source"), str(event["event"]), float(event["at"])
         if source in ("server", "engine") and name == "strike":
             what = str(event.get("kind") or "")
@@ -164,16 +165,25 @@ def _marks(events: Sequence[Event]) -> Iterable[Mark]:
         elif name in _LASTING or (source == "world" and "call" not in event and name not in _ORDINARY):
             if name in _LASTING.values():
                 continue
-            whom = names_of(event)
-            until = _end_of(events, place, name, whom)
-            yield Mark(at, name, " ".join([name.replace("_", " "), *whom]), until=until)
+            names = _names(event)
+            text = ": ".join(filter(None, (name.replace("_", " "), " ".join(names))))
+            yield Mark(at, name, text, until=_end_of(events, index, name, names))
         elif source == "limiter" and name in ("resized", "expired", "fenced"):
             yield Mark(at, name, f"permit {name}" if name != "resized" else "limit resized")
 
 
-def _end_of(events: Sequence[Event], place: int, name: str, whom: list[str]) -> float | None:
+def _names(event: Event) -> list[str]:
+    """The workers, nodes or sandboxes that an event is about."""
+    found: list[str] = []
+    for key in ("target", "worker", "workers", "node", "sandbox"):
+        value = event.get(key)
+        found.extend([value] if isinstance(value, str) else [str(one) for one in value or ()])
+    return found
+
+
+def _end_of(events: Sequence[Event], index: int, name: str, names: list[str]) -> float | None:
     ending = _LASTING.get(name)
     if ending is None:
         return None
-    later = (event for event in events[place + 1 :] if event["event"] == ending and names_of(event) == whom)
+    later = (event for event in events[index + 1 :] if event["event"] == ending and _names(event) == names)
     return next((float(event["at"]) for event in later), float(events[-1]["at"]))

@@ -1,10 +1,10 @@
-"""Writes rollouts the way training dumps them: ``<step>.jsonl`` with input, output, score and step.
+"""Writes rollouts in verl's dump format: ``<step>.jsonl`` with input, output, score and step.
 
-The text is decoded without special tokens, so that of every turn's mark only the role's name is left, alone on its
-line. The input ends with the generation prompt, and the output begins with it again: that is how the replies of all
-turns, the first one included, stand behind a role.
+The text is decoded without special tokens, so all that is left of a turn's header is the role's name, alone on its
+line. The input ends with the generation prompt, and the output starts with the same prompt again, so that every reply,
+the first one included, follows its role.
 
-What else is known of a request goes into ``requests/<step>.jsonl``, line by line beside the samples.
+Everything else about a request goes to ``requests/<step>.jsonl``, line by line parallel to the samples.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUESTS = "requests"
 
 
 def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:
-    """Input and output of a request, as they are dumped."""
+    """Return input and output as they are dumped."""
     decode = request.processing_class.decode
     return (
         decode(request.prompt_ids, skip_special_tokens=True),
@@ -30,14 +30,14 @@ def sample_text(request: AsyncRolloutRequest) -> tuple[str, str]:
 
 
 def sample_record(request: AsyncRolloutRequest, score: float, step: int) -> dict[str, Any]:
-    """One line of ``<step>.jsonl``; its keys are those of verl's dumps and no others."""
+    """Return a line of ``<step>.jsonl``, with exactly the keys of verl's dumps."""
     text_in, text_out = sample_text(request)
     shown = int(score) if float(score).is_integer() else score
     return {"input": text_in, "output": text_out, "score": shown, "step": step}
 
 
 def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
-    """One line of ``requests/<step>.jsonl``."""
+    """Return a line of ``requests/<step>.jsonl``."""
     metrics = request.metrics
     return {
         "request_id": request.request_id,
@@ -73,7 +73,7 @@ def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
 def write_step(
     directory: Path, step: int, samples: Iterable[Mapping[str, Any]], requests: Iterable[Mapping[str, Any]]
 ) -> Path:
-    """Write one step; an older file of the same step is replaced in one piece."""
+    """Write both files of a step, each replacing an older one atomically."""
     path = directory / f"{step}.jsonl"
     _write(directory / REQUESTS / path.name, requests)
     _write(path, samples)

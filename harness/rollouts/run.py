@@ -1,31 +1,34 @@
-"""Runs a plan: problems through the fake engine, the real tool, its limiter and a sandbox, into dumps."""
+"""Runs rollouts: problems go through the fake engine, the real tool with its limiter, and a sandbox, into a dump."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLang, Problem, problems
+from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
 from sfusion.harness.rollouts.plan import RolloutPlan
-from sfusion.harness.rollouts.progress import Reporter, Silent
-from sfusion.harness.rollouts.tally import Tally
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion_tools.gsm8k import compute_score
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 
-async def run_rollouts(plan: RolloutPlan, reporter: Reporter | None = None) -> Tally:
-    """Run every step of a plan and write its dump; the counts of the whole run."""
-    reporter = reporter or Silent()
-    tally = Tally(total=plan.steps * plan.started)
-    began = asyncio.get_running_loop().time()
-    everything = problems(plan.seed, plan.steps * plan.started)
+async def run_rollouts(
+    plan: RolloutPlan, on_update: Callable[[int, RolloutCounts, float], None] | None = None
+) -> RolloutCounts:
+    """Run every step of a plan and write its dump; return the counts of the whole run.
+
+    ``on_update`` is called with the step, the counts so far and the seconds since the start when a request ends.
+    """
+    counts = RolloutCounts()
+    started = asyncio.get_running_loop().time()
+    everything = problems(plan.seed, plan.requests)
     async with _sandboxes(plan, everything) as urls:
         tool = SandboxFusionTool(
             {
@@ -37,11 +40,12 @@ async def run_rollouts(plan: RolloutPlan, reporter: Reporter | None = None) -> T
         )
         try:
             for step in range(1, plan.steps + 1):
-                batch = everything[(step - 1) * plan.started : step * plan.started]
+                batch = everything[(step - 1) * plan.requests_per_step : step * plan.requests_per_step]
 
                 def ended(request: AsyncRolloutRequest, step: int = step) -> None:
-                    tally.add(request)
-                    reporter.update(step, tally, asyncio.get_running_loop().time() - began)
+                    counts.add(request)
+                    if on_update is not None:
+                        on_update(step, counts, asyncio.get_running_loop().time() - started)
 
                 engine = FakeSGLang(
                     plan.policy,
@@ -60,10 +64,10 @@ async def run_rollouts(plan: RolloutPlan, reporter: Reporter | None = None) -> T
                     at_once=plan.at_once,
                     on_end=ended,
                 )
-                _dump(plan, step, list(zip(requests, batch, strict=True)), tally)
+                _dump(plan, step, list(zip(requests, batch, strict=True)), counts)
         finally:
             await tool.aclose()
-    return tally
+    return counts
 
 
 def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step: int, at: int) -> AsyncRolloutRequest:
@@ -78,15 +82,17 @@ def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step:
     )
 
 
-def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, Problem]], tally: Tally) -> None:
-    """Write a step: what was over-sampled and cancelled is no sample."""
+def _dump(
+    plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, Problem]], counts: RolloutCounts
+) -> None:
+    """Write the files of a step. With over-sampling, only completed requests become samples."""
     if plan.over_sample:
         pairs = [(request, problem) for request, problem in pairs if request.state is State.COMPLETED]
         pairs = pairs[: plan.problems]
     samples, requests = [], []
     for request, problem in pairs:
         score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
-        tally.scores.append(score)
+        counts.scores.append(score)
         samples.append(sample_record(request, score, step))
         requests.append(request_record(request, problem=problem.id, ground_truth=problem.ground_truth))
     write_step(plan.out, step, samples, requests)
@@ -94,11 +100,13 @@ def _dump(plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, P
 
 @asynccontextmanager
 async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[list[str]]:
-    """Where calls go: to the given sandboxes, through proxies if there are faults, or to a fake that lives as long."""
+    """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a fake started here."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:
-            before = [proxy_before(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults]
-            yield [(await proxies.enter_async_context(proxy)).url for proxy in before] or list(plan.sandboxes)
+            proxied = [
+                proxy_in_front_of(url, faults=plan.faults, seed=plan.seed) for url in plan.sandboxes if plan.faults
+            ]
+            yield [(await proxies.enter_async_context(proxy)).url for proxy in proxied] or list(plan.sandboxes)
         return
     scripts = []
     if plan.executor == "scripted":

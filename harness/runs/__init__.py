@@ -1,10 +1,24 @@
-"""Runs: one cell of a scenario in one world, judged, written down, and played again."""
+"""Runs: tasks are read, selected, adapted, played and judged; results are written to disk and read back."""
 
 from __future__ import annotations
 
 from sfusion.harness.runs.directory import read_run, write_run
-from sfusion.harness.runs.plan import Task, plan
+from sfusion.harness.runs.python import PromisesBroken, run_scenario
 from sfusion.harness.runs.result import RunResult
-from sfusion.harness.runs.runner import run_all, run_one
+from sfusion.harness.runs.runner import play, run_all, run_one
+from sfusion.harness.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks
 
-__all__ = ["RunResult", "Task", "plan", "read_run", "run_all", "run_one", "write_run"]
+__all__ = [
+    "PromisesBroken",
+    "RunResult",
+    "Task",
+    "adapt_tasks",
+    "play",
+    "read_run",
+    "read_tasks",
+    "run_all",
+    "run_one",
+    "run_scenario",
+    "select_tasks",
+    "write_run",
+]

@@ -11,8 +11,8 @@ import yaml
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
-from sfusion.harness.runs.plan import Task
 from sfusion.harness.runs.result import RunResult
+from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.reading import parse_scenarios
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
-from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,47 @@
-"""Runs tasks, in this process or in several, and judges them."""
+"""Plays tasks, in this process or in several, and judges them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
-from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
-from sfusion.harness.runs.plan import Task
 from sfusion.harness.runs.result import RunResult
+from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.model import Scenario
+from sfusion_tools.errors import MissingExtra
 
-World = Callable[[Scenario], Journal]
-"""Where a scenario runs."""
+Player = Callable[[Scenario], Journal]
 
 
-def run_one(task: Task, *, twice: bool = False, world: World | None = None) -> RunResult:
-    """Run and judge one task; with ``twice`` run it again and compare the journals byte by byte.
+def play(task: Task) -> Journal:
+    """Run a task in its world and return the journal."""
+    if task.world == "sim":
+        from sfusion.harness.worlds import sim
 
-    ``world`` runs it instead of the world that the task names: a cluster that is there already, for example.
+        return sim.run(task.scenario)
+    try:
+        from sfusion.harness.worlds import ray
+    except ImportError as error:
+        raise MissingExtra("world ray", "ray", error) from error
+    return ray.run(task.scenario)
+
+
+def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
+    """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
+
+    ``player`` plays it instead of the task's world, for example on a cluster that is already open.
     """
     began = time.perf_counter()
-    run = world or _world(task)
-    journal = run(task.scenario)
+    journal = player(task.scenario) if player else play(task)
     verdicts = judge(journal, task.scenario.promises)
     repeated, difference = None, ""
     if twice:
-        again = run(task.scenario)
+        again = player(task.scenario) if player else play(task)
         repeated = again.digest()
         found = first_difference(journal, again)
         if found is not None:
@@ -37,39 +49,17 @@ def run_one(task: Task, *, twice: bool = False, world: World | None = None) -> R
     return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
 
 
-def _world(task: Task) -> World:
-    if task.world == "sim":
-        from sfusion.harness.worlds import sim
-
-        return sim.run
-    try:
-        from sfusion.harness.worlds import ray
-    except ImportError as error:
-        raise MissingWorld(f"world ray needs Ray, which cannot be imported here ({error}); pip install ray") from error
-    return ray.run
-
-
 def run_all(
-    tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False, world: World | None = None
+    tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False, player: Player | None = None
 ) -> Iterator[RunResult]:
-    """Results in the order of the tasks, each as soon as it and those before it are there.
+    """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    With a ``world`` they run in this process, one after the other.
+    With a ``player`` the tasks run in this process, one after the other.
     """
     tasks = list(tasks)
-    if world is not None:
-        yield from (run_one(task, twice=twice, world=world) for task in tasks)
-        return
-    run: Callable[[Task], RunResult] = _Twice() if twice else run_one
-    if jobs <= 1 or len(tasks) <= 1:
+    run = partial(run_one, twice=twice, player=player)
+    if player is not None or jobs <= 1 or len(tasks) <= 1:
         yield from map(run, tasks)
         return
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
         yield from pool.map(run, tasks)
-
-
-class _Twice:
-    """run_one with twice, in a form that travels to another process."""
-
-    def __call__(self, task: Task) -> RunResult:
-        return run_one(task, twice=True)

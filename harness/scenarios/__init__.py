@@ -5,6 +5,14 @@ from __future__ import annotations
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.library import bundled_folder, scenario_files
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios
+from sfusion.harness.scenarios.reading import parse_scenarios, read_files, read_scenarios
 
-__all__ = ["Scenario", "ScenarioError", "bundled_folder", "parse_scenarios", "read_scenarios", "scenario_files"]
+__all__ = [
+    "Scenario",
+    "ScenarioError",
+    "bundled_folder",
+    "parse_scenarios",
+    "read_files",
+    "read_scenarios",
+    "scenario_files",
+]

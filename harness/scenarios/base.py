@@ -1,4 +1,4 @@
-"""The base of every part of a scenario: strict, and explained by its own field descriptions."""
+"""The base class of every part of a scenario file."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Misplaced(ValueError):
-    """Raised by a check of the whole when one part is wrong; ``path`` says which, so that the line can be told."""
+    """Raised by a check across several parts; ``path`` leads to the wrong one, so that its line can be reported."""
 
     def __init__(self, message: str, *path: str | int) -> None:
         super().__init__(message)
         self.path = path
 
 
-class Part(BaseModel):
+class ScenarioPart(BaseModel):
     """A mapping in a scenario file; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -8,14 +8,14 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from sfusion.fakes.faults import Seconds
-from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion_tools.errors import near
 
 KINDS = ("kill", "pause", "cut_off", "restart", "crash", "wedge", "resize", "cancel")
 _WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
 
 
-class EventPart(Part):
+class EventPart(ScenarioPart):
     """One event: `at` and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
 
     at: Seconds = Field(description="when, since the start of the load")

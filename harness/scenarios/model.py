@@ -13,7 +13,7 @@ from sfusion.fakes.faults import Distribution, Rule, Seconds
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.harness.promises import Promise, read_promise
-from sfusion.harness.scenarios.base import Misplaced, Part
+from sfusion.harness.scenarios.base import Misplaced, ScenarioPart
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.rollouts import RolloutPart
@@ -44,7 +44,7 @@ Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_len
 PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise)]
 
 
-class LinkPart(Part):
+class LinkPart(ScenarioPart):
     """The way between workers and limiter."""
 
     delay: Distribution = Field(
@@ -53,7 +53,7 @@ class LinkPart(Part):
     loss: float = Field(0.0, ge=0, lt=1, description="share of messages that are lost (sim only)")
 
 
-class ClusterPart(Part):
+class ClusterPart(ScenarioPart):
     """How many processes share the limiter."""
 
     nodes: int = Field(1, ge=1, le=1000, description="machines; node-1, node-2, ...")
@@ -66,7 +66,7 @@ class ClusterPart(Part):
         return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
 
 
-class SandboxPart(Part):
+class SandboxPart(ScenarioPart):
     """The fake sandbox."""
 
     model: ModelPart = Field(
@@ -80,14 +80,14 @@ class SandboxPart(Part):
     instances: int = Field(1, ge=1, le=64, description="sandboxes that share the load; faults strike each by itself")
 
 
-class CancelPart(Part):
+class CancelPart(ScenarioPart):
     """Callers that give up."""
 
     share: float = Field(1.0, ge=0, le=1, description="share of the calls, drawn by the call's id")
     after: Distribution = Field(description="how long after its start a call is cancelled")
 
 
-class LoadPart(Part):
+class LoadPart(ScenarioPart):
     """Calls made straight to the tool, as many rollouts at once would make them."""
 
     calls: int = Field(100, ge=1, le=1_000_000, description="calls in all: c0001, c0002, ...")
@@ -99,7 +99,7 @@ class LoadPart(Part):
     cancel: CancelPart | None = Field(None, description="calls that their callers give up")
 
 
-class Scenario(Part):
+class Scenario(ScenarioPart):
     """A scenario file."""
 
     scenario: str = Field(description="its name: small letters, digits, - . _")
@@ -220,6 +220,11 @@ class Scenario(Part):
         assert isinstance(self.tools, list)
         limit = (self.tools[0].get("config") or {}).get("rate_limit")
         return limit if isinstance(limit, int) else None
+
+    @property
+    def default_timeout(self) -> float:
+        """The timeout of programs that have none; 30 s for other people's tools, which do not say."""
+        return self.settings.default_timeout if self.settings is not None else 30.0
 
     @cached_property
     def settings(self) -> Any:

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
-from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.enacting import python_source
 
 
-class ProgramPart(Part):
+class ProgramPart(ScenarioPart):
     """What a program does. The scripted sandbox runs nothing: it lets the seconds pass and says what was printed."""
 
     share: float = Field(1.0, gt=0, description="weight among several programs; each call draws its own by its id")
@@ -38,7 +38,7 @@ class ProgramPart(Part):
     )
     arguments: Any = Field(None, description="send these arguments of the model as they are, instead of a program")
 
-    def written_for(self, call: str, seed: int) -> Written:
+    def prepare(self, call: str, seed: int) -> PreparedCall:
         """The program of one call; its draws depend on seed and call only."""
         seconds = round(self.seconds.sample(drawer(seed, "program", call)), 6)
         prints, early, errors = (fill(text, call) for text in (self.prints, self.early, self.errors))
@@ -70,7 +70,7 @@ class ProgramPart(Part):
             arguments["timeout"] = self.timeout
         if self.arguments is not None:
             arguments = self.arguments
-        return Written(call, arguments, seconds, prints, early, self)
+        return PreparedCall(call, arguments, seconds, prints, early, self)
 
     def only_faked(self, language: str) -> str | None:
         """Why a real sandbox cannot run this, None when it can; ``language`` is the tool's default."""
@@ -85,7 +85,7 @@ class ProgramPart(Part):
         return None
 
 
-class Written:
+class PreparedCall:
     """One call's program, ready to send."""
 
     __slots__ = ("arguments", "call", "early", "part", "prints", "seconds")

@@ -6,7 +6,7 @@ import copy
 import itertools
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,18 @@ def read_scenarios(path: Path) -> list[Scenario]:
         return _cells(_extended(read_marked(path), path, ()))
     except YamlError as error:
         raise ScenarioError(error.problems) from None
+
+
+def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[str]]:
+    """Read several files; return the cells of each valid one, and the problems of the others."""
+    found: dict[Path, list[Scenario]] = {}
+    problems: list[str] = []
+    for file in files:
+        try:
+            found[file] = read_scenarios(file)
+        except ScenarioError as error:
+            problems += error.problems
+    return found, problems
 
 
 def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
@@ -220,17 +232,18 @@ def _real_path(loc: Path_, data: Any) -> Path_:
 def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
     """The fields of the model at a path."""
     for part in path:
-        models = list(_models_in(model))
+        models = list(models_in(model))
         if isinstance(part, int):
             continue
         model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
     found: dict[str, Any] = {}
-    for one in _models_in(model):
+    for one in models_in(model):
         found |= one.model_fields
     return found
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that an annotation allows."""
     if (
         isinstance(annotation, type)
         and not isinstance(annotation, types.GenericAlias)
@@ -239,4 +252,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield annotation
         return
     for inner in typing.get_args(annotation):
-        yield from _models_in(inner)
+        yield from models_in(inner)

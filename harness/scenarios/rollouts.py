@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.faults import Rule, Seconds
-from sfusion.harness.scenarios.base import Part
+from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.program import ProgramPart
 
 _FITS = ("fits-1", "fits", "fits+1")
@@ -25,7 +25,7 @@ Bound = Annotated[int | str, BeforeValidator(_bound)]
 """A number, or a number relative to what the same rollout needs without it: one too few, just enough, one more."""
 
 
-class LimitsPart(Part):
+class LimitsPart(ScenarioPart):
     """The bounds of a trajectory; `fits` is what it needs when it has no bound, `fits-1` one too few."""
 
     max_prompt_len: Bound | None = Field(None, description="tokens of the prompt")
@@ -40,7 +40,7 @@ class LimitsPart(Part):
     max_consecutive_invalid_calls: int | None = Field(None, ge=1, description="unusable calls in a row that end it")
 
 
-class TurnPart(Part):
+class TurnPart(ScenarioPart):
     """What the model says in one turn."""
 
     say: str = Field("", description="its words; {id} becomes the trajectory's id")
@@ -48,7 +48,7 @@ class TurnPart(Part):
     raw: str | None = Field(None, description="text as it is, instead of words and calls: broken calls, for example")
 
 
-class RolloutPart(Part):
+class RolloutPart(ScenarioPart):
     """Trajectories r001, r002, ...; their calls are named r001.t1.1 and so on."""
 
     count: int = Field(8, ge=1, le=100_000, description="trajectories")

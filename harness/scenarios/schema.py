@@ -1,8 +1,11 @@
-"""The JSON Schema of scenario files, for editors; made from the models and what people may write instead."""
+"""The JSON Schema of scenario files, for editors, made from the models."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from sfusion.fakes.faults import KINDS
 from sfusion.harness.promises import PROMISES
@@ -10,78 +13,43 @@ from sfusion.harness.scenarios.model import Scenario
 
 
 def json_schema() -> dict[str, Any]:
-    """A schema that takes what `sfusion check` takes; the finer rules are told only by `sfusion check`."""
-    schema = Scenario.model_json_schema(by_alias=True)
-    properties = schema["properties"]
+    """Return a schema that accepts whatever `sfusion check` accepts; only `sfusion check` knows the finer rules."""
+    schema = Scenario.model_json_schema(by_alias=True, schema_generator=_AsWritten)
+    properties, definitions = schema["properties"], schema["$defs"]
     properties.pop("cell")
-    definitions = schema["$defs"]
-    for name in ("load", "rollouts"):
-        properties[name] = {**properties[name], "description": Scenario.model_fields[name].description}
-    properties["promises"] = _promises()
-    properties["extends"] = {"type": "string", "description": "a file whose keys are taken where this one has none"}
+    properties["promises"] |= {"items": _named(PROMISES)}
+    properties["extends"] = {"type": "string", "description": "a file to take all missing keys from"}
     properties["matrix"] = {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {"type": ["array", "object"]},
         "description": "dotted keys and their values: one cell for each combination",
     }
-    definitions["Distribution"] = _distribution()
-    definitions["Rule"]["properties"]["what"] = _what()
-    definitions["SandboxPart"]["properties"]["model"] = {
-        "type": ["object", "string"],
-        "description": definitions["SandboxPart"]["properties"]["model"].get("description", ""),
-    }
-    for part in definitions.values():
-        for key, field in part.get("properties", {}).items():
-            if key in ("seconds", "at", "think", "between", "horizon"):
-                _loosen(field)
-            if key in ("path", "method", "language", "call") and part is definitions["Rule"]:
-                field.clear()
-                field["type"] = ["string", "array", "null"]
-    definitions["LoadPart"]["properties"]["program"].pop("items", None)
-    definitions["LoadPart"]["properties"]["program"]["type"] = ["array", "object"]
-    _loosen(properties["horizon"])
-    # A file that extends another need not repeat what that one says.
+    definitions["Rule"]["properties"]["what"] |= {"anyOf": [*_named(KINDS)["anyOf"], {"type": ["array", "object"]}]}
+    for definition in definitions.values():
+        if "type" not in definition:
+            definition.pop("additionalProperties", None)  # loosened below
+    # A file that extends another need not repeat its keys.
     schema["required"] = ["scenario"]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "sfusion scenario"}
 
 
-def _loosen(field: dict[str, Any]) -> None:
-    """A duration is also a text such as 250ms."""
-    if "$ref" in field or "allOf" in field:
-        return
-    for key in ("type", "anyOf", "prefixItems", "minItems", "maxItems"):
-        field.pop(key, None)
-    field["type"] = ["number", "string", "array", "object", "null"]
+class _AsWritten(GenerateJsonSchema):
+    """Loosens what a validator converts first: `250ms` for a number, one mapping for a list, and so on."""
+
+    def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
+        inner = super().function_before_schema(schema)
+        match inner.get("type"):
+            case "number" | "integer":
+                return {**inner, "type": [inner["type"], "string"]}
+            case "array" if "items" in inner:
+                return {"anyOf": [inner, inner["items"]]}
+            case _:
+                return {}
 
 
-def _promises() -> dict[str, Any]:
-    one = {
-        "type": "object",
-        "minProperties": 1,
-        "maxProperties": 1,
-        "additionalProperties": False,
-        "properties": {name: {"description": " ".join((cls.__doc__ or "").split())} for name, cls in PROMISES.items()},
-    }
-    return {
-        "type": "array",
-        "minItems": 1,
-        "items": {"anyOf": [{"enum": list(PROMISES)}, one]},
-        "description": Scenario.model_fields["promises"].description,
-    }
-
-
-def _distribution() -> dict[str, Any]:
-    shapes = ("constant", "uniform", "normal", "lognormal", "exponential", "choice")
-    return {
-        "anyOf": [
-            {"type": ["number", "string"]},
-            {"type": "object", "minProperties": 1, "maxProperties": 1, "properties": {name: {} for name in shapes}},
-        ],
-        "description": "0.2, '200ms', {uniform: [a, b]}, {lognormal: [median, sigma]}, {exponential: mean}, ...",
-    }
-
-
-def _what() -> dict[str, Any]:
-    kinds = {name: {"description": " ".join((cls.__doc__ or "").split())} for name, cls in KINDS.items()}
-    return {"anyOf": [{"enum": list(KINDS)}, {"type": "object", "properties": kinds}, {"type": "array"}]}
+def _named(classes: Any) -> dict[str, Any]:
+    """A name, or a mapping of one name to parameters."""
+    described = {name: {"description": " ".join((cls.__doc__ or "").split())} for name, cls in classes.items()}
+    one = {"type": "object", "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+    return {"anyOf": [{"enum": list(classes)}, {**one, "properties": described}]}

@@ -1,4 +1,4 @@
-"""Real sandboxes: an address, or containers that are started for a run and removed after it."""
+"""Real sandboxes: an address, or containers that are started for a run and removed afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The container engine: where it is, whether it may be used, and which images it has."""
+"""The container engine: finding it, connecting to it, getting images from it."""
 
 from __future__ import annotations
 
@@ -13,104 +13,103 @@ from urllib.parse import urlsplit
 from sfusion.harness.errors import MissingTarget, TargetError
 from sfusion.harness.targets.options import size
 from sfusion.harness.targets.pulling import PullProgress
+from sfusion_tools.errors import MissingExtra
 from sfusion_tools.hosts import is_this_machine
 
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
-KNOCK = 5.0
-"""Seconds until the engine must take a connection."""
+CONNECT_TIMEOUT = 5.0
+"""Seconds within which the engine must accept a connection."""
 PATIENCE = 60
-"""Seconds for one answer of the engine; a pull is streamed and may take longer in all."""
+"""Seconds to wait for an answer of the engine; a pull is streamed and may take longer in total."""
 
 
-class Engine:
-    """A connection to the engine that answers at ``address``."""
+class ContainerEngine:
+    """A connection to the engine at ``address``."""
 
     def __init__(self, client: Any, address: str) -> None:
         self.client = client
         self.address = address
-        with self.telling("the engine does not say what it is"):
+        with self.reporting_errors("the engine does not report its version"):
             self.architecture = str(client.version().get("Arch", ""))
             self.cpus = int(client.info().get("NCPU") or 1)
 
     def image(self, name: str, say: Callable[[str], None]) -> Any:
-        """The image of that name, pulled when the engine has none."""
+        """Return the image of that name, pulling it if the engine does not have it."""
         from docker.errors import ImageNotFound
 
-        with self.telling(f"the engine cannot look for {name}"):
+        with self.reporting_errors(f"the engine cannot look up {name}"):
             try:
                 image = self.client.images.get(name)
             except ImageNotFound:
                 self._pull(name, say)
                 image = self.client.images.get(name)
         if (found := architecture(image)) and self.architecture and found != self.architecture:
-            say(f"{name} is made for {found} and the engine runs {self.architecture}: it starts only if emulated")
+            say(f"{name} is built for {found} and the engine runs {self.architecture}: it only starts with an emulator")
         return image
 
     def _pull(self, name: str, say: Callable[[str], None]) -> None:
         from docker.errors import APIError
 
-        say(f"pulling {name}: the engine has no such image yet")
+        say(f"pulling {name}: the engine does not have this image yet")
         progress, failed = PullProgress(name), ""
         try:
             for event in self.client.api.pull(name, stream=True, decode=True):
-                failed = str(event.get("error") or failed)  # the last word; reading on lets the connection close
-                if line := progress.hear(event, time.monotonic()):
+                failed = str(event.get("error") or failed)  # keep the last one; reading on lets the connection close
+                if line := progress.update(event, time.monotonic()):
                     say(line)
         except APIError as error:
-            failed = told(error)
+            failed = error_text(error)
         if failed:
             raise _not_pulled(name, failed, self.architecture)
         total = sum(layer.total for layer in progress.layers.values())
         say(f"pulled {name}" + (f" ({size(total)})" if total else ""))
 
     @contextmanager
-    def telling(self, what: str) -> Iterator[None]:
-        """Whatever the engine refuses inside becomes an error that begins with what was tried."""
+    def reporting_errors(self, what: str) -> Iterator[None]:
+        """Turn errors of the engine into MissingTarget with a message that begins with ``what``."""
         from docker.errors import DockerException
 
         try:
             yield
         except (DockerException, OSError) as error:  # what requests raises is an OSError
-            raise MissingTarget(f"{what} (engine at {self.address}): {told(error)}") from None
+            raise MissingTarget(f"{what} (engine at {self.address}): {error_text(error)}") from None
 
 
 @contextmanager
-def connected(environ: Mapping[str, str] | None = None) -> Iterator[Engine]:
-    """The engine that the environment names, or the one of the docker command's current context."""
+def connected(environ: Mapping[str, str] | None = None) -> Iterator[ContainerEngine]:
+    """Connect to the engine that DOCKER_HOST names, or else to that of the current docker context."""
     environ = os.environ if environ is None else environ
     try:
         from docker import DockerClient
         from docker.errors import DockerException
-    except ImportError:
-        raise MissingTarget(
-            "a docker target needs the docker SDK for Python, and it is not installed: pip install 'sfusion[docker]'"
-        ) from None
+    except ImportError as error:
+        raise MissingTarget(str(MissingExtra("a docker sandbox", "docker", error))) from None
     address, named_by = _address(environ)
     _must_be_here(address, named_by)
     try:
-        _knock(address)
+        _try_connecting(address)
         client = DockerClient.from_env(environment={**environ, "DOCKER_HOST": address}, timeout=PATIENCE)
     except (DockerException, OSError, ValueError) as error:
         raise _unreachable(address, named_by, error) from None
     try:
-        yield Engine(client, address)
+        yield ContainerEngine(client, address)
     finally:
         client.close()
 
 
 def architecture(image: Any) -> str:
-    """The architecture that an image says it is made for."""
+    """The architecture that an image claims to be built for; may be empty."""
     return str(image.attrs.get("Architecture") or "")
 
 
-def told(error: BaseException) -> str:
-    """What an engine or a registry said, in one line."""
+def error_text(error: BaseException) -> str:
+    """The message of an engine or a registry, on one line."""
     text = str(getattr(error, "explanation", None) or error) or type(error).__name__
     return " ".join(text.split()).removeprefix("Error response from daemon: ")
 
 
 def _address(environ: Mapping[str, str]) -> tuple[str, str]:
-    """Where the engine is, and who says so."""
+    """Return the address of the engine, and where it comes from."""
     if address := environ.get("DOCKER_HOST", "").strip():
         return address, "DOCKER_HOST"
     from docker.context import ContextAPI
@@ -121,31 +120,31 @@ def _address(environ: Mapping[str, str]) -> tuple[str, str]:
         if context is not None and context.name != "default" and context.Host:
             return str(context.Host), f"docker context {context.name}"
     except (DockerException, OSError, KeyError, ValueError):
-        pass  # a context that cannot be read names nothing
-    return DEFAULT_ADDRESS, "the default, for DOCKER_HOST is not set"
+        pass  # ignore a context that cannot be read
+    return DEFAULT_ADDRESS, "the default, as DOCKER_HOST is not set"
 
 
 def _must_be_here(address: str, named_by: str) -> None:
-    """A container's port is published to loopback, so its engine must be on this machine."""
+    """A container's port is published on loopback, so the engine must be on this machine."""
     parts = urlsplit(address)
     if parts.scheme == "ssh" or (
         parts.scheme in ("tcp", "http", "https") and not is_this_machine(parts.hostname or "")
     ):
         raise MissingTarget(
-            f"the engine at {_shown(address)} ({named_by}) is on another machine, where the loopback address of a "
-            "container cannot be reached from here; start the container there by hand, and give its address instead"
+            f"the engine at {_shown(address)} ({named_by}) is on another machine, and the loopback address of a "
+            "container there cannot be reached from here; start the container by hand, and give its address instead"
         )
 
 
-def _knock(address: str) -> None:
-    """Open and close a connection: why it fails is clearer here than in what the SDK makes of it."""
+def _try_connecting(address: str) -> None:
+    """Open and close a connection: the errors are clearer than those of the SDK."""
     parts = urlsplit(address)
     if parts.scheme == "unix" and hasattr(socket, "AF_UNIX"):
         with socket.socket(socket.AF_UNIX) as door:
-            door.settimeout(KNOCK)
+            door.settimeout(CONNECT_TIMEOUT)
             door.connect(parts.path)
     elif parts.scheme in ("tcp", "http", "https") and parts.port:
-        socket.create_connection((parts.hostname, parts.port), timeout=KNOCK).close()
+        socket.create_connection((parts.hostname, parts.port), timeout=CONNECT_TIMEOUT).close()
 
 
 def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
@@ -153,15 +152,16 @@ def _unreachable(address: str, named_by: str, error: Exception) -> TargetError:
     if isinstance(error, PermissionError):
         return MissingTarget(
             f"{where} may not be used by this user: permission denied; add the user to the group of the socket "
-            "(usually docker, then log in again), or name an engine of your own in DOCKER_HOST"
+            "(usually docker; then log in again), or point DOCKER_HOST to your own engine"
         )
     if isinstance(error, FileNotFoundError | ConnectionRefusedError):
         why = "there is no such socket" if isinstance(error, FileNotFoundError) else "connection refused"
         return MissingTarget(
-            f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or name a "
-            "running engine in DOCKER_HOST"
+            f"{where} does not answer: {why}; start Docker (for example `systemctl start docker`), or point "
+            "DOCKER_HOST to a running engine"
         )
-    return MissingTarget(f"{where} does not answer as one: {told(error)}; is DOCKER_HOST right, and does Docker run?")
+    why = error_text(error)
+    return MissingTarget(f"{where} does not answer like Docker: {why}; is DOCKER_HOST right, and is Docker running?")
 
 
 def _shown(address: str) -> str:
@@ -173,9 +173,9 @@ def _not_pulled(name: str, why: str, ours: str) -> MissingTarget:
     why = " ".join(why.split())
     if "no matching manifest" in why or "does not match the specified platform" in why:
         return MissingTarget(
-            f"{name} has no image for this engine's architecture ({ours}): {why}; take an image made for {ours}"
+            f"{name} has no image for this engine's architecture ({ours}): {why}; use an image built for {ours}"
         )
     return MissingTarget(
-        f"there is no image {name} on the engine, and it could not be pulled: {why}; check the name, log in to its "
-        "registry (docker login), or bring the image there yourself (docker load, docker import, docker build)"
+        f"there is no image {name} on the engine, and it could not be pulled: {why}; check the name, log in to the "
+        "registry (docker login), or load the image yourself (docker load, docker import, docker build)"
     )

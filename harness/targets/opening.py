@@ -1,4 +1,4 @@
-"""Opens targets: addresses are looked at, containers are started, and what was started is gone afterwards."""
+"""Open targets: check addresses, start containers, and remove them afterwards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sfusion.harness.targets.sandbox import RealSandbox, UrlSandbox
 from sfusion.harness.targets.target import DockerTarget, Target, UrlTarget
 
 ANSWERS_WITHIN = 5.0
-"""Seconds that an address has for its first answer."""
+"""Seconds to wait for the first answer of an address."""
 
 
 def silent(_: str) -> None:
-    """Say nothing."""
+    """Discard progress messages."""
 
 
 @contextmanager
@@ -27,13 +27,13 @@ def open_targets(
     say: Callable[[str], None] = silent,
     check: bool = True,
 ) -> Iterator[list[RealSandbox]]:
-    """Sandboxes for these targets, at least so many; the targets take turns when more are wanted than were given.
+    """Open ``at_least`` sandboxes; the targets take turns if there are fewer of them.
 
-    An address is used as often as it is its turn; each turn of a docker target is a container of its own. With
-    ``check`` an address where nothing answers is refused; without, it is handed out unseen.
+    Each turn of a docker target is a new container; each turn of an address is the same address again. With ``check``
+    an address where nothing answers raises MissingTarget.
     """
     if not targets:
-        raise BadTarget("no sandbox was named")
+        raise BadTarget("no sandbox given")
     wanted = list(islice(cycle(targets), max(at_least, len(targets))))
     with ExitStack() as opened:
         containers = iter(_start([target for target in wanted if isinstance(target, DockerTarget)], say, opened))
@@ -44,23 +44,23 @@ def open_targets(
                 seen[target.url] += 1
                 sandbox = UrlSandbox(target, seen[target.url])
                 if check and seen[target.url] == 1:
-                    _look(sandbox)
+                    _must_answer(sandbox)
                 sandboxes.append(sandbox)
             elif isinstance(target, DockerTarget):
                 sandboxes.append(next(containers))
             else:
-                raise BadTarget("fake is no real sandbox; give an address, docker, or docker:IMAGE")
+                raise BadTarget("fake is not a real sandbox; give an address, docker, or docker:IMAGE")
         yield sandboxes
 
 
-def _look(sandbox: UrlSandbox) -> None:
-    if why := sandbox.why_silent(ANSWERS_WITHIN):
+def _must_answer(sandbox: UrlSandbox) -> None:
+    if why := sandbox.why_unreachable(ANSWERS_WITHIN):
         raise MissingTarget(f"nothing answers at {sandbox.name}: {why}; start the sandbox, or correct the address")
 
 
 def _start(targets: Sequence[DockerTarget], say: Callable[[str], None], opened: ExitStack) -> list[RealSandbox]:
     if not targets:
         return []
-    from sfusion.harness.targets.starting import started
+    from sfusion.harness.targets.starting import started_containers
 
-    return [*opened.enter_context(started(targets, say))]
+    return [*opened.enter_context(started_containers(targets, say))]

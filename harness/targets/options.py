@@ -1,4 +1,4 @@
-"""What a container may use, and how long it may take to answer."""
+"""Resource limits of containers, and how long they may take to answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from sfusion.harness.errors import BadTarget
 
 MEMORY = 4 * 2**30
-"""Bytes of memory of one container, swap included: a hundred small programs, or four that use 1 GiB each."""
+"""Bytes of memory per container, including swap: a hundred small programs, or four that use 1 GiB each."""
 CPUS = 4.0
-"""Processors of one container; fewer when the engine has fewer."""
+"""CPUs per container; fewer if the engine has fewer."""
 PIDS = 4096
-"""Processes and threads of one container: a fork bomb in a program ends here."""
+"""Processes and threads per container; stops fork bombs."""
 READY_WITHIN = 60.0
-"""Seconds until a started container must answer its ping; the published image takes about 6."""
+"""Seconds within which a container must answer its ping; the published image takes about 6."""
 
 PREFIX = "SFUSION_DOCKER_"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
@@ -25,25 +25,23 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 @dataclass(frozen=True)
 class DockerOptions:
-    """Limits and patience for every container of a run."""
-
     memory: int = MEMORY
     cpus: float = CPUS
     pids: int = PIDS
     ready: float = READY_WITHIN
     port: int = 0
-    """The port of 127.0.0.1 where the container answers; 0 takes any that is free, which never collides."""
+    """The port on 127.0.0.1 where the container answers; 0 picks a free one."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> DockerOptions:
-        """Read ``SFUSION_DOCKER_MEMORY``, ``_CPUS``, ``_PIDS``, ``_READY`` and ``_PORT``; what is not set stays."""
+        """Read ``SFUSION_DOCKER_MEMORY``, ``_CPUS``, ``_PIDS``, ``_READY`` and ``_PORT``; raises BadTarget."""
         values = {name: environ[PREFIX + name].strip() for name in _READERS if environ.get(PREFIX + name, "").strip()}
         read = {name.lower(): _READERS[name](name, text) for name, text in values.items()}
-        return cls(**read)  # type: ignore[arg-type] # each reader gives the type of the field that it is named after
+        return cls(**read)  # type: ignore[arg-type] # each reader returns the type of its field
 
 
 def size(count: float) -> str:
-    """A number of bytes as a person reads it."""
+    """Format a number of bytes."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}"
@@ -77,7 +75,7 @@ def _whole(name: str, text: str) -> int:
 
 def _port(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise _bad(name, text, "a port from 1 to 65535, or 0 for any that is free")
+        raise _bad(name, text, "a port from 1 to 65535, or 0 for any free one")
     return int(text)
 
 

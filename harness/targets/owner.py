@@ -1,8 +1,7 @@
-"""Whose container is it, and does that process still live?
+"""Which process owns a container, and is that process still alive?
 
-Every container carries a label that names the process which started it. A process number alone is not enough: numbers
-are given again, so the time it was started stands beside it, and the boot, process namespace and machine in which the
-number means anything.
+Every container has a label that names the process which started it. A pid alone is not enough, as pids are reused:
+the label also holds the start time of the process, and the boot, pid namespace and machine in which the pid is valid.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 LABEL = "sfusion.owner"
-"""The label of every container that sfusion starts; nothing without it is ever touched."""
+"""The label of every container that sfusion starts; containers without it are never touched."""
 
 
 def start_of(pid: int) -> str | None:
-    """When a living process began, in the system's own words; None when there is none (a zombie is none)."""
+    """Return the start time of a living process, in the format of the system; None if it is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_by_ps(pid)
     except ProcessLookupError:
         return None
-    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold anything, also spaces
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may contain anything, even spaces
     return None if state in ("Z", "X") else fields[18]
 
 
 def _start_by_ps(pid: int) -> str | None:
-    """The same on systems without /proc."""
-    told = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, when = told.stdout.strip().partition(" ")
+    """For systems without /proc."""
+    ps = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state, _, when = ps.stdout.strip().partition(" ")
     return when.strip() if when and not state.startswith("Z") else None
 
 
@@ -54,7 +53,7 @@ def _link(path: str) -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told from every other one that ever was."""
+    """The identity of a process, unique across machines and boots."""
 
     pid: int
     started: str
@@ -65,7 +64,6 @@ class Owner:
 
     @classmethod
     def here(cls) -> Owner:
-        """This process."""
         pid = os.getpid()
         return cls(
             pid=pid,
@@ -76,12 +74,11 @@ class Owner:
         )
 
     def label(self) -> str:
-        """The value of the label."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def read(cls, label: str) -> Owner | None:
-        """The owner that a label names; None when it cannot be read."""
+        """Parse a label; None if it cannot be read."""
         try:
             data = json.loads(label)
             owner = cls(**data)
@@ -90,10 +87,10 @@ class Owner:
         texts = (owner.started, owner.boot, owner.namespace, owner.host)
         return owner if type(owner.pid) is int and all(isinstance(text, str) for text in texts) else None
 
-    def lives(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
-        """Does this process still live, as seen from another one? None when that cannot be told from there.
+    def is_alive(self, here: Owner, *, running: bool, start_of: Callable[[int], str | None] = start_of) -> bool | None:
+        """Is the owner still alive, as seen from ``here``? None if that cannot be determined from there.
 
-        ``running`` is the state of its container: of those from before this machine's last boot none runs any more.
+        ``running`` is the state of its container: none from before the last boot of this machine is still running.
         """
         if self.host != here.host:
             return None

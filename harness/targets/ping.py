@@ -14,8 +14,8 @@ from sfusion_tools.sandbox.proxy import proxy_for
 PING = "/v1/ping"
 
 
-def why_silent(url: str, timeout: float) -> str | None:
-    """Why no HTTP answer comes from there, in a few words; None when one comes, whatever it says."""
+def why_unreachable(url: str, timeout: float) -> str | None:
+    """Return None if the address gives any HTTP answer, otherwise the reason in a few words."""
     try:
         _status(url, timeout)
     except (HTTPException, OSError) as error:
@@ -24,7 +24,7 @@ def why_silent(url: str, timeout: float) -> str | None:
 
 
 def is_ready(url: str, timeout: float) -> bool:
-    """Does a sandbox answer its ping?"""
+    """Does the ping return 200?"""
     try:
         return _status(url, timeout) == 200
     except (HTTPException, OSError):

@@ -1,4 +1,4 @@
-"""A fault proxy before a real sandbox."""
+"""A fault proxy in front of a real sandbox."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from sfusion.fakes.proxy import FaultProxy
 from sfusion_tools.sandbox.proxy import proxy_for
 
 
-def proxy_before(url: str, **options: Any) -> FaultProxy:
-    """A fault proxy that reaches the sandbox as the tool would: through an HTTP proxy where one is set."""
+def proxy_in_front_of(url: str, **options: Any) -> FaultProxy:
+    """The proxy reaches the sandbox as the tool would: through an HTTP proxy if the environment sets one."""
     return FaultProxy(url, trust_env=proxy_for(url, os.environ) is not None, **options)

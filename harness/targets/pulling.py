@@ -1,4 +1,4 @@
-"""The progress of a pull, put into few lines."""
+"""The progress of an image pull, in a few lines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 from sfusion.harness.targets.options import size
 
 EVERY = 5.0
-"""Seconds between two lines."""
+"""Minimum seconds between two lines."""
 _DONE = ("Pull complete", "Already exists")
 
 
 @dataclass
 class Layer:
-    """How far one layer is."""
-
     current: int = 0
     total: int = 0
     done: bool = False
@@ -24,15 +22,15 @@ class Layer:
 
 @dataclass
 class PullProgress:
-    """Hears every event of a pull and says, now and then, how far all layers are together."""
+    """Sums up the events of all layers into an occasional line."""
 
     image: str
     layers: dict[str, Layer] = field(default_factory=dict)
-    said: str = ""
+    last_line: str = ""
     _next: float = float("-inf")
 
-    def hear(self, event: Mapping[str, Any], now: float) -> str | None:
-        """Take an event; a line when there is something new and the last one is long enough ago."""
+    def update(self, event: Mapping[str, Any], now: float) -> str | None:
+        """Add an event; return a line if there is news and the last line is old enough."""
         name, status = str(event.get("id", "")), str(event.get("status", ""))
         if not name or status.startswith("Pulling from"):
             return None
@@ -43,14 +41,13 @@ class PullProgress:
         elif status in ("Verifying Checksum", "Download complete"):
             layer.current = layer.total
         layer.done = layer.done or status in _DONE
-        if now < self._next or self.text == self.said:
+        if now < self._next or self.text == self.last_line:
             return None
-        self._next, self.said = now + EVERY, self.text
-        return self.said
+        self._next, self.last_line = now + EVERY, self.text
+        return self.last_line
 
     @property
     def text(self) -> str:
-        """How far it is."""
         done = sum(layer.done for layer in self.layers.values())
         line = f"pulling {self.image}: {done} of {len(self.layers)} layers"
         total = sum(layer.total for layer in self.layers.values())

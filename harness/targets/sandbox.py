@@ -1,53 +1,50 @@
-"""A real sandbox to send calls to, whatever stands behind it."""
+"""A real sandbox to send calls to: an address or a container."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from sfusion.harness.errors import BadTarget
-from sfusion.harness.targets.ping import why_silent
+from sfusion.harness.targets.ping import why_unreachable
 from sfusion.harness.targets.target import UrlTarget
 
 
 class RealSandbox(Protocol):
-    """What a run may do with a sandbox. ``kill`` and ``revive`` block, for seconds at times."""
+    """What a run can do with a sandbox. ``kill`` and ``revive`` block, sometimes for seconds."""
 
     @property
     def name(self) -> str:
-        """What to call it in messages and reports; nothing secret."""
+        """Its name in messages and reports; contains no secrets."""
 
     @property
     def url(self) -> str:
-        """Where it answers now; a revived one may have moved."""
+        """Its current address; it may change when it is revived."""
 
     @property
-    def mortal(self) -> bool:
-        """May it be killed and revived?"""
+    def killable(self) -> bool:
+        """Can it be killed and revived?"""
 
     def kill(self) -> None:
-        """End it at once, as the kernel does when memory is short."""
+        """End it with SIGKILL, like the kernel when memory runs out."""
 
     def revive(self) -> None:
-        """Start it again, and return when it answers."""
+        """Start it again, and wait until it answers."""
 
 
 class UrlSandbox:
-    """Somebody's server: it is used, and nothing else is done to it."""
+    """A server that sfusion did not start, and so never kills."""
 
-    mortal = False
+    killable = False
 
     def __init__(self, target: UrlTarget, number: int = 1) -> None:
         self.url = target.url
         self.name = str(target) if number == 1 else f"{target} #{number}"
 
     def kill(self) -> None:
-        """Refused: it is not ours."""
-        raise BadTarget(f"{self.name} is an address, and only a container that sfusion started can be killed")
+        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be killed")
 
     def revive(self) -> None:
-        """Refused: it is not ours."""
-        raise BadTarget(f"{self.name} is an address, and only a container that sfusion started can be started again")
+        raise BadTarget(f"{self.name} is an address; only a container that sfusion started can be started again")
 
-    def why_silent(self, timeout: float) -> str | None:
-        """Why nothing answers there; None when something does, whatever it says."""
-        return why_silent(self.url, timeout)
+    def why_unreachable(self, timeout: float) -> str | None:
+        return why_unreachable(self.url, timeout)

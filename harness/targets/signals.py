@@ -1,4 +1,4 @@
-"""Signals that end a process at once, made to end it as Ctrl-C does: everything is tidied up on the way out."""
+"""Let SIGTERM and SIGHUP end the process the way Ctrl-C does, so that cleanup runs on the way out."""
 
 from __future__ import annotations
 
@@ -12,25 +12,31 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 
 
 class Terminated(KeyboardInterrupt):
-    """Raised in the main thread when the process is told to end; handled wherever Ctrl-C is."""
+    """Raised in the main thread when the process is asked to end; handled wherever Ctrl-C is."""
 
 
 @contextmanager
-def tidy_endings() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise Terminated, unless the program already does something else with them."""
+def signals_as_interrupts() -> Iterator[None]:
+    """Inside, SIGTERM and SIGHUP act like Ctrl-C, unless the program has a handler of its own for them."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Python lets only the main thread say what happens
+        yield  # Python lets only the main thread install handlers
         return
     taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
-        signal.signal(number, _end)
+        signal.signal(number, _interrupt)
     try:
         yield
     finally:
         for number in taken:
-            if signal.getsignal(number) is _end:
+            if signal.getsignal(number) is _interrupt:
                 signal.signal(number, signal.SIG_DFL)
 
 
-def _end(number: int, _: FrameType | None) -> None:
-    raise Terminated(signal.Signals(number).name)
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    if callable(on_ctrl_c) and on_ctrl_c is not signal.default_int_handler:
+        # asyncio.run cancels its main task on Ctrl-C. An exception raised here instead could end a child task, whose
+        # traceback asyncio prints when the task is collected.
+        on_ctrl_c(signal.SIGINT, frame)
+    else:
+        raise Terminated(signal.Signals(number).name)

@@ -1,4 +1,4 @@
-"""Starts the containers of a run."""
+"""Start the containers of a run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.engine import connected, told
+from sfusion.harness.targets.engine import connected, error_text
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.options import DockerOptions, size
-from sfusion.harness.targets.signals import tidy_endings
+from sfusion.harness.targets.signals import signals_as_interrupts
 from sfusion.harness.targets.target import DockerTarget
 
 
 @contextmanager
-def started(
+def started_containers(
     targets: Sequence[DockerTarget], say: Callable[[str], None], options: DockerOptions | None = None
 ) -> Iterator[list[Container]]:
-    """A ready container for each target; all are removed at the end, however it comes."""
+    """Start a container for each target and wait until all answer; they are removed however the run ends."""
     options = options or DockerOptions.from_environ(os.environ)
     with ExitStack() as stack:
         engine = stack.enter_context(connected())
-        stack.enter_context(tidy_endings())
+        stack.enter_context(signals_as_interrupts())
         remove_leftovers(engine, say)
         images = {target.image: engine.image(target.image, say) for target in targets}
         containers = [
@@ -43,11 +43,11 @@ def started(
 
 
 def _remove(container: Container, say: Callable[[str], None]) -> None:
-    """Remove one; a failure is told and hides neither the error on its way out nor the other containers."""
+    """Remove one; report a failure instead of raising it, so that the others are removed too."""
     from docker.errors import DockerException
 
     try:
         container.remove()
     except (DockerException, OSError) as error:
         name = container.container_name
-        say(f"container {name} could not be removed: {told(error)}; docker rm -f {name}")
+        say(f"container {name} could not be removed: {error_text(error)}; remove it with docker rm -f {name}")

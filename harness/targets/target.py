@@ -1,4 +1,4 @@
-"""Where calls are to go, as a person types it: ``fake``, an address, ``docker`` or ``docker:IMAGE``."""
+"""The target of ``--sandbox``: ``fake``, an address, ``docker`` or ``docker:IMAGE``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ID = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class FakeTarget:
-    """The fake, started by whoever asked."""
+    """The fake, which the command itself starts."""
 
     def __str__(self) -> str:
         return "fake"
@@ -35,7 +35,7 @@ class UrlTarget:
     """A server that already runs somewhere."""
 
     url: str = field(repr=False)
-    """Its base URL, without ``/run_code``; it may hold a password, so show ``str(target)`` instead."""
+    """The base URL without ``/run_code``; may contain a password, so show ``str(target)`` instead."""
 
     def __str__(self) -> str:
         return redact(self.url)
@@ -43,7 +43,7 @@ class UrlTarget:
 
 @dataclass(frozen=True)
 class DockerTarget:
-    """A container that is started for the run and removed after it."""
+    """A container that is started for the run and removed afterwards."""
 
     image: str = DEFAULT_IMAGE
 
@@ -55,7 +55,7 @@ Target = FakeTarget | UrlTarget | DockerTarget
 
 
 def read_target(text: str) -> Target:
-    """Understand a target; anything else is refused with what was found and what was meant."""
+    """Raises BadTarget with what was found and what was probably meant."""
     text = text.strip()
     kind, colon, rest = text.partition(":")
     if text == "fake":
@@ -67,13 +67,14 @@ def read_target(text: str) -> Target:
     if "://" in text:
         return UrlTarget(_url(text))
     if not text:
-        raise BadTarget(f"no sandbox was named; give {KINDS}")
+        raise BadTarget(f"no sandbox given; use {KINDS}")
     if re.fullmatch(r"(?:[\w.-]+|\[[0-9A-Fa-f:]+\]):\d+(?:/.*)?|localhost(?:/.*)?", text):
         raise BadTarget(
-            f"{redact(text)!r} is no sandbox: an address begins with its scheme, as in http://{redact(text)}"
+            f"{redact(text)!r} is not a sandbox: an address begins with its scheme, as in http://{redact(text)}"
         )
     meant = near(kind, ("docker", "fake"))
-    raise BadTarget(f"{redact(text)!r} is no sandbox; {f'{meant} Known are' if '?' in meant else 'known are'} {KINDS}")
+    hint = f"{meant} Use" if "?" in meant else "use"
+    raise BadTarget(f"{redact(text)!r} is not a sandbox; {hint} {KINDS}")
 
 
 def _url(text: str) -> str:
@@ -85,17 +86,17 @@ def _url(text: str) -> str:
         ) from None
     if is_placeholder(url):
         raise BadTarget(
-            f"{redact(url)!r} is a placeholder that was never filled in; put the address of your own sandbox there"
+            f"{redact(url)!r} is a placeholder that was never filled in; enter the address of your own sandbox"
         )
     return url
 
 
 def _image(name: str) -> str:
     if not name:
-        raise BadTarget(f"docker: names no image; write docker for {DEFAULT_IMAGE}, or docker:IMAGE")
+        raise BadTarget(f"docker: lacks an image; write docker for {DEFAULT_IMAGE}, or docker:IMAGE")
     if not (_IMAGE.fullmatch(name) or _ID.fullmatch(name)):
-        hint = "; the name is written in lower case" if _IMAGE.fullmatch(name.lower()) else ""
+        hint = "; image names are in lower case" if _IMAGE.fullmatch(name.lower()) else ""
         raise BadTarget(
-            f"{name!r} is no name of an image, such as {DEFAULT_IMAGE} or HOST:5000/sandbox@sha256:DIGEST{hint}"
+            f"{name!r} is not the name of an image, such as {DEFAULT_IMAGE} or HOST:5000/sandbox@sha256:DIGEST{hint}"
         )
     return name

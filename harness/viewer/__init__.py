@@ -1,4 +1,4 @@
-"""Reading rollout dumps for the viewer; the terminal application is in ``sfusion.harness.viewer.app``."""
+"""The viewer of rollout dumps. This package reads the dumps; ``sfusion.harness.viewer.app`` is the application."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sfusion.harness.viewer.dump import StepFile, open_dump
 from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
 from sfusion.harness.viewer.lines import LineIndex
 from sfusion.harness.viewer.sample import Sample, read_sample
-from sfusion.harness.viewer.turns import CallView, Part, Turn, read_call, split_turns
+from sfusion.harness.viewer.turns import CallView, TurnPart, TurnView, read_call, split_turns
 
 __all__ = [
     "BadFilter",
@@ -15,10 +15,10 @@ __all__ = [
     "Filter",
     "LineIndex",
     "NoDump",
-    "Part",
     "Sample",
     "StepFile",
-    "Turn",
+    "TurnPart",
+    "TurnView",
     "open_dump",
     "read_call",
     "read_filter",

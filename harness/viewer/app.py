@@ -1,4 +1,4 @@
-"""The terminal application over rollout dumps."""
+"""The terminal application of the viewer."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
 from sfusion.harness.viewer.sample import Sample
 from sfusion.harness.viewer.sample_list import SampleList
 
-_ASKS = {
-    "find": "find text",
-    "filter": "filter: score<1 outcome:unreachable key:value words",
-    "goto": "go to sample number",
+_PROMPTS = {
+    "find": "find:",
+    "filter": "filter (for example: score<1 outcome:unreachable bonus):",
+    "goto": "go to sample:",
 }
-_AT_A_TIME = 500
+_SAMPLES_PER_UPDATE = 500
 
 
 class ViewerApp(App[None]):
-    """Steps and samples on the left, one sample on the right."""
+    """Steps and samples on the left, the selected sample on the right."""
 
     TITLE = "sfusion view"
     CSS_PATH = "viewer.tcss"
@@ -41,7 +41,7 @@ class ViewerApp(App[None]):
         Binding("N", "step(1)", "Step+", key_display="N"),
         Binding("P", "step(-1)", "Step-", key_display="P"),
         Binding("slash", "ask('find')", "Find", key_display="/"),
-        Binding("enter", "next_hit", "Hit"),
+        Binding("enter", "next_hit", "Next hit"),
         Binding("f", "ask('filter')", "Filter"),
         Binding("g", "ask('goto')", "Go"),
         Binding("t", "fold", "Calls"),
@@ -57,14 +57,14 @@ class ViewerApp(App[None]):
         self.step = steps[0]
         self.filter = Filter()
         self.term = ""
-        self.unfolded = False
-        self._asking = "find"
+        self.expanded = False
+        self._prompt = "find"
         self._busy = ""
         self._wanted: int | None = None
         self._shown: tuple[StepFile, int | None] | None = None
 
     def compose(self) -> ComposeResult:
-        """The screen."""
+        """Lay out the screen."""
         yield Header(show_clock=False, icon="")
         with Horizontal():
             with Vertical(id="left"):
@@ -80,7 +80,7 @@ class ViewerApp(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin with the first step."""
+        """Open the first step."""
         self.query_one("#left").border_title = "samples"
         self.query_one("#fields").border_title = "fields"
         self.query_one("#steps", OptionList).highlighted = 0
@@ -89,12 +89,12 @@ class ViewerApp(App[None]):
 
     @property
     def samples(self) -> SampleList:
-        """The list."""
+        """The list of samples."""
         return self.query_one("#samples", SampleList)
 
     @property
     def sample(self) -> Sample | None:
-        """The sample that is shown."""
+        """The selected sample."""
         number = self.samples.current
         return None if number is None else self.step.sample(number)
 
@@ -109,7 +109,7 @@ class ViewerApp(App[None]):
             self._index(step)
 
     def _list_rows(self) -> None:
-        """List what the filter lets through: at once without one, in the background with one."""
+        """List the samples that the filter accepts; applying a filter runs in the background."""
         if self.filter.is_empty:
             self._show_rows(range(len(self.step)))
             return
@@ -150,7 +150,7 @@ class ViewerApp(App[None]):
                 return
             if wanted.accepts(step.read(number)):
                 rows.append(number)
-            if number % _AT_A_TIME == _AT_A_TIME - 1:
+            if number % _SAMPLES_PER_UPDATE == _SAMPLES_PER_UPDATE - 1:
                 self.call_from_thread(self._scanned, step, wanted, list(rows), number + 1)
         self.call_from_thread(self._scanned, step, wanted, rows, len(step))
 
@@ -169,9 +169,9 @@ class ViewerApp(App[None]):
         async with detail.batch():
             await detail.remove_children()
             if sample is None:
-                await detail.mount(Static(Content("no sample is listed"), classes="empty"))
+                await detail.mount(Static(Content("no samples to show"), classes="empty"))
             else:
-                await detail.mount_all(sample_widgets(sample, self.term, self.unfolded))
+                await detail.mount_all(sample_widgets(sample, self.term, self.expanded))
         detail.scroll_home(animate=False)
         hit = next(iter(detail.query(".hit")), None)
         if hit is not None:
@@ -189,7 +189,7 @@ class ViewerApp(App[None]):
             parts.append("no score" if sample.score is None else f"score {sample.score:g}")
             parts += [f"{name} ×{count}" for name, count in sample.outcomes.items()]
         if not self.filter.is_empty:
-            parts.append(f"{listed:,} listed by the filter")
+            parts.append(f"{listed:,} matching the filter")
         if self.term:
             parts.append(f"find “{self.term}”")
         if self._busy:
@@ -199,28 +199,28 @@ class ViewerApp(App[None]):
     # Keys.
 
     def action_sample(self, by: int) -> None:
-        """Go to the next or the previous sample."""
+        """Select another sample."""
         self.samples.cursor += by
 
     def action_step(self, by: int) -> None:
-        """Go to the next or the previous step."""
+        """Select another step."""
         steps = self.query_one("#steps", OptionList)
         at = (steps.highlighted or 0) + by
         if 0 <= at < len(self.steps):
             steps.highlighted = at
 
     @on(OptionList.OptionHighlighted, "#steps")
-    def _step_chosen(self, event: OptionList.OptionHighlighted) -> None:
+    def _step_selected(self, event: OptionList.OptionHighlighted) -> None:
         step = self.steps[event.option_index]
         if step is not self.step:
             self._open(step)
 
     def action_fold(self) -> None:
-        """Fold or unfold all tool calls and tool replies."""
-        self.unfolded = not self.unfolded
+        """Expand or collapse all tool calls and tool responses."""
+        self.expanded = not self.expanded
         for turn in self.query("#detail .assistant, #detail .tool"):
-            for folded in turn.query(Collapsible):
-                folded.collapsed = not self.unfolded
+            for call in turn.query(Collapsible):
+                call.collapsed = not self.expanded
 
     def action_fields(self) -> None:
         """Show or hide the fields of the request."""
@@ -229,15 +229,15 @@ class ViewerApp(App[None]):
 
     def action_ask(self, what: str) -> None:
         """Open the input line."""
-        self._asking = what
+        self._prompt = what
         self.query_one("#ask").display = True
-        self.query_one("#ask-label", Label).update(Content(f" {_ASKS[what]} "))
+        self.query_one("#ask-label", Label).update(Content(f" {_PROMPTS[what]} "))
         line = self.query_one("#ask-input", Input)
         line.value = self.term if what == "find" else ""
         line.focus()
 
     async def action_clear(self) -> None:
-        """Close the input line; with none open, forget the search and the filter."""
+        """Close the input line; if none is open, clear search and filter."""
         ask = self.query_one("#ask")
         if ask.display:
             ask.display = False
@@ -249,16 +249,16 @@ class ViewerApp(App[None]):
         await self._show_sample()
 
     @on(Input.Submitted, "#ask-input")
-    async def _answered(self, event: Input.Submitted) -> None:
+    async def _submitted(self, event: Input.Submitted) -> None:
         self.query_one("#ask").display = False
         self.samples.focus()
         value = event.value.strip()
-        if self._asking == "find":
+        if self._prompt == "find":
             self.term = value
             await self._show_sample()
             if value:
                 self._find(self.step, value, list(self.samples.rows), self.samples.cursor)
-        elif self._asking == "filter":
+        elif self._prompt == "filter":
             self._set_filter(value)
         else:
             self._go_to(value)
@@ -274,14 +274,15 @@ class ViewerApp(App[None]):
 
     def _go_to(self, text: str) -> None:
         if not text.isdecimal() or not 1 <= int(text) <= len(self.step):
-            self.notify(f"{text!r} is not a sample: there are 1 to {len(self.step)}", severity="error", markup=False)
+            message = f"there is no sample {text!r}; give a number from 1 to {len(self.step)}"
+            self.notify(message, severity="error", markup=False)
         elif int(text) - 1 in self.samples.rows:
             self.samples.cursor = self.samples.rows.index(int(text) - 1)
         else:
-            self.notify(f"sample {text} is not listed by the filter", severity="warning", markup=False)
+            self.notify(f"sample {text} does not match the filter", severity="warning", markup=False)
 
     def action_next_hit(self) -> None:
-        """Go to the next sample in which the search text occurs."""
+        """Select the next sample that contains the search text."""
         if self.term:
             self._find(self.step, self.term, list(self.samples.rows), self.samples.cursor + 1)
 
@@ -296,7 +297,7 @@ class ViewerApp(App[None]):
             if wanted in step.read(rows[row]).text.lower():
                 self.call_from_thread(self._found, step, rows[row])
                 return
-            if done % _AT_A_TIME == _AT_A_TIME - 1:
+            if done % _SAMPLES_PER_UPDATE == _SAMPLES_PER_UPDATE - 1:
                 self.call_from_thread(self._searching, done / len(order))
         self.call_from_thread(self._found, step, None)
 
@@ -307,7 +308,7 @@ class ViewerApp(App[None]):
     def _found(self, step: StepFile, number: int | None) -> None:
         self._busy = ""
         if number is None:
-            self.notify(f"“{self.term}” does not occur in the listed samples", severity="warning", markup=False)
+            self.notify(f"“{self.term}” was not found in the listed samples", severity="warning", markup=False)
         elif step is self.step and number in self.samples.rows:
             self.samples.cursor = self.samples.rows.index(number)
         self._show_status()

@@ -1,4 +1,4 @@
-"""The right-hand side: one sample as turns, with tool calls folded and hits highlighted."""
+"""The right pane: the turns of a sample, with collapsed tool calls and highlighted search hits."""
 
 from __future__ import annotations
 
@@ -15,60 +15,58 @@ from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
 from sfusion.harness.viewer.sample import Sample
-from sfusion.harness.viewer.turns import Part, Turn, read_call, split_turns
+from sfusion.harness.viewer.turns import TurnPart, TurnView, read_call, split_turns
 
 HIT = "black on yellow"
-_TITLE = 72
-# A field or a broken line may be megabytes; nobody reads that in a terminal, and drawing it would take minutes.
-_LONGEST = 200_000
+_TITLE_LENGTH = 72
+# A field or a malformed line may have megabytes, which would take minutes to draw.
+_MAX_LENGTH = 200_000
 
 
-def sample_widgets(sample: Sample, term: str, unfolded: bool) -> list[Widget]:
-    """The widgets of a sample, top to bottom."""
+def sample_widgets(sample: Sample, term: str, expanded: bool) -> list[Widget]:
     if sample.problem is not None:
         return [
-            Static(Content(f"line {sample.number + 1} is no sample: {sample.problem}"), classes="problem"),
-            _said(sample.output, term, "raw"),
+            Static(Content(f"line {sample.number + 1} is not a sample: {sample.problem}"), classes="problem"),
+            _text(sample.output, term, "raw"),
         ]
     widgets: list[Widget] = []
-    prompt = split_turns(sample.input, first_role="prompt")
-    for turn in prompt:
+    for turn in split_turns(sample.input, first_role="prompt"):
         if turn.parts:
-            widgets.append(_turn(turn, term, unfolded, fold_all=turn.role == "system"))
+            widgets.append(_turn(turn, term, expanded, collapsible=turn.role == "system"))
     for turn in split_turns(sample.output):
-        widgets.append(_turn(turn, term, unfolded, fold_all=turn.role == "tool"))
+        widgets.append(_turn(turn, term, expanded, collapsible=turn.role == "tool"))
     return widgets
 
 
-def _turn(turn: Turn, term: str, unfolded: bool, *, fold_all: bool) -> Widget:
+def _turn(turn: TurnView, term: str, expanded: bool, *, collapsible: bool) -> Widget:
     role = turn.role if turn.role in ("system", "user", "assistant", "tool") else "other"
     children: list[Widget] = []
-    if fold_all:
+    if collapsible:
         text = turn.parts[0].text if turn.parts else ""
-        # The system's turn is long and always the same: unfolding calls leaves it alone.
-        open_it = unfolded and turn.role == "tool"
+        # The system prompt is long and always the same, so it stays collapsed when the calls are expanded.
+        is_open = expanded and turn.role == "tool"
         title = f"{turn.role}  {_first_line(text)}"
-        children.append(_folded(title, marked(text, term), text, term, open_it))
+        children.append(_collapsible(title, highlighted(text, term), text, term, is_open))
     else:
         children.append(Static(Content(turn.role), classes="role"))
-        children += [_part(part, term, unfolded) for part in turn.parts]
+        children += [_part(part, term, expanded) for part in turn.parts]
     return Vertical(*children, classes=f"turn {role}")
 
 
-def _part(part: Part, term: str, unfolded: bool) -> Widget:
+def _part(part: TurnPart, term: str, expanded: bool) -> Widget:
     if part.kind != "call":
-        return _said(part.text, term, part.kind)
+        return _text(part.text, term, part.kind)
     call = read_call(part.text)
     if not call.arguments:
-        title = f"call {call.name} (arguments cannot be read)" if call.name != "?" else "call that cannot be read"
-        return _folded(title, marked(part.text, term), part.text, term, unfolded)
+        title = f"call {call.name} (malformed arguments)" if call.name != "?" else "malformed call"
+        return _collapsible(title, highlighted(part.text, term), part.text, term, expanded)
     lines = sum(value.count("\n") + 1 for _, value in call.arguments)
     title = f"call {call.name} · {lines} line{'s' if lines > 1 else ''}"
-    return _folded(title, _arguments(call.arguments, term), part.text, term, unfolded)
+    return _collapsible(title, _arguments(call.arguments, term), part.text, term, expanded)
 
 
-def _said(text: str, term: str, kind: str) -> Static:
-    return Static(marked(text, term), classes=f"{kind} hit" if _is_hit(text, term) else kind)
+def _text(text: str, term: str, kind: str) -> Static:
+    return Static(highlighted(text, term), classes=f"{kind} hit" if _is_hit(text, term) else kind)
 
 
 def _is_hit(text: str, term: str) -> bool:
@@ -79,28 +77,28 @@ def _arguments(arguments: tuple[tuple[str, str], ...], term: str) -> Text:
     text = Text()
     for key, value in arguments:
         text.append(f"{key}: ", style="bold")
-        if key == "code" and len(value) < _LONGEST:
+        if key == "code" and len(value) < _MAX_LENGTH:
             text.append("\n")
             shown = Syntax(value, "python", theme="ansi_dark", background_color="default").highlight(value)
             shown.rstrip()
         else:
-            shown = Text(value[:_LONGEST])
+            shown = Text(value[:_MAX_LENGTH])
         text.append_text(shown)
         text.append("\n")
     text.rstrip()
     return _hits(text, term)
 
 
-def _folded(title: str, body: Text, searched: str, term: str, unfolded: bool) -> Collapsible:
+def _collapsible(title: str, body: Text, searched: str, term: str, expanded: bool) -> Collapsible:
     is_hit = _is_hit(searched, term)
     return Collapsible(
-        Static(body), title=escape(title), collapsed=not (unfolded or is_hit), classes="hit" if is_hit else ""
+        Static(body), title=escape(title), collapsed=not (expanded or is_hit), classes="hit" if is_hit else ""
     )
 
 
-def marked(text: str, term: str) -> Text:
-    """A text with every hit highlighted; control characters cannot reach the terminal."""
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}\n… {len(text) - _LONGEST:,} more characters"
+def highlighted(text: str, term: str) -> Text:
+    """The text with search hits highlighted and control characters spelled out."""
+    cut = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
     return _hits(Text(_printable(cut)), term)
 
 
@@ -116,17 +114,17 @@ def _printable(text: str) -> str:
 
 def _first_line(text: str) -> str:
     line = _printable(next((line for line in text.splitlines() if line.strip()), "(empty)")).strip()
-    return line if len(line) <= _TITLE else f"{line[: _TITLE - 1]}…"
+    return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
 def field_text(sample: Sample, term: str = "") -> Text:
-    """The fields of a sample and of the request behind it, one a line."""
+    """The fields of a sample and of its request, one per line."""
     text = Text()
     for key, value in _flat(sample.fields):
         text.append(f"{key}: ", style="bold")
         text.append(f"{_printable(value)}\n")
     if not sample.fields:
-        text.append("no further fields", style="dim")
+        text.append("no fields", style="dim")
     return _hits(text, term)
 
 

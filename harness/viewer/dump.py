@@ -1,4 +1,4 @@
-"""A directory of dumped rollouts: one file a step, one line a sample."""
+"""A directory of dumped rollouts: one file per step, one line per sample."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ REQUESTS = "requests"
 
 
 class StepFile:
-    """The samples of one step, read one by one when they are looked at."""
+    """The samples of one step, read from the file when they are needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.stem
         self.index = LineIndex(path)
-        beside = path.parent / REQUESTS / path.name
-        self._requests = LineIndex(beside) if beside.is_file() else None
+        requests = path.parent / REQUESTS / path.name
+        self._requests = LineIndex(requests) if requests.is_file() else None
         self.sample = lru_cache(maxsize=512)(self.read)
 
     def __len__(self) -> int:
         return len(self.index)
 
     def read(self, number: int) -> Sample:
-        """The sample at this place, which must be indexed; ``sample`` remembers the last ones."""
+        """Read the sample in this line, which must be indexed already; ``sample`` does the same with a cache."""
         request = None
         if self._requests is not None and self._requests.extend_to(number):
             request = self._requests.read(number)
@@ -36,18 +36,19 @@ class StepFile:
 
 
 def open_dump(path: Path) -> list[StepFile]:
-    """The steps below a path, in order: a directory of ``<step>.jsonl`` files, or one such file."""
-    if path.is_file():
-        return [StepFile(path)]
-    if not path.is_dir():
-        raise NoDump(f"{path} does not exist: give the directory that rollouts were dumped to")
-    files = sorted(path.glob("*.jsonl"), key=_order)
+    """Return the steps in a directory of ``<step>.jsonl`` files, in order, or the step of one such file."""
+    if not path.exists():
+        raise NoDump(f"{path} does not exist: give the directory of a rollout dump")
+    files = [path] if path.is_file() else sorted(path.glob("*.jsonl"), key=_order)
     if not files:
         raise NoDump(
-            f"{path} holds no .jsonl file: give the directory that rollouts were dumped to "
-            "(verl: trainer.rollout_data_dir; sfusion rollout --out)"
+            f"{path} has no .jsonl file: give the directory of a rollout dump "
+            "(verl: trainer.rollout_data_dir; sfusion rollout: --out)"
         )
-    return [StepFile(file) for file in files]
+    try:
+        return [StepFile(file) for file in files]
+    except OSError as error:
+        raise NoDump(f"{error.filename}: cannot be read: {error.strerror}") from error
 
 
 def _order(path: Path) -> tuple[int, str]:

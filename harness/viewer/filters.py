@@ -1,9 +1,9 @@
-"""The filter line: which samples are listed.
+"""Filters of the sample list, as typed by the user:
 
     score<1 outcome:unreachable ended_by:length bonus
 
-Every word must hold. ``score`` is compared; ``outcome:`` looks at how calls and the request ended; ``key:`` at any
-field of the sample; other words must occur in its text, in any case.
+A sample must meet every condition: comparisons of its score; ``outcome:`` for how its calls or its request ended;
+``key:`` for any other field; anything else is text that it must contain, ignoring case.
 """
 
 from __future__ import annotations
@@ -31,24 +31,21 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 
 
 class BadFilter(HarnessError):
-    """A filter that cannot be read."""
+    """Raised when a filter is malformed; the message says where."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Conditions that all must hold."""
-
     scores: tuple[tuple[str, float], ...] = ()
     fields: tuple[tuple[str, str], ...] = ()
     words: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """True when everything passes."""
         return not (self.scores or self.fields or self.words)
 
     def accepts(self, sample: Sample) -> bool:
-        """Whether a sample is listed."""
+        """Whether the sample meets every condition."""
         for sign, wanted in self.scores:
             if sample.score is None or not _COMPARE[sign](sample.score, wanted):
                 return False
@@ -59,11 +56,10 @@ class Filter:
 
 
 def read_filter(text: str) -> Filter:
-    """Read a filter line."""
     try:
         words = shlex.split(_SCORE.sub(r"score\1\2", text))
     except ValueError as error:
-        raise BadFilter(f"the filter cannot be read: {error}") from error
+        raise BadFilter(f"malformed filter: {error}") from error
     scores: list[tuple[str, float]] = []
     fields: list[tuple[str, str]] = []
     plain: list[str] = []
@@ -72,7 +68,7 @@ def read_filter(text: str) -> Filter:
             try:
                 scores.append((compared[1], float(compared[2])))
             except ValueError:
-                raise BadFilter(f"score is compared with {compared[2]!r}: a number was meant") from None
+                raise BadFilter(f"score is compared with {compared[2]!r}; give a number") from None
         elif (named := _FIELD.fullmatch(word)) and not word.startswith(("http:", "https:")):
             fields.append((named[1].lower(), named[2].lower()))
         else:

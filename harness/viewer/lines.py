@@ -1,4 +1,4 @@
-"""Random access to the lines of a file that may be too big to load: only the offsets are kept."""
+"""Random access to the lines of a file that may be too large to load."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _BLOCK = 1 << 20
 
 
 class LineIndex:
-    """Where every line of a file begins; it grows block by block, and what is known can be read meanwhile.
+    """The offset of every line, eight bytes each, found block by block.
 
-    Eight bytes a line are kept. Threads may extend the index while others read lines.
+    Lines can be read as soon as they are indexed, also while another thread extends the index.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,16 +32,15 @@ class LineIndex:
 
     @property
     def scanned(self) -> int:
-        """Bytes looked at so far."""
+        """Number of bytes indexed so far."""
         return self._scanned
 
     @property
     def is_complete(self) -> bool:
-        """True when the whole file was looked at."""
         return self._scanned >= self.size
 
     def extend(self, blocks: int = 1) -> bool:
-        """Look at some more of the file; False when there was nothing left to look at."""
+        """Index the next blocks; return False if the file was indexed completely before."""
         with self._extending, self.path.open("rb") as file:
             if self.is_complete:
                 return False
@@ -56,24 +55,24 @@ class LineIndex:
                 self._ends.extend(found)
                 self._scanned = self._scanned + len(block) if block else self.size
                 if self.is_complete:
-                    self._close()
+                    self._add_last_line()
                     break
         return True
 
     def extend_to(self, line: int) -> bool:
-        """Look until this line is known; False when the file ends before it."""
+        """Index as far as this line; return False if the file has fewer lines."""
         while line >= len(self) and self.extend():
             pass
         return line < len(self)
 
     def read(self, line: int) -> bytes:
-        """The bytes of one known line, without its end."""
+        """Return an indexed line without its line break."""
         start = self._ends[line - 1] if line else 0
         with self._reading:
             self._file.seek(start)
             return self._file.read(self._ends[line] - start).rstrip(b"\r\n")
 
-    def _close(self) -> None:
-        """A last line without a newline is a line as well."""
+    def _add_last_line(self) -> None:
+        """Add the last line if it does not end with a line break."""
         if self.size and (not self._ends or self._ends[-1] < self.size):
             self._ends.append(self.size)

@@ -1,4 +1,4 @@
-"""One line of a dump: a sample with its fields, or what is wrong with the line."""
+"""A line of a dump: a sample, or what is wrong with the line."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _PREVIEW = 200
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample as it was dumped."""
+    """A line of a dump and of the requests file beside it."""
 
     number: int
-    """Its place in the file, from 0."""
+    """Its line in the file, counted from 0."""
     input: str = ""
     output: str = ""
     score: float | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Every key but input and output, then those of the request behind it."""
+    """Every key but input and output, then those of the request."""
     problem: str | None = None
-    """Why the line is no sample; then ``output`` holds the line itself."""
+    """Why the line is not a sample; ``output`` is then the line itself."""
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How the sample's calls ended, as far as the dump tells."""
+        """How many calls ended with which outcome; empty if the dump does not have it."""
         found = self.fields.get("outcomes")
         if not isinstance(found, Mapping):
             return {}
@@ -36,7 +36,7 @@ class Sample:
 
     @property
     def tags(self) -> set[str]:
-        """Everything that a filter by outcome finds: outcomes of calls, refusals, the state and the end."""
+        """What ``outcome:`` matches: outcomes of calls, refusals, the state and what ended the request."""
         tags = set(self.outcomes)
         refused = self.fields.get("refused")
         if isinstance(refused, Mapping):
@@ -51,12 +51,12 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """What a search looks through."""
+        """The text that searches look at."""
         return f"{self.input}\n{self.output}"
 
     @property
     def preview(self) -> str:
-        """The question, or whatever tells samples apart, in one line."""
+        """The question in one line, or what is wrong with the line."""
         if self.problem is not None:
             return self.problem
         body = self.input.rstrip().removesuffix("assistant").rstrip()
@@ -69,7 +69,7 @@ class Sample:
 
 
 def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample:
-    """Read a line, and the line of the request behind it where there is one; nothing in it is an exception."""
+    """Read a line and, if there is one, the line of its request. A malformed line is a sample with a ``problem``."""
     record, problem = _object(raw)
     if record is None:
         return Sample(number, output=raw.decode("utf-8", errors="replace"), problem=problem)
@@ -83,7 +83,7 @@ def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample
             number,
             output=json.dumps(record, ensure_ascii=False, indent=2),
             fields=fields,
-            problem=f"no text under {' and '.join(missing)} (the keys are: {found})",
+            problem=f"no text in {' and '.join(missing)} (found keys: {found})",
         )
     return Sample(number, record["input"], record["output"], _score(record.get("score")), fields)
 

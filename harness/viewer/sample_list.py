@@ -1,4 +1,4 @@
-"""The list of samples: only the rows on the screen are read from the file."""
+"""The list of samples. Only the visible rows are read from the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBER, _SCORE = 7, 7
 
 
 class SampleList(ScrollView, can_focus=True):
-    """A list as long as the file is; the cursor's sample is the one that is shown."""
+    """A list with a row per sample; the one under the cursor is selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
@@ -40,7 +40,7 @@ class SampleList(ScrollView, can_focus=True):
     cursor: reactive[int] = reactive(0)
 
     class Selected(Message):
-        """The cursor is on another row."""
+        """Posted when the cursor moves to another row."""
 
         def __init__(self, row: int) -> None:
             super().__init__()
@@ -52,7 +52,7 @@ class SampleList(ScrollView, can_focus=True):
         self._rows: Sequence[int] = ()
 
     def show_rows(self, step: StepFile, rows: Sequence[int]) -> None:
-        """List these samples of a step; the cursor stays where it is if it can."""
+        """List these samples of a step, keeping the cursor's row if possible."""
         self._step, self._rows = step, rows
         self.virtual_size = Size(self.scrollable_content_region.width, len(rows))
         self.refresh()
@@ -68,7 +68,7 @@ class SampleList(ScrollView, can_focus=True):
         return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
 
     def action_move(self, by: int) -> None:
-        """Move the cursor by some rows."""
+        """Move the cursor by a number of rows."""
         self.cursor += by
 
     def action_page(self, by: int) -> None:
@@ -80,17 +80,17 @@ class SampleList(ScrollView, can_focus=True):
         self.cursor = row if row >= 0 else len(self._rows) - 1
 
     def validate_cursor(self, cursor: int) -> int:
-        """Keep the cursor inside the list."""
+        """Keep the cursor within the list."""
         return max(0, min(cursor, len(self._rows) - 1))
 
     def watch_cursor(self, row: int) -> None:
-        """Bring the row into view and say so."""
+        """Scroll the row into view and post ``Selected``."""
         self.scroll_to_region(Region(0, row, 1, 1), animate=False, force=True)
         self.refresh()
         self.post_message(self.Selected(row))
 
     def on_resize(self) -> None:
-        """Rows are as wide as the widget."""
+        """Make the rows as wide as the widget."""
         self.virtual_size = Size(self.scrollable_content_region.width, len(self._rows))
 
     def on_click(self, event: object) -> None:
@@ -101,7 +101,7 @@ class SampleList(ScrollView, can_focus=True):
             self.cursor = row
 
     def render_line(self, y: int) -> Strip:
-        """Draw one row."""
+        """Draw a row."""
         row = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if self._step is None or row >= len(self._rows):
@@ -122,7 +122,7 @@ class SampleList(ScrollView, can_focus=True):
 
 
 def mark_of(sample: Sample) -> tuple[str, str]:
-    """A sign and a colour for how a sample's calls went."""
+    """The sign and colour that summarise how the calls of a sample ended."""
     outcomes = set(sample.outcomes)
     if sample.problem is not None or sample.fields.get("state") == "failed" or outcomes & _INFRASTRUCTURE:
         return "✗", "red"

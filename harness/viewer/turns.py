@@ -1,4 +1,4 @@
-"""Takes the text of a sample apart: whose turn it is, what is thought, said and called."""
+"""Splits the text of a sample into turns, and each turn into text, thinking and tool calls."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["text", "think", "call"]
+PartKind = Literal["text", "think", "call"]
 
 _ROLES = "system|user|assistant|tool|developer"
-_MARKED = re.compile(rf"<\|im_start\|>({_ROLES})\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
-# Decoded without special tokens, a role's name is all that is left of the mark: it stands alone on its line.
-_BARE = re.compile(rf"^({_ROLES})$\n?", re.MULTILINE)
+_WITH_TOKENS = re.compile(rf"<\|im_start\|>({_ROLES})\n(.*?)(?:<\|im_end\|>\n?|\Z)", re.DOTALL)
+# Decoding without special tokens leaves only the name of the role, alone on its line.
+_WITHOUT_TOKENS = re.compile(rf"^({_ROLES})$\n?", re.MULTILINE)
 _PARTS = re.compile(
     r"(?P<think><think>.*?(?:</think>|(?=<tool_call>)|\Z))"
     r"|(?P<call><tool_call>.*?(?:</tool_call>|\Z)"
@@ -25,64 +25,60 @@ _NAME = re.compile(r'"name"\s*:\s*"([^"]+)"|<function=([\w.-]+)|functions\.([\w.
 
 
 @dataclass(frozen=True)
-class Part:
-    """A piece of a turn."""
-
-    kind: Kind
+class TurnPart:
+    kind: PartKind
     text: str
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What one side says."""
-
+class TurnView:
     role: str
-    parts: tuple[Part, ...]
+    parts: tuple[TurnPart, ...]
 
 
 @dataclass(frozen=True)
 class CallView:
-    """A tool call made readable: its name, and its arguments with real line ends."""
+    """A tool call for display; line breaks in its arguments are real ones."""
 
     name: str
     arguments: tuple[tuple[str, str], ...]
-    """Empty when the call could not be read; then only the raw text tells."""
+    """Empty if the call is malformed."""
 
 
-def split_turns(text: str, first_role: str = "assistant") -> list[Turn]:
-    """The turns of a text; what stands before the first role belongs to ``first_role``."""
+def split_turns(text: str, first_role: str = "assistant") -> list[TurnView]:
+    """Split a text into turns; what precedes the first role belongs to ``first_role``."""
     if "<|im_start|>" in text:
         head = text[: text.index("<|im_start|>")].removesuffix("<|im_end|>\n")
-        found = [(match[1], match[2]) for match in _MARKED.finditer(text)]
+        found = [(match[1], match[2]) for match in _WITH_TOKENS.finditer(text)]
         return [_turn(role, body) for role, body in ([(first_role, head)] if head.strip() else []) + found]
-    pieces = _BARE.split(text)
-    turns = [(first_role, pieces[0])] if pieces[0].strip() else []
-    turns += list(zip(pieces[1::2], pieces[2::2], strict=True))
+    split = _WITHOUT_TOKENS.split(text)
+    turns = [(first_role, split[0])] if split[0].strip() else []
+    turns += list(zip(split[1::2], split[2::2], strict=True))
     return [_turn(role, body) for role, body in turns]
 
 
-def _turn(role: str, body: str) -> Turn:
+def _turn(role: str, body: str) -> TurnView:
     body = body.strip("\n")
     if role != "assistant":
-        return Turn(role, (Part("text", body),) if body else ())
-    parts: list[Part] = []
+        return TurnView(role, (TurnPart("text", body),) if body else ())
+    parts: list[TurnPart] = []
     at = 0
     for match in _PARTS.finditer(body):
         _add(parts, "text", body[at : match.start()])
         _add(parts, "think" if match["think"] else "call", match[0])
         at = match.end()
     _add(parts, "text", body[at:])
-    return Turn(role, tuple(parts))
+    return TurnView(role, tuple(parts))
 
 
-def _add(parts: list[Part], kind: Kind, text: str) -> None:
+def _add(parts: list[TurnPart], kind: PartKind, text: str) -> None:
     text = text.strip("\n")
     if text.strip():
-        parts.append(Part(kind, text))
+        parts.append(TurnPart(kind, text))
 
 
 def read_call(text: str) -> CallView:
-    """A call's name and arguments, as far as they can be read."""
+    """Read the name and arguments of a call, as far as they are valid."""
     named = _NAME.search(text)
     name = next((group for group in named.groups() if group), "?") if named else "?"
     start, end = text.find("{"), text.rfind("}")

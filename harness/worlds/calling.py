@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sfusion.harness.scenarios.program import Written
+from sfusion.harness.journal import Event
+from sfusion.harness.scenarios.program import PreparedCall
 
 
-async def call_tool(tool: Any, written: Written) -> dict[str, Any]:
+async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     """create, execute, calc_reward, release; gives what the journal's event `returned` says.
 
     Old and new return shapes are understood: ``execute`` may give a plain string (verl up to 0.5), and ``create`` an
     id alone. What a tool does not tell stays None.
     """
-    truth = written.prints.strip()
+    truth = prepared.prints.strip()
     instance: Any = None
     try:
-        made = await tool.create(written.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
+        made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
         instance = made[0] if isinstance(made, tuple) else made
-        answer = await tool.execute(instance, written.arguments, call_id=written.call)
+        answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call)
         facts = read_result(answer)
         facts["reward"] = _number(await tool.calc_reward(instance))
     except Exception as error:  # whatever other people's tools raise is what the model would see of them
@@ -49,3 +50,8 @@ def _shown(text: str | None) -> dict[str, Any]:
 
 def _number(reward: Any) -> float | None:
     return float(reward) if isinstance(reward, int | float) else None
+
+
+def call_facts(prepared: PreparedCall, worker: str, default: float) -> Event:
+    """The keys of the event ``called``; ``default`` is the timeout of programs that have none."""
+    return {"call": prepared.call, "worker": worker, "intent": prepared.intent(default), "allowed": None}

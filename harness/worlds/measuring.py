@@ -28,18 +28,13 @@ async def _measure(scenario: Scenario) -> dict[str, int]:
         # Faults are what is tried later; here the trajectory must come to its own end.
         sound = part.model_copy(update={"faults": []})
         rollouts = Rollouts(
-            sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=default_timeout(scenario)
+            sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
         )
         needs = await measured(rollouts)
         close = getattr(tool, "aclose", None)
         if close is not None:
             await close()
     return needs
-
-
-def default_timeout(scenario: Scenario) -> float:
-    """The seconds that a program gets when nobody says."""
-    return scenario.settings.default_timeout if scenario.settings is not None else 30.0
 
 
 def _ignore(*_: Any, **__: Any) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
+from typing import Any
 
 Address = tuple[str, int]
 _HIGH_WATER = 64 * 1024
@@ -17,7 +14,7 @@ _CHUNK = 256 * 1024
 class MemoryNetwork:
     """Who listens where. An address that once listened and does not any more refuses connections."""
 
-    def __init__(self, loop: VirtualTimeLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._listening: dict[Address, MemoryServer | None] = {}
         self._dialled: dict[Any, Address] = {}

@@ -11,8 +11,9 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.realising import realised
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.worlds.measuring import bounds_of
+from sfusion.harness.worlds.play import note_stuck
+from sfusion.harness.worlds.ray_backend import RayBackend, SandboxOn
 from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
-from sfusion.harness.worlds.ray_run import Run, SandboxOn
 
 __all__ = ["SandboxOn", "run"]
 
@@ -47,11 +48,11 @@ def run(
     scenario = realised(scenario) if real else scenario
     # Nodes are started here: Ray does it in the main thread only, and it takes its time.
     nodes = cluster.nodes(scenario.cluster.nodes, doomed_nodes(scenario))
-    play = Run(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
+    backend = RayBackend(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
     try:
-        asyncio.run(play.run())
+        asyncio.run(backend.run())
     except MissingWorld:
         raise
     except WorldError as error:
-        journal.note(max((event["at"] for event in journal.events), default=0.0), "world", "stuck", text=str(error))
+        note_stuck(journal, error)
     return journal

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.scenarios.model import Scenario
+from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
 _QUICK_HEALTH = {
@@ -47,7 +48,7 @@ def open_cluster(address: str | None = None) -> RayCluster:
     try:
         import ray
     except ImportError as error:
-        raise MissingWorld(f"world ray needs Ray, which cannot be imported here ({error}); pip install ray") from error
+        raise MissingExtra("world ray", "ray", error) from error
     if ray.is_initialized():
         raise MissingWorld("this process is part of a Ray cluster already; end that with ray.shutdown() first")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

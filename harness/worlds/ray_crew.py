@@ -1,42 +1,87 @@
-"""The worker processes of a run as the driver knows them: who lives, what they have under way, what was lost."""
+"""The worker processes of a run as the driver sees them: which are alive, what they are doing, what was lost."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+import signal
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion.harness.journal import Event
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.calling import call_facts
+from sfusion.harness.worlds.play import note_never_made
 from sfusion.harness.worlds.ray_driver import SecondDriver
-from sfusion.harness.worlds.ray_worker import Orders, Worker, signal_process
+from sfusion.harness.worlds.ray_worker import WorkerSetup, create_worker, on_node, signal_process
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.workload import Workload
 
-LEAVE_SECONDS = 15.0
-"""How long workers have to go by themselves before they are killed."""
+CLOSE_SECONDS = 15.0
+"""How long workers may take to exit before they are killed."""
 
 
-class Member:
+class RayWorker:
     """One worker process."""
 
-    def __init__(self, name: str, node: str, actor: Any) -> None:
+    def __init__(self, name: str, node: str, actor: Any, scenario: Scenario, *, local: bool) -> None:
         self.name = name
-        self.node = node
         self.actor = actor
         self.pid = 0
-        self.doomed = False
-        """Somebody is about to kill it."""
-        self.under_way: dict[str, Event] = {}
-        """Calls that it was given and has not answered, with what the journal would say of each."""
+        self.killed = False
+        """Its death was ordered."""
+        self.assigned: dict[str, Event] = {}
+        """Calls it was given and has not answered, with the keys of the event ``called`` for each."""
         self.gone = asyncio.Event()
+        self._node = node
+        self._local = local
+        self._default_timeout = scenario.default_timeout
+        self._workload = Workload.of(scenario, scenario.time_scale) if scenario.load is not None else None
 
-    async def ask(self, ref: Any) -> Any:
-        """Wait for an answer, but not longer than the process lives; None when it died."""
-        answer = asyncio.ensure_future(_answer(ref))
+    @property
+    def alive(self) -> bool:
+        """Is its connection to the journal open?"""
+        return not self.gone.is_set()
+
+    async def call(self, number: int) -> None:
+        """Have a call made; return when it has ended or the process has died."""
+        assert self._workload is not None
+        prepared = self._workload.prepare(number)
+        self.assigned[prepared.call] = call_facts(prepared, self.name, self._default_timeout)
+        await self.ask("call", number)
+        del self.assigned[prepared.call]
+
+    async def roll(self, name: str) -> str | None:
+        """Have a trajectory run and return its final state; None if it was cancelled or the process died."""
+        state: str | None = await self.ask("roll", name)
+        return state
+
+    async def cut_off(self, off: bool) -> None:
+        """Cut the connection to the limiter, or restore it."""
+        await self.ask("cut_off", off)
+
+    async def pause(self) -> None:
+        """Stop the process (SIGSTOP)."""
+        await self.signal(signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        """Let the process continue (SIGCONT)."""
+        await self.signal(signal.SIGCONT)
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to the process, unless it is dead."""
+        if not self.alive:
+            return
+        if self._local:
+            os.kill(self.pid, number)
+        else:
+            await signal_process.options(scheduling_strategy=on_node(self._node)).remote(self.pid, number)
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Call a method of the actor and return the result; None if the process dies first."""
+        answer = asyncio.ensure_future(_result(getattr(self.actor, method).remote(*args)))
         gone = asyncio.ensure_future(self.gone.wait())
         try:
             await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
@@ -45,63 +90,74 @@ class Member:
             try:
                 return answer.result()
             except RayActorError:
-                await gone  # its connection ends when it does, and then everything that it told is here
+                await gone  # when its journal connection has ended, all its events are here
                 return None
         finally:
             answer.cancel()
             gone.cancel()
 
 
-async def _answer(ref: Any) -> Any:
+async def _result(ref: Any) -> Any:
     return await ref
 
 
-class Crew:
-    """All of them."""
+class RayCrew:
+    """All worker processes of a run."""
 
-    def __init__(self, recorder: Recorder, *, one_machine: bool) -> None:
+    def __init__(self, scenario: Scenario, recorder: Recorder, *, local: bool) -> None:
+        self._scenario = scenario
         self._recorder = recorder
-        self._one_machine = one_machine
-        self._all: dict[str, Member] = {}
-        self._open: dict[str, str] = {}
+        self._local = local
+        self._workers: dict[str, RayWorker] = {}
+        self._calls: dict[str, str] = {}
         self._rollouts: dict[str, str] = {}
         self._seen: set[str] = set()
-        self.leaving = False
+        self.closing = False
 
-    async def hire(self, places: dict[str, str], orders: Orders, driver: SecondDriver | None = None) -> None:
-        """Start a process for every name, on the node beside it; with a ``driver`` they are that one's."""
+    @property
+    def workers(self) -> list[RayWorker]:
+        """All workers in order, dead or alive."""
+        return list(self._workers.values())
+
+    async def start(self, places: dict[str, str], setup: WorkerSetup, driver: SecondDriver | None = None) -> None:
+        """Start workers (name -> node); with a ``driver``, that process creates and owns them."""
         if driver is not None:
-            actors = await driver.create(places, orders)
+            actors = await driver.create(places, setup)
         else:
-            actors = {name: create(name, node, orders) for name, node in places.items()}
-        self._all = {name: Member(name, places[name], actor) for name, actor in actors.items()}
-        for member in self._all.values():
-            member.pid = await member.actor.begin.remote()
+            actors = {name: create_worker(name, node, setup) for name, node in places.items()}
+        self._workers = {
+            name: RayWorker(name, places[name], actor, self._scenario, local=self._local)
+            for name, actor in actors.items()
+        }
+        for worker in self._workers.values():
+            worker.pid = await worker.actor.start.remote()
 
-    def dismiss(self) -> None:
-        """End every process."""
-        self.leaving = True
-        for member in self._all.values():
-            ray.kill(member.actor)
+    async def tell(self, method: str, *args: Any) -> None:
+        """Call a method of every living worker and wait for all of them."""
+        await asyncio.gather(*(worker.ask(method, *args) for worker in self.workers if worker.alive))
 
-    @property
-    def members(self) -> list[Member]:
-        """All, dead or alive, in order."""
-        return list(self._all.values())
+    async def close(self) -> None:
+        """Let the workers exit, and wait until all their events have arrived."""
+        self.closing = True
+        living = [worker for worker in self.workers if worker.alive]
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.tell("close")
+                for worker in living:
+                    await worker.gone.wait()
+        except TimeoutError:
+            pass  # ``kill`` ends those that cannot exit
 
-    @property
-    def living(self) -> list[Member]:
-        """Those who live."""
-        return [member for member in self._all.values() if not member.gone.is_set()]
+    def kill(self) -> None:
+        """Kill every process."""
+        self.closing = True
+        for worker in self._workers.values():
+            ray.kill(worker.actor)
 
-    def named(self, names: list[str]) -> list[Member]:
-        """Those of these who live."""
-        return [member for member in self.living if member.name in names]
+    # -- what the journal reports about them --
 
-    # -- what is told about them --
-
-    def hear(self, event: Event) -> None:
-        """An event of one of them."""
+    def on_event(self, event: Event) -> None:
+        """Keep track of calls and rollouts under way."""
         if event["source"] != "world":
             return
         if event["event"] == "rollout_started":
@@ -112,86 +168,35 @@ class Crew:
             return
         elif event["event"] == "called":
             self._seen.add(event["call"])
-            self._open[event["call"]] = event["worker"]
+            self._calls[event["call"]] = event["worker"]
         else:
-            self._open.pop(event["call"], None)
+            self._calls.pop(event["call"], None)
 
-    def went(self, name: str) -> None:
-        """A connection ended, and with it all that this process could tell."""
-        member = self._all.get(name)
-        if member is None or member.gone.is_set():
+    def on_disconnect(self, name: str) -> None:
+        """The connection of a process ended, and all its events are here: it is dead."""
+        worker = self._workers.get(name)
+        if worker is None or not worker.alive:
             return
-        if not self.leaving:
-            self._died(member)
-        member.gone.set()
+        if not self.closing:
+            self._record_death(worker)
+        worker.gone.set()
 
-    def _died(self, member: Member) -> None:
+    def _record_death(self, worker: RayWorker) -> None:
         note = self._recorder.note
-        if not member.doomed:
-            note("world", "log", level="error", text=f"{member.name} died although nobody killed it")
-        note("world", "worker_died", worker=member.name)
-        for call in _take(self._open, member.name):
-            note("world", "lost", call=call, worker=member.name)
-        for rollout in _take(self._rollouts, member.name):
-            note("world", "rollout_lost", rollout=rollout, worker=member.name)
-        for call, called in member.under_way.items():
+        if not worker.killed:
+            note("world", "log", level="error", text=f"{worker.name} died although nobody killed it")
+        note("world", "worker_died", worker=worker.name)
+        for call in _pop_all(self._calls, worker.name):
+            note("world", "lost", call=call, worker=worker.name)
+        for rollout in _pop_all(self._rollouts, worker.name):
+            note("world", "rollout_lost", rollout=rollout, worker=worker.name)
+        for call, called in worker.assigned.items():
             if call not in self._seen:
-                self.never_made(called)
-
-    def never_made(self, called: Event) -> None:
-        """A call that was given to a worker which died before it could make it: lost like the others."""
-        self._recorder.note("world", "called", **called)
-        self._recorder.note("world", "lost", call=called["call"], worker=called["worker"])
-
-    # -- what is done to them --
-
-    async def tell(self, method: str, *args: Any) -> None:
-        """Say something to all who live, and wait until they have heard it."""
-        await at_once([member.ask(getattr(member.actor, method).remote(*args)) for member in self.living])
-
-    async def signal(self, member: Member, number: int) -> None:
-        """Send a signal to a process."""
-        if member.gone.is_set():
-            return
-        if self._one_machine:
-            os.kill(member.pid, number)
-        else:
-            await signal_process.options(scheduling_strategy=on(member.node)).remote(member.pid, number)
-
-    async def leave(self) -> None:
-        """Let them go, and wait until all that they told has arrived."""
-        self.leaving = True
-        living = self.living
-        try:
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self.tell("leave")
-                for member in living:
-                    await member.gone.wait()
-        except TimeoutError:
-            pass  # one that cannot go is killed with the rest
+                note_never_made(self._recorder, called)
 
 
-def _take(under_way: dict[str, str], worker: str) -> list[str]:
-    """What that worker had under way, which nobody has now."""
-    found = [name for name, whose in under_way.items() if whose == worker]
+def _pop_all(under_way: dict[str, str], worker: str) -> list[str]:
+    found = [name for name, owner in under_way.items() if owner == worker]
     for name in found:
         del under_way[name]
     return found
-
-
-def create(name: str, node: str, orders: Orders, *, named: bool = False) -> Any:
-    """Start a worker; with its name, where others can find it by that."""
-    options = {"name": name} if named else {}
-    return Worker.options(scheduling_strategy=on(node), **options).remote(name, orders)
-
-
-def on(node: str) -> Any:
-    """Ray's way to say: on this node and no other."""
-    return NodeAffinitySchedulingStrategy(node, soft=False)
-
-
-async def at_once(work: list[Coroutine[Any, Any, Any]]) -> None:
-    """Do all of it at the same time; the first error ends it."""
-    async with asyncio.TaskGroup() as group:
-        for one in work:
-            group.create_task(one)

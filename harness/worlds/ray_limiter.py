@@ -1,4 +1,4 @@
-"""The cluster's limiter, watched: the same actor, which also tells the journal what it decides."""
+"""The limiter of a run in world ray: the usual actor, which also records its decisions in the journal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from sfusion.harness.worlds.wire import Wire, WireRecorder
+from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
 from sfusion_tools.limiter.core import Observer
-from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, NAMESPACE, _TokenBucketWorker, remove
+from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
+from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
 
 PROCESS = "limiter"
-"""What it is called on the wire."""
+"""The name of its process in the journal."""
 
 
-class _WatchedLimiter(_TokenBucketWorker):
-    def __init__(self, limits: dict[str, Any], wire: Wire) -> None:
-        self._recorder = WireRecorder(wire, PROCESS)
+class _WatchedLimiter(LimiterActor):
+    def __init__(self, limits: dict[str, Any], journal: JournalAddress) -> None:
+        self._recorder = RemoteRecorder(journal, PROCESS)
         super().__init__(limits)
 
     def _observer(self) -> Observer:
@@ -35,35 +36,35 @@ _actor_class: Any = ray.remote(**ACTOR_OPTIONS)(_WatchedLimiter)
 
 
 class RunLimiter:
-    """The limiter of one run, under a name of its own; it is gone when the run is over."""
+    """The limiter of one run, with a name of its own; it ends with the run."""
 
-    def __init__(self, name: str, settings: LimiterSettings, wire: Wire, node: str | None) -> None:
-        """Create it, on a node or wherever Ray likes."""
+    def __init__(self, name: str, settings: LimiterSettings, journal: JournalAddress, node: str | None) -> None:
+        """Create it on a node, or anywhere if ``node`` is None."""
         self.name = name
         self.settings = settings
-        # Found by its name like any other, but not detached: it must not outlive the run on somebody's cluster.
+        # Found by its name like any limiter, but not detached: it must not outlive the run on a shared cluster.
         options: dict[str, Any] = {"name": name, "namespace": NAMESPACE}
         if node is not None:
-            # When its node dies it may come back anywhere, hence the soft affinity, which Ray heeds only for actors
-            # that need something.
+            # When its node dies it may restart anywhere, hence the soft affinity, which Ray respects only for actors
+            # that require a resource.
             options |= {"num_cpus": 0.001, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}
-        self._actor = _actor_class.options(**options).remote(asdict(settings), wire)
+        self._actor = _actor_class.options(**options).remote(asdict(settings), journal)
 
     async def start(self) -> None:
         """Wait until it answers."""
         await self._actor.ping.remote()
 
     def kill(self) -> None:
-        """End its process without a goodbye; Ray starts it again."""
+        """Kill its process; Ray restarts it."""
         ray.kill(self._actor, no_restart=False)
 
     async def resize(self, rate_limit: int) -> None:
-        """Other limits from now on."""
+        """Change the limit."""
         self.settings = LimiterSettings(**{**asdict(self.settings), "rate_limit": rate_limit})
         await self._actor.configure.remote(self.settings)
 
     async def snapshot(self) -> Snapshot | None:
-        """How things stand; None when it does not answer."""
+        """Return the current state; None when it does not answer."""
         try:
             async with asyncio.timeout(10):
                 found: Snapshot = await self._actor.snapshot.remote()
@@ -72,5 +73,5 @@ class RunLimiter:
         return found
 
     def close(self) -> None:
-        """End it for good."""
+        """End it without a restart."""
         remove(self.name)

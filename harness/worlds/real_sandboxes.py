@@ -1,25 +1,26 @@
-"""Real sandboxes in a run, each behind a fault proxy that brings what the scenario does to it."""
+"""Real sandboxes in a run, each behind a fault proxy that injects the faults of the scenario."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.sandboxes import places
 from sfusion_tools.hosts import is_loopback
 
 
 class RealSandboxes:
-    """The sandboxes of a scenario when they are real: as many proxies as it has instances, in this event loop.
+    """One proxy for each instance of the scenario, in this event loop, spread over the real sandboxes.
 
-    Sandboxes that are fewer than the instances stand behind several proxies. What is to crash is really killed where
-    it can be (a container); of a server that is only known by its address, the proxy before it goes down.
+    A crash really kills a sandbox that can be killed (a container). For a server that is only known by its address,
+    the proxy in front of it goes down instead.
     """
 
     def __init__(self, scenario: Scenario, recorder: Recorder, real: Sequence[RealSandbox], host: str) -> None:
@@ -30,10 +31,10 @@ class RealSandboxes:
         self._down: set[int] = set()
         self._returns: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
-        # Behind the proxy code is run: on an address that others reach, only for those who know the run's token.
+        # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
         self._proxies = [
-            proxy_before(
+            proxy_in_front_of(
                 sandbox.url,
                 faults=part.faults,
                 model=part.model,
@@ -41,27 +42,25 @@ class RealSandboxes:
                 host=host,
                 token=self._token,
                 allow_remote=self._token is not None,
-                journal=self._listener(f"sandbox-{number}" if count > 1 else None),
+                journal=recorder.server_events(f"sandbox-{number}" if count > 1 else None),
             )
             for number, sandbox in enumerate(self._real, 1)
         ]
 
     async def start(self) -> list[str]:
-        """Listen; gives the addresses of the proxies."""
+        """Start listening and return the addresses of the proxies."""
         for number, (proxy, sandbox) in enumerate(zip(self._proxies, self._real, strict=True), 1):
             await proxy.start()
-            self._recorder.call_it(proxy.url.removeprefix("http://"), f"sandbox-{number}")
-            self._recorder.call_it(sandbox.url.removeprefix("http://"), sandbox.name)
+            self._recorder.alias(proxy.url.removeprefix("http://"), f"sandbox-{number}")
+            self._recorder.alias(sandbox.url.removeprefix("http://"), sandbox.name)
         if self._token is None:
             return [proxy.url for proxy in self._proxies]
         self._recorder.keep_secret(self._token, "token of the proxy")
         return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        """Crash, restart or wedge them, or one of them."""
-        every = range(len(self._proxies))
-        chosen = every if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]
-        for place in chosen:
+        """Crash, restart or wedge all of them or one."""
+        for place in places(target, len(self._proxies)):
             if kind == "wedge":
                 self._proxies[place].wedge(ping=ping, seconds=seconds)
             elif kind == "restart":
@@ -70,8 +69,8 @@ class RealSandboxes:
                 await self._crash(place, seconds)
 
     async def stop(self) -> None:
-        """End the proxies, and give the sandboxes back as they were: alive."""
-        self._over.set()  # who is being started again is waited for: a thread cannot be called back
+        """Stop the proxies and bring killed sandboxes back up."""
+        self._over.set()  # restarts under way are waited for: a thread cannot be cancelled
         await asyncio.gather(*self._returns, return_exceptions=True)
         for proxy in self._proxies:
             await proxy.stop(grace=0.0)
@@ -80,9 +79,9 @@ class RealSandboxes:
 
     async def _crash(self, place: int, seconds: float | None) -> None:
         proxy, sandbox = self._proxies[place], self._real[place]
-        # The port goes first: a client must see what it would see without a proxy, and never an answer of ours.
-        proxy.crash(restart_after=None if sandbox.mortal else seconds)
-        if not sandbox.mortal:
+        # The port goes first: a client must see what it would see without a proxy, never an answer of ours.
+        proxy.crash(restart_after=None if sandbox.killable else seconds)
+        if not sandbox.killable:
             return
         self._down.add(place)
         await asyncio.to_thread(sandbox.kill)
@@ -110,9 +109,4 @@ class RealSandboxes:
         self._down.discard(place)
         for proxy, behind in zip(self._proxies, self._real, strict=True):
             if behind is sandbox:
-                proxy.upstream = sandbox.url  # a container that starts again has another port
-
-    def _listener(self, name: str | None) -> Callable[[dict[str, Any]], None]:
-        if name is None:
-            return self._recorder.server
-        return lambda event: self._recorder.server({**event, "sandbox": name})
+                proxy.upstream = sandbox.url  # a restarted container has another port

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sfusion.harness.journal import Journal
@@ -21,7 +22,7 @@ class Recorder:
         self._secrets: dict[str, str] = {}
         self.on = True
 
-    def call_it(self, address: str, name: str) -> None:
+    def alias(self, address: str, name: str) -> None:
         """From now on write the name where the address stands: addresses differ from run to run."""
         self._names[address] = name
 
@@ -54,10 +55,15 @@ class Recorder:
             facts["leaked"] = leaked
         self.journal.note(self.now(), source, event, **facts)
 
-    def server(self, event: Mapping[str, Any]) -> None:
-        """An event of a fake, as its journal gives it."""
-        facts = {key: value for key, value in event.items() if key not in ("at", "source", "event")}
-        self.note("server", str(event["event"]), **facts)
+    def server_events(self, sandbox: str | None) -> Callable[[Mapping[str, Any]], None]:
+        """Return a journal for a fake or a proxy; ``sandbox`` names it where there are several."""
+        named = {} if sandbox is None else {"sandbox": sandbox}
+
+        def note(event: Mapping[str, Any]) -> None:
+            facts = {key: value for key, value in event.items() if key not in ("at", "source", "event")}
+            self.note("server", str(event["event"]), **facts, **named)
+
+        return note
 
     def _clean(self, text: str, leaked: list[str]) -> str:
         for address, name in self._names.items():
@@ -70,13 +76,32 @@ class Recorder:
         return text
 
 
-class LogNotes(logging.Handler):
-    """Log lines of the stack, from warnings on, as events of the journal."""
+class LogHandler(logging.Handler):
+    """Records warnings and errors that the code under test logs."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(logging.WARNING)
         self._recorder = recorder
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note one line."""
         self._recorder.note("world", "log", level=record.levelname.lower(), text=record.getMessage())
+
+
+@contextmanager
+def recorded_logs(recorder: Recorder) -> Iterator[None]:
+    """Send the log lines of the code under test to the journal instead of the terminal."""
+    handler = LogHandler(recorder)
+    loggers = [logging.getLogger(name) for name in ("sfusion_tools", "sfusion.fakes")]
+    before = [(logger, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        # What is recorded must not depend on the log level of the process.
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, propagate, level in before:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+            logger.setLevel(level)

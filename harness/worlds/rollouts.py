@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.fakes.sglang import Ask, FakeSGLang, Latency, Reply, ToolCall
-from sfusion.harness.scenarios.program import Written
+from sfusion.harness.scenarios.program import PreparedCall
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.worlds.calling import read_result
 from sfusion_tools.rollout import (
@@ -53,25 +53,25 @@ class SaidByScript:
             self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
-        programs = [self.written(name, number, place) for place in range(len(turn.programs))]
+        programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
         self._note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
         if turn.raw is not None:
             return Reply(text=turn.raw.replace("{id}", name))
         calls = tuple(ToolCall(self._tool, one.arguments) for one in programs)
         return Reply(text=turn.say.replace("{id}", name), calls=calls)
 
-    def written(self, name: str, turn: int, place: int) -> Written:
+    def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
         """The program of one call."""
         turns = self._part.turns
         part = turns[min(turn, len(turns) - 1)].programs[place]
-        return part.written_for(f"{name}.t{turn + 1}.{place + 1}", self._seed)
+        return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self._seed)
 
-    def by_call(self, call: str) -> Written | None:
+    def by_call(self, call: str) -> PreparedCall | None:
         """The program that a call carries; None for text that is not the script's."""
         name, _, rest = call.partition(".t")
         turn, _, place = rest.partition(".")
         try:
-            return self.written(name, int(turn) - 1, int(place) - 1)
+            return self.prepared(name, int(turn) - 1, int(place) - 1)
         except (ValueError, IndexError):
             return None
 
@@ -111,8 +111,8 @@ class WatchedTool:
         if mark is None:
             self._unmarked += 1
         call = mark[1] if mark else f"{instance_id}.x{self._unmarked}"
-        written = self._script.by_call(call)
-        intent = written.intent(self._default_timeout) if written is not None else {"kind": "real"}
+        prepared = self._script.by_call(call)
+        intent = prepared.intent(self._default_timeout) if prepared is not None else {"kind": "real"}
         facts = {"call": call, "worker": self._worker}
         self._note("world", "called", **facts, intent=intent, allowed=None)
         try:
@@ -209,7 +209,7 @@ class Rollouts:
 
 
 def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
-    """The bounds in numbers; ``needs`` says what a trajectory needs where `fits` is written."""
+    """The bounds in numbers; ``needs`` says what a trajectory needs where `fits` is prepared."""
     given = part.limits.model_dump(exclude_none=True)
     side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
     for name, value in given.items():

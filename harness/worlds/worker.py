@@ -1,91 +1,146 @@
-"""A simulated worker process: its tool, its end of the limiter, and the calls it has under way."""
+"""The inside of a worker: its tool, its client of the limiter, and the calls and rollouts it is running.
+
+World sim runs several of these in one event loop, world ray one per process.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
-from sfusion.harness.worlds.limiter_place import Link
+from sfusion.fakes.faults.chance import uniform
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.program import PreparedCall
+from sfusion.harness.worlds.calling import call_facts, call_tool
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.rollouts import Rollouts
+from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter.client import Transport
+from sfusion_tools.rollout import RolloutLimits
+from sfusion_tools.sandbox.program import Program
 
 
 class Worker:
-    """One of the processes that share the limiter. It can be killed, paused and cut off."""
+    """One worker. Calls and rollouts run as tasks of their own, so that they can be cancelled."""
 
-    def __init__(self, name: str, link: Link, recorder: Recorder, make_tools: Callable[[Worker], list[Any]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        scenario: Scenario,
+        recorder: Recorder,
+        transport: Transport | None,
+        bounds: RolloutLimits,
+        time_scale: float = 1.0,
+    ) -> None:
         self.name = name
-        self.link = link
         self.alive = True
+        self._scenario = scenario
         self._recorder = recorder
+        self._transport = transport
+        self._bounds = bounds
         self._limiter: Limiter | None = None
-        self._tasks: dict[asyncio.Task[Any], str | None] = {}
-        self.tools = make_tools(self)
+        self._tools: list[Any] = []
+        self._side: Rollouts | None = None
+        self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._rollouts: dict[str, asyncio.Task[str]] = {}
 
-    def is_alive(self) -> bool:
-        """Has it not been killed?"""
-        return self.alive
+    def make_tools(self, urls: list[str]) -> None:
+        """Make the tools for sandboxes at these addresses."""
+        self._tools = make_tools(self._scenario, urls, limiter=self.limiter, on_event=self.client_event)
 
-    @property
-    def tool(self) -> Any:
-        """The tool that its calls go to."""
-        return self.tools[0]
-
-    def limiter(self) -> Limiter:
-        """Its end of the limiter, made when it is first needed."""
-        if self._limiter is None:
-            self._limiter = Limiter(self.link, name=self.name)
+    def limiter(self) -> Limiter | None:
+        """Return the client of the limiter, made on first use; None when the scenario has no limiter."""
+        if self._limiter is None and self._transport is not None:
+            self._limiter = Limiter(self._transport, name=self.name)
         return self._limiter
 
-    def hear(self, event: str, facts: dict[str, Any]) -> None:
-        """An event of its client; a dead process tells nothing."""
+    def client_event(self, event: str, facts: dict[str, Any]) -> None:
+        """Record an event of the sandbox client, unless the worker is dead."""
         if self.alive:
             self._recorder.note("client", event, worker=self.name, **facts)
 
-    def run(self, work: Coroutine[Any, Any, Any], call: str | None = None) -> asyncio.Task[Any]:
-        """Do something as this process; it ends when the process does."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = call
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return task
+    async def call(self, number: int) -> None:
+        """Make a call of the load and wait until it has ended."""
+        assert self._workload is not None
+        task = asyncio.ensure_future(self._call(number, self._workload))
+        _keep(self._calls, self._workload.name(number), task)
+        await asyncio.wait([task])
 
-    @property
-    def calls(self) -> dict[str, asyncio.Task[Any]]:
-        """The calls under way."""
-        return {call: task for task, call in self._tasks.items() if call is not None}
+    async def _call(self, number: int, workload: Workload) -> None:
+        prepared, note = workload.prepare(number), self._recorder.note
+        called = call_facts(prepared, self.name, self._scenario.default_timeout)
+        note("world", "called", **{**called, "allowed": self._allowed(prepared)})
+        facts = {"call": prepared.call, "worker": self.name}
+        try:
+            async with asyncio.timeout(workload.cancelled_after(number)):
+                returned = await call_tool(self._tools[0], prepared)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if self.alive:
+                note("world", "cancelled", **facts)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        else:
+            note("world", "returned", **facts, **returned)
 
-    async def die(self) -> None:
-        """End as a killed process does: nothing is released, nobody is told, connections drop."""
-        if not self.alive:
-            return
-        under_way = self.calls
-        self.alive = False
-        self.link.die()
-        self._recorder.note("world", "worker_died", worker=self.name)
-        for call in under_way:
-            self._recorder.note("world", "lost", call=call, worker=self.name)
-        tasks = list(self._tasks)
-        for task in tasks:
+    def _allowed(self, prepared: PreparedCall) -> float | None:
+        """Return the seconds that our own tool allows for a call; None for other tools and for malformed calls."""
+        settings, part = self._scenario.settings, prepared.part
+        if settings is None or part.arguments is not None:
+            return None
+        timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
+        language = part.language or settings.default_language
+        allowed: float = settings.bounds.of(Program("", language, timeout, settings.compile_timeout))[1]
+        return allowed
+
+    async def roll(self, name: str) -> str | None:
+        """Run a trajectory to its end and return its state; None if it was cancelled."""
+        task = asyncio.ensure_future(self._roll(name))
+        _keep(self._rollouts, name, task)
+        await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+
+    async def _roll(self, name: str) -> str:
+        scenario = self._scenario
+        assert scenario.rollouts is not None
+        if self._side is None:
+            self._side = Rollouts(
+                scenario.rollouts,
+                self._tools[0],
+                self.name,
+                seed=scenario.seed,
+                limits=self._bounds,
+                note=self._recorder.note,
+                timeout=scenario.default_timeout,
+                is_alive=lambda: self.alive,
+            )
+        request = self._side.request(name)
+        await self._side.run(request)
+        return request.state.value
+
+    async def cancel_calls(self, share: float) -> None:
+        """Cancel a share of the calls under way, drawn by their ids."""
+        for call, task in list(self._calls.items()):
+            if uniform(self._scenario.seed, "cancel event", call) < share:
+                task.cancel()
+
+    async def cancel_rollouts(self) -> None:
+        """Cancel all trajectories under way."""
+        for task in list(self._rollouts.values()):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Close the tools and detach from the limiter."""
+        for tool in self._tools:
+            close = getattr(tool, "aclose", None)
+            if close is not None:
+                await close()
         if self._limiter is not None:
             await self._limiter.aclose()
 
-    async def flush(self) -> None:
-        """Let the limiter hear all that happened here."""
-        if self.alive and self._limiter is not None:
-            await self._limiter.flush()
 
-    async def leave(self) -> None:
-        """End in an orderly way."""
-        if self.alive:
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            for tool in self.tools:
-                close = getattr(tool, "aclose", None)
-                if close is not None:
-                    await close()
-            if self._limiter is not None:
-                await self._limiter.aclose()
+def _keep(tasks: dict[str, asyncio.Task[Any]], name: str, task: asyncio.Task[Any]) -> None:
+    tasks[name] = task
+    task.add_done_callback(lambda _: tasks.pop(name, None))

@@ -1,41 +1,58 @@
-"""Which call runs which program: a function of the seed and the call's id, never of order or of who asks."""
+"""Which call runs which program: a function of the seed and the call's id, independent of order and caller."""
 
 from __future__ import annotations
 
+from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer, uniform
-from sfusion.harness.scenarios.model import LoadPart
-from sfusion.harness.scenarios.program import ProgramPart, Written
+from sfusion.harness.scenarios.model import LoadPart, Scenario
+from sfusion.harness.scenarios.program import PreparedCall, ProgramPart
 
 
 class Workload:
-    """The calls of a load, by number from 1 on."""
+    """The calls of a load, numbered from 1. ``scale`` shortens all durations; the draws stay the same."""
 
-    def __init__(self, load: LoadPart, seed: int) -> None:
+    def __init__(self, load: LoadPart, seed: int, scale: float = 1.0, default_timeout: float = 30.0) -> None:
         self._load = load
         self._seed = seed
+        self._scale = scale
+        self._default_timeout = default_timeout
         self._width = max(4, len(str(load.calls)))
         self._total = sum(part.share for part in load.program)
 
+    @classmethod
+    def of(cls, scenario: Scenario, scale: float) -> Workload:
+        """Return the workload of a scenario that has a load."""
+        assert scenario.load is not None
+        return cls(scenario.load, scenario.seed, scale, scenario.default_timeout)
+
     def name(self, number: int) -> str:
-        """The id of a call."""
+        """Return the id of a call."""
         return f"c{number:0{self._width}d}"
 
-    def written(self, number: int) -> Written:
-        """The program of a call."""
+    def prepare(self, number: int) -> PreparedCall:
+        """Return a call with its program.
+
+        A program meant to exceed its timeout keeps its length, because timeouts are not scaled.
+        """
         call = self.name(number)
-        return self._part(call).written_for(call, self._seed)
+        part = self._part(call)
+        whole = part.prepare(call, self._seed)
+        if self._scale == 1.0 or whole.seconds > (part.timeout or self._default_timeout):
+            return whole
+        shorter = Distribution(numbers=(whole.seconds * self._scale,))
+        return part.model_copy(update={"seconds": shorter}).prepare(call, self._seed)
 
     def think(self, number: int) -> float:
-        """The pause of the caller before this call."""
-        return self._load.think.sample(drawer(self._seed, "think", self.name(number)))
+        """Return how long the caller pauses before this call."""
+        return self._load.think.sample(drawer(self._seed, "think", self.name(number))) * self._scale
 
     def cancelled_after(self, number: int) -> float | None:
-        """When its caller gives it up; None when it waits for the end."""
+        """Return when the caller gives up on this call; None if it waits until the end."""
         cancel = self._load.cancel
         call = self.name(number)
         if cancel is None or uniform(self._seed, "cancel", call) >= cancel.share:
             return None
-        return cancel.after.sample(drawer(self._seed, "cancel", call))
+        return cancel.after.sample(drawer(self._seed, "cancel", call)) * self._scale
 
     def _part(self, call: str) -> ProgramPart:
         parts = self._load.program

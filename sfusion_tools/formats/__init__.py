@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sfusion_tools.errors import FormatError, RenderError, UnknownFormatError
 
-from .base import Format
+from .format import Format
 from .model import CallDelta, ContentDelta, Delta, Parsed, ParsedCall, Problem, ProblemDelta
 from .registry import format_names, get_format
 from .streamparser import StreamParser

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from .callobject import UNESCAPED, read_arguments
-from .jsontext import Flaw, JsonScan, Loaded, load, scan_json
-from .reader import Markers, Scan
+from .format import Format
+from .jsontext import UNCLOSED, Flaw, JsonScan, Loaded, load, scan_json
 from .streamparser import StreamParser
+from .text_reader import Markers, Scan
 
-__all__ = ["ArgumentTextParser", "SectionParser"]
+__all__ = ["ArgumentTextFormat", "ArgumentTextParser", "SectionParser"]
 
 
 class ArgumentTextParser(StreamParser):
@@ -21,6 +22,8 @@ class ArgumentTextParser(StreamParser):
     """The markers that rightly close arguments."""
     edges: ClassVar[Markers]
     """All markers at which a call cannot go on; the ends are among them."""
+    section: ClassVar[tuple[str, str]] = ("", "")
+    """The markers around all calls of a turn, in formats that have them."""
     cut_inside = False
     """Set when the text ended inside a call, which is then all there is to say about its end."""
 
@@ -71,7 +74,7 @@ class ArgumentTextParser(StreamParser):
             self.cut_inside = True
         else:
             if scan.truncated:
-                fault = Flaw("bad_json", "a string in its JSON is never closed")
+                fault = UNCLOSED
             reader.rewind()
             skipped: list[str] = []
             edge = yield from reader.before(self.edges, skipped.append)
@@ -110,8 +113,6 @@ class ArgumentTextParser(StreamParser):
 class SectionParser(ArgumentTextParser):
     """A parser of a format that puts all calls of a turn into one section."""
 
-    section: ClassVar[tuple[str, str]]
-    """The markers around the section."""
     _open = False
 
     def opened(self, marker: str) -> Scan[None]:
@@ -144,3 +145,20 @@ class SectionParser(ArgumentTextParser):
                 f"The text ends before {self.section[1]}: the calls above are complete, but there may have been more."
             )
             self.problem("unclosed_section", message, self.reader.offset, "", "noticed")
+
+
+class ArgumentTextFormat(Format):
+    """A format in which a name in a header is followed by JSON arguments."""
+
+    parser: ClassVar[type[ArgumentTextParser]]
+    call: ClassVar[tuple[str, str, str]]
+    """What is written before the name, between name and arguments, and behind the arguments."""
+    between: ClassVar[str] = ""
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        head, middle, end = self.call
+        return f"{head}{name}{middle}{arguments}{end}"
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        begin, end = self.parser.section
+        return begin + self.between.join(calls) + end

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .jsontext import Flaw, JsonScan, Loaded, load
+from .format import Format
+from .jsontext import UNCLOSED, Flaw, JsonScan, Loaded, dump, load
 from .literal import decode_object
-from .reader import Reader, Scan
 from .streamparser import StreamParser
+from .text_reader import Scan
 
 __all__ = [
     "DOUBLED",
@@ -18,9 +19,9 @@ __all__ = [
     "UNESCAPED",
     "CallObject",
     "Found",
+    "NotACall",
     "ObjectCallParser",
-    "Refusal",
-    "next_object",
+    "ObjectFormat",
     "read_arguments",
     "read_call_object",
 ]
@@ -36,7 +37,7 @@ class CallObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NotACall:
     """Why an object is no call, and whose call it would have been."""
 
     flaw: Flaw
@@ -52,25 +53,25 @@ class Found:
     raw: str
 
 
-def read_call_object(value: Any, own_key: str) -> CallObject | Refusal:
+def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
     """The call that a decoded value makes, with its arguments under ``own_key`` or under the other usual key."""
     if not isinstance(value, dict):
-        return Refusal(Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"))
+        return NotACall(Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"))
     if "name" not in value:
-        return Refusal(Flaw("missing_name", "its object has no name"))
+        return NotACall(Flaw("missing_name", "its object has no name"))
     name = value["name"]
     if not isinstance(name, str) or not name.strip():
-        return Refusal(Flaw("missing_name", f"its name is {_kind(name)}, not the name of a tool"))
+        return NotACall(Flaw("missing_name", f"its name is {_kind(name)}, not the name of a tool"))
     other_key = "parameters" if own_key == "arguments" else "arguments"
     keys = [key for key in (own_key, other_key) if key in value]
     if not keys:
         message = f'it has no {own_key}; write "{own_key}": {{}} if there are none'
-        return Refusal(Flaw("missing_arguments", message), name)
+        return NotACall(Flaw("missing_arguments", message), name)
     if len(keys) == 2 and value[own_key] != value[other_key]:
-        return Refusal(Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ"), name)
+        return NotACall(Flaw("ambiguous_arguments", f"it has both {own_key} and {other_key}, and they differ"), name)
     read = read_arguments(value[keys[0]])
     if isinstance(read, Flaw):
-        return Refusal(read, name)
+        return NotACall(read, name)
     mended = read.mended
     if keys[0] != own_key and own_key == "arguments":
         mended = (Flaw("other_key", f"its arguments stand under {keys[0]}; write {own_key}"), *mended)
@@ -92,15 +93,6 @@ SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'nam
 DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
 UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
 """What looks complete may be the first half of a string that was closed too early, so it is not handed over."""
-
-
-def next_object(reader: Reader, openers: Iterable[str]) -> Scan[int]:
-    """Where behind the mark the next call begins, among what a broken one has swallowed; 0 if nowhere."""
-    ahead = yield from reader.peek(max(map(len, SIBLINGS)))
-    read = reader.since_mark()
-    text = read + ahead
-    found = (text.find(sign, 1) for sign in (*SIBLINGS, *openers))
-    return min((at for at in found if 0 < at <= len(read)), default=0)
 
 
 class ObjectCallParser(StreamParser):
@@ -129,9 +121,25 @@ class ObjectCallParser(StreamParser):
                 seen.append(value)
                 self._make(value, one, mended)
 
+    def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
+        """Refuse a broken object that has swallowed the next call, and go back to where that begins.
+
+        False, and nothing done, if no call begins in what was read since the mark.
+        """
+        reader = self.reader
+        ahead = yield from reader.peek(max(map(len, SIBLINGS)))
+        read = reader.since_mark()
+        text = read + ahead
+        found = (text.find(sign, 1) for sign in (*SIBLINGS, *self.openers))
+        nearest = min((at for at in found if 0 < at <= len(read)), default=0)
+        if nearest:
+            reader.rewind()
+            self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=reader.take(nearest))
+        return bool(nearest)
+
     def _make(self, value: Any, found: Found, mended: Sequence[Flaw]) -> None:
         read = read_call_object(value, self.own_key)
-        if isinstance(read, Refusal):
+        if isinstance(read, NotACall):
             self.refuse(read.flaw, position=found.position, raw=found.raw, name=read.name)
         else:
             self.call(
@@ -142,6 +150,22 @@ class ObjectCallParser(StreamParser):
                 call_id=value.get("id") if isinstance(value.get("id"), str) else None,
                 mended=[*mended, *read.mended],
             )
+
+
+class ObjectFormat(Format):
+    """A format in which every call is such an object."""
+
+    parser: ClassVar[type[ObjectCallParser]]
+    tag: ClassVar[tuple[str, str]] = ("", "")
+    """What is written around each object."""
+
+    def write_object(self, name: str, arguments: str) -> str:
+        """Write the object of a call, without the tag around it."""
+        return f'{{"name": {dump(name)}, "{self.parser.own_key}": {arguments}}}'
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        before, after = self.tag
+        return before + self.write_object(name, arguments) + after
 
 
 def _kind(value: Any) -> str:

@@ -14,9 +14,20 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from .reader import Reader, Scan
+from .text_reader import Scan, TextReader
 
-__all__ = ["DEEPEST", "DuplicateKeyError", "Flaw", "JsonScan", "Loaded", "dump", "load", "loads", "scan_json"]
+__all__ = [
+    "DEEPEST",
+    "UNCLOSED",
+    "DuplicateKeyError",
+    "Flaw",
+    "JsonScan",
+    "Loaded",
+    "dump",
+    "load",
+    "loads",
+    "scan_json",
+]
 
 DEEPEST = 200
 """Values nested deeper than this are refused; Python's own decoder gives up soon after."""
@@ -36,6 +47,9 @@ class Flaw:
 
     kind: str
     message: str
+
+
+UNCLOSED = Flaw("bad_json", "a string in its JSON is never closed")
 
 
 @dataclass(slots=True)
@@ -83,7 +97,7 @@ class JsonScan:
         return self
 
 
-def scan_json(reader: Reader) -> Scan[JsonScan]:
+def scan_json(reader: TextReader) -> Scan[JsonScan]:
     """Read one value. The reader stops behind it, or at the character that is wrong."""
     scan = JsonScan(reader.offset)
     stack: list[str] = []
@@ -150,7 +164,7 @@ def scan_json(reader: Reader) -> Scan[JsonScan]:
             expect = "',' or '}'" if stack[-1] == "{" else "',' or ']'"
 
 
-def _string(reader: Reader, scan: JsonScan) -> Scan[None]:
+def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
     begin = len(scan.parts)
     strays = len(scan.strays)
     controls = False

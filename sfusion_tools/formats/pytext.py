@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from .jsontext import DEEPEST
-from .reader import Reader, Scan
+from .text_reader import Scan, TextReader
 
 __all__ = ["scan_brackets", "stray_escapes", "without_raw_breaks"]
 
@@ -21,7 +21,7 @@ _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
 
-def scan_brackets(reader: Reader, deepest: int = DEEPEST) -> Scan[str | None]:
+def scan_brackets(reader: TextReader, deepest: int = DEEPEST) -> Scan[str | None]:
     """Read from an opening bracket over its closing one; None if the brackets or a string do not close rightly."""
     parts: list[str] = []
     stack: list[str] = []
@@ -47,7 +47,7 @@ def scan_brackets(reader: Reader, deepest: int = DEEPEST) -> Scan[str | None]:
             return "".join(parts)
 
 
-def _string(reader: Reader, quote: str) -> Scan[str | None]:
+def _string(reader: TextReader, quote: str) -> Scan[str | None]:
     triple = yield from reader.sees(quote * 3)
     closing = quote * 3 if triple else quote
     plain = _PLAIN[quote]

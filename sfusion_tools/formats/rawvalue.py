@@ -1,18 +1,78 @@
-"""Values that a format writes as raw text: what they mean follows from the tool's schema.
+"""Calls whose values are raw text: what a value means follows from the tool's schema.
 
-A parameter that is declared to be a string is its text, whatever the text looks like. Anything else is JSON (or the
+A parameter that is declared as a string is its text, whatever the text looks like. Anything else is JSON (or the
 Python spelling of it). Without a declaration, text that is JSON is a value and any other text is a string.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from sfusion_tools.errors import RenderError
+
+from .format import Format
 from .jsontext import Flaw, Loaded, dump
 from .literal import decode_json, decode_python
+from .streamparser import StreamParser
+from .text_reader import Markers, Scan
+from .toolbox import Toolbox
 
-__all__ = ["read_value", "write_value"]
+__all__ = ["NAME", "PARTS_MARK", "RawTextFormat", "RawTextParser", "read_value"]
+
+NAME = re.compile(r"[\w.:/-]+")
+PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
+"""The marks of the parts of a call, of all families together: models mix them up."""
+
+
+class RawTextParser(StreamParser):
+    """A parser of a format in which calls have raw values inside an outer pair of tags."""
+
+    closing: ClassVar[str]
+    """The tag that ends a call."""
+    edges: ClassVar[Markers]
+    """Where the rest of a broken call ends; the closing tag is among them."""
+
+    def give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
+        """Refuse the call and step over the rest of it."""
+        edge = yield from self.reader.before(self.edges, raw.append)
+        if edge == self.closing:
+            raw.append(self.reader.take(len(self.closing)))
+        self.refuse(flaw, position=start, raw="".join(raw), name=name)
+
+    def add_argument(self, arguments: dict[str, Any], name: str, key: str, text: str, what: str) -> Flaw | None:
+        """Add a value to the arguments of a call of tool ``name``, or return what is wrong with it."""
+        read = read_value(text, self.tools.types(name, key), key)
+        flaw = Flaw("duplicate_key", f"it has the {what} {key} twice") if key in arguments else None
+        if isinstance(read, Flaw):
+            return flaw or read
+        arguments[key] = read.value
+        return flaw
+
+
+class RawTextFormat(Format):
+    """A format in which the values of a call are raw text."""
+
+    argument: ClassVar[tuple[str, str, str]]
+    """What is written before each key, between key and value, and behind the value."""
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        for name, _ in calls:
+            if not NAME.fullmatch(name):
+                raise RenderError(f"{self.name} cannot express the name {name!r}")
+        return super().write(calls, tools, variant)
+
+    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        before, between, after = self.argument
+        return "".join(
+            f"{before}{key}{between}{write_value(value, tools.types(name, key))}{after}"
+            for key, value in arguments.items()
+        )
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return "\n".join(calls)
 
 
 def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Flaw:

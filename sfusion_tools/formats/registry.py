@@ -1,52 +1,55 @@
-"""Which formats there are, by the names that sglang's registry gives them."""
+"""Finds the formats that the modules of ``families`` declare, by the names that sglang gives them."""
 
 from __future__ import annotations
 
-import difflib
+import importlib
+import inspect
+import pkgutil
 
-from sfusion_tools.errors import UnknownFormatError
+from sfusion_tools.errors import UnknownFormatError, near
 
-from .base import Format
-from .deepseek import DeepSeekV3, DeepSeekV31
-from .glm import Glm45
-from .harmony import GptOss
-from .hermes import Hermes, Qwen25
-from .kimi import KimiK2
-from .llama3 import Llama3
-from .mistral import Mistral
-from .pythonic import Pythonic
-from .qwen3_coder import Qwen3Coder
+from . import families
+from .format import Format
+from .lookalikes import MARKS
 
-__all__ = ["format_names", "get_format"]
+__all__ = ["format_names", "get_format", "register"]
 
-_FORMATS: tuple[Format, ...] = (
-    Hermes(),
-    Qwen25(),
-    Qwen3Coder(),
-    Llama3(),
-    Mistral(),
-    DeepSeekV3(),
-    DeepSeekV31(),
-    Glm45(),
-    KimiK2(),
-    Pythonic(),
-    GptOss(),
-)
-_BY_NAME = {name: form for form in _FORMATS for name in (form.name, *form.aliases)}
+_FORMATS: list[Format] = []
+_BY_NAME: dict[str, Format] = {}
+_FIRST = ("hermes", "qwen3_coder", "llama3", "mistral", "deepseek", "glm", "kimi", "pythonic", "harmony")
+"""Messages name the formats in this order, and look for their marks in it; other modules follow by name."""
+
+
+def register(form: Format) -> None:
+    """Make a format known under its name and its aliases."""
+    _FORMATS.append(form)
+    _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
+    for mark in form.marks:
+        MARKS.setdefault(mark, []).append(form.name)
 
 
 def format_names() -> tuple[str, ...]:
-    """The names of all formats, without aliases."""
+    """Return the names of all formats, without aliases."""
     return tuple(form.name for form in _FORMATS)
 
 
 def get_format(name: str) -> Format:
-    """The format called ``name``; raises UnknownFormatError, naming a near match, if there is none."""
+    """Return the format called ``name``; raises UnknownFormatError, proposing a near match, if there is none."""
     form = _BY_NAME.get(name) or _BY_NAME.get(name.lower().replace("-", "_"))
     if form is None:
-        near = difflib.get_close_matches(name, _BY_NAME, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise UnknownFormatError(
-            f"There is no tool-call format {name!r}.{hint} The formats are: {', '.join(format_names())}."
-        )
+        raise UnknownFormatError(f"There is no tool-call format {name!r}: {near(name, _BY_NAME)}")
     return form
+
+
+def _discover() -> None:
+    names = [module.name for module in pkgutil.iter_modules(families.__path__)]
+    for name in sorted(names, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
+        module = importlib.import_module(f"{families.__name__}.{name}")
+        for found in vars(module).values():
+            if not inspect.isclass(found) or inspect.isabstract(found) or found.__module__ != module.__name__:
+                continue
+            if issubclass(found, Format):
+                register(found())
+
+
+_discover()

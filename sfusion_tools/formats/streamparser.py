@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from .declaration import Declaration
 from .jsontext import Flaw
+from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
-from .reader import Markers, Reader, Scan
-from .suspicion import suspicions
+from .text_reader import Markers, Scan, TextReader
 from .toolbox import Toolbox
 
-if TYPE_CHECKING:
-    from .base import Format
-
-__all__ = ["THOUGHT", "StreamParser", "Tools"]
+__all__ = ["THINK", "THOUGHT", "StreamParser", "Tools"]
 
 Tools: TypeAlias = Iterable[Any] | Toolbox | None
 
@@ -43,10 +41,10 @@ class StreamParser(ABC):
     think_tags: ClassVar[bool] = True
     """False for a format that has its own way of thinking."""
 
-    def __init__(self, form: Format, tools: Tools = None, *, in_think: bool = False) -> None:
+    def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
         self.form = form
         self.tools = Toolbox(tools)
-        self.reader = Reader()
+        self.reader = TextReader()
         self.finish_reason: str | None = None
         self._markers = Markers((*self.openers, *((THINK, THOUGHT) if self.think_tags else ()), *self.silent))
         self._thinking = Markers((THOUGHT, *(self.drafts or self.openers)))
@@ -239,7 +237,7 @@ class StreamParser(ABC):
             self.refuse(flaw, position=position, raw=cut)
             return
         names = () if self._handled else self.tools.names
-        for kind, message, at, excerpt in suspicions(self._plain, self.form.name, names):
+        for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, names):
             if kind != "fenced_code" or not self._handled:
                 self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .reader import Markers, Reader, Scan
+from .text_reader import Markers, Scan, TextReader
 
 _PATIENCE = 200
 """How many tags are looked at behind a possible end before the call is given up: a model that repeats itself for
@@ -47,7 +47,7 @@ class TagValue:
     """The closing tag was left out."""
 
 
-def read_tag_value(reader: Reader, spec: TagSpec, markers: Markers) -> Scan[TagValue]:
+def read_tag_value(reader: TextReader, spec: TagSpec, markers: Markers) -> Scan[TagValue]:
     """Read a value and its closing tag; the reader's mark is moved to the beginning of the value."""
     reader.mark()
     begin = reader.offset
@@ -80,7 +80,7 @@ def read_tag_value(reader: Reader, spec: TagSpec, markers: Markers) -> Scan[TagV
             depth += 1
 
 
-def _settle(reader: Reader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:
+def _settle(reader: TextReader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:
     """Nothing balanced: take the first reading that holds by itself, or none."""
     whole = reader.since_mark()
     first = ends[0] if ends else None

@@ -1,7 +1,7 @@
-"""The limiter: how many attempts may be in flight in a whole cluster.
+"""The limiter of attempts in flight, for one process or a whole Ray cluster.
 
-``core`` holds the rules and nothing else, ``host`` keeps a core alive, ``client`` is one event loop's end of it, and
-``local`` and ``ray_actor`` are the two ways between them.
+``core`` holds the rules, ``host`` adds a clock and a lock, and ``client`` is what an event loop uses. ``local`` and
+``ray_limiter`` connect a client to a host in this process and to one in a Ray actor.
 """
 
 from sfusion_tools.limiter.client import Limiter, Permit, Transport

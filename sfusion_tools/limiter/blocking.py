@@ -1,4 +1,4 @@
-"""The limiter for code that blocks: threads wait for permits that an event loop of its own fetches."""
+"""The limiter for code that blocks: threads wait for permits that a separate event loop acquires."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from sfusion_tools.limiter.client import Limiter, Permit
 
 
 class BlockingLimiter:
-    """Permits for threads; all threads of one object share one client of the limiter."""
+    """Permits for threads; all threads that use one object share one client of the limiter."""
 
     def __init__(self, make: Callable[[], Limiter]) -> None:
-        self._loop = asyncio.new_event_loop()
         self._limiter = make()
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="sfusion limiter", daemon=True)
         self._thread.start()
 
     @contextmanager
     def permit(self, timeout: float | None = None) -> Iterator[Permit]:
-        """Hold a permit for the length of a block."""
         permit = asyncio.run_coroutine_threadsafe(self._limiter.acquire(timeout), self._loop).result()
         try:
             yield permit
         finally:
-            # Waits until the permit is back, so that whoever looks after this block sees it free.
-            asyncio.run_coroutine_threadsafe(self._give_back(permit), self._loop).result()
+            # Wait for it: after this block the permit must be visibly free.
+            asyncio.run_coroutine_threadsafe(self._release(permit), self._loop).result()
 
-    async def _give_back(self, permit: Permit) -> None:
+    async def _release(self, permit: Permit) -> None:
         permit.release()
 
     def close(self) -> None:
-        """Leave the limiter and end the thread."""
+        """Detach from the limiter and end the thread."""
         asyncio.run_coroutine_threadsafe(self._limiter.aclose(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Which limiter a tool uses, and one client of it for each event loop of this process."""
+"""Which limiter a tool uses, with one client of it for each event loop of this process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import logging
 import sys
 from typing import Literal
 
+from sfusion_tools._extras import import_extra
 from sfusion_tools._loops import PerLoop
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport, shared_host
+from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.limiter.settings import LimiterSettings
 
 logger = logging.getLogger(__name__)
@@ -17,7 +19,7 @@ logger = logging.getLogger(__name__)
 Kind = Literal["auto", "ray", "local"]
 
 _clients: PerLoop[dict[tuple[str, str, LimiterSettings, bool], Limiter]] = PerLoop(dict)
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def ray_is_running() -> bool:
@@ -27,10 +29,11 @@ def ray_is_running() -> bool:
 
 
 class LimiterChoice:
-    """Gives the limiter of the running loop. Tools that choose alike share it, so their messages travel together."""
+    """Gives the limiter of the running loop. Tools with equal settings share a client and so its messages."""
 
     def __init__(self, settings: LimiterSettings, *, kind: Kind = "auto", name: str, apply: bool = False) -> None:
         if kind == "ray" and not ray_is_running():
+            import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
         self._settings = settings
         self._kind = kind
@@ -38,12 +41,11 @@ class LimiterChoice:
         self._apply = apply
 
     def __call__(self) -> Limiter:
-        """The limiter to use now."""
         kind = self._kind
         if kind == "auto":
             kind = "ray" if ray_is_running() else "local"
-            if kind == "local" and self._name not in _told:
-                _told.add(self._name)
+            if kind == "local" and self._name not in _warned:
+                _warned.add(self._name)
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
@@ -55,8 +57,6 @@ class LimiterChoice:
         return limiter
 
     def _ray(self) -> Limiter:
-        from sfusion_tools.limiter.ray_actor import ray_limiter
-
         return ray_limiter(self._settings, self._name, apply=self._apply)
 
     def _local(self) -> Limiter:

@@ -1,8 +1,8 @@
-"""One event loop's end of a limiter: many callers, few messages.
+"""The client of a limiter, one per event loop: many callers, few messages.
 
-Acquires and releases are gathered into batches, one batch under way at a time. While waiters of this client are the
-first in line, a permit that comes free is handed on to the next of them at once and the limiter hears of it with the
-next batch; that is what keeps the round trip out of a busy loop.
+Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters of this client are
+at the head of the queue, a permit that is released goes to the next of them at once, and the limiter is notified with
+the next batch. That keeps the round trip to the limiter out of a busy loop.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from uuid import uuid4
 
 from sfusion_tools._loops import before_loop_ends
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
-from sfusion_tools.limiter.messages import Attach, Batch, Reply
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
 
 logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.005
-"""How long news that nobody waits for may be gathered."""
+"""How long a message that no caller waits for may be held back."""
 SPARE_RUN = 16
-"""With at least so many of our own next in line, what we say is not urgent."""
+"""With at least this many of our waiters at the head of the queue, sending is not urgent."""
 FIRST_RETRY, LAST_RETRY = 0.05, 2.0
-"""Pauses between tries to reach a limiter that does not answer."""
+"""First and longest pause between attempts to reach a limiter that does not answer."""
 RENEWALS_PER_LEASE = 3
 
 
 class Transport(Protocol):
-    """The way to a limiter; raises LimiterUnreachable when there is none."""
+    """Carries messages to a limiter; raises LimiterUnreachable when it does not answer."""
 
-    async def exchange(self, batch: Batch) -> Reply:
-        """Deliver a batch."""
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        """Deliver a batch and return the limiter's reply."""
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
-        """Wait for news."""
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+        """Return when there is an update for the client, at the latest after ``at_most`` seconds."""
 
-    def farewell(self, client: str) -> None:
-        """Say, without waiting, that the client is gone."""
+    def detach(self, client: str) -> None:
+        """Notify the limiter, without waiting, that the client is gone."""
 
 
 class Permit:
@@ -53,16 +53,16 @@ class Permit:
         self._limiter = limiter
         self.id = id
         self.waited = waited
-        """Seconds spent in line."""
+        """Seconds spent in the queue."""
 
     def release(self, *, succeeded: bool = False, throttled: bool = False) -> None:
-        """Give it back, saying if the sandbox did its work or answered 429. A second release does nothing."""
+        """Give the permit back; ``succeeded`` and ``throttled`` drive an adaptive limit. Repeating it does nothing."""
         if self.id:
-            self._limiter._finish(self.id, succeeded, throttled)
+            self._limiter._release(self.id, succeeded, throttled)
             self.id = ""
 
 
-class _Ask:
+class _Waiter:
     __slots__ = ("future", "number", "since", "ticket")
 
     def __init__(self, number: int, future: asyncio.Future[str], since: float) -> None:
@@ -80,11 +80,11 @@ class Limiter:
         self._transport = transport
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, _Ask] = {}
-        self._untold: dict[int, None] = {}
-        self._behind: deque[_Ask] = deque()  # in line, others may stand before them
-        self._next: deque[_Ask] = deque()  # first in line: ours to serve
-        self._held: dict[str, float] = {}  # permit -> until when it is surely ours
+        self._waiting: dict[int, _Waiter] = {}
+        self._unsent: dict[int, None] = {}
+        self._queued: deque[_Waiter] = deque()  # other clients' waiters may be ahead of them
+        self._run_queue: deque[_Waiter] = deque()  # at the head of the queue: ours to serve
+        self._held: dict[str, float] = {}  # permit -> until when it is certainly ours
         self._cancels: list[int] = []
         self._handed: list[tuple[int, str]] = []
         self._releases: list[str] = []
@@ -95,39 +95,38 @@ class Limiter:
         self._version = self._run = 0
         self._lease = 0.0
         self._renew_due = False
-        self._renewal: asyncio.TimerHandle | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._sender: asyncio.Task[None] | None = None
+        self._poller: asyncio.Task[None] | None = None
         self._guard: AsyncGenerator[None] | None = None
         self._urgent = asyncio.Event()
         self._closed = False
 
     async def acquire(self, timeout: float | None = None) -> Permit:
-        """Wait in line for a permit; cancelling the caller leaves the line, or gives a permit just granted back."""
+        """Wait for a permit; cancelling the caller leaves the queue, or returns a permit that was just granted."""
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         if self._loop is None:
-            await self._settle()
+            await self._bind_to_loop()
         loop = asyncio.get_running_loop()
-        ask = _Ask(next(self._numbers), loop.create_future(), loop.time())
-        self._waiting[ask.number] = ask
-        self._untold[ask.number] = None
-        self._speak(urgent=len(self._next) < SPARE_RUN)
-        # A bare timer: asyncio.timeout costs more than all the rest of a permit that is handed on.
-        timer = None if timeout is None else loop.call_later(timeout, _give_up, ask.future, timeout)
+        waiter = _Waiter(next(self._numbers), loop.create_future(), loop.time())
+        self._waiting[waiter.number] = waiter
+        self._unsent[waiter.number] = None
+        self._schedule_send(urgent=len(self._run_queue) < SPARE_RUN)
+        # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
+        timer = None if timeout is None else loop.call_later(timeout, _time_out, waiter.future, timeout)
         try:
-            permit = await ask.future
+            permit = await waiter.future
         except BaseException:
-            self._withdraw(ask)
+            self._withdraw(waiter)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        return Permit(self, permit, loop.time() - ask.since)
+        return Permit(self, permit, loop.time() - waiter.since)
 
     @asynccontextmanager
     async def permit(self, timeout: float | None = None) -> AsyncIterator[Permit]:
-        """Hold a permit for the length of a block."""
         permit = await self.acquire(timeout)
         try:
             yield permit
@@ -136,96 +135,96 @@ class Limiter:
 
     @property
     def held(self) -> int:
-        """Permits this client holds."""
+        """The number of permits this client holds."""
         return len(self._held)
 
     @property
     def waiting(self) -> int:
-        """Callers of this client that wait."""
+        """The number of callers waiting for a permit."""
         return len(self._waiting)
 
     async def flush(self) -> None:
-        """Wait until the limiter has heard all that happened here so far."""
-        while self._pump is not None:
+        """Wait until the limiter has received everything that happened here so far."""
+        while self._sender is not None:
             self._urgent.set()
-            await asyncio.wait([self._pump])
+            await asyncio.wait([self._sender])
 
     async def aclose(self) -> None:
-        """Leave: those who wait here get LimiterClosed, permits return."""
+        """Detach: waiting callers get LimiterClosed, permits return to the limiter."""
         if self._closed:
             return
         self._closed = True
-        for ask in self._waiting.values():
-            if not ask.future.done():
-                ask.future.set_exception(LimiterClosed("this limiter was closed while a caller waited"))
+        for waiter in self._waiting.values():
+            if not waiter.future.done():
+                waiter.future.set_exception(LimiterClosed("this limiter was closed while a caller waited"))
         self._waiting.clear()
         self._held.clear()
-        if self._renewal is not None:
-            self._renewal.cancel()
-        tasks = [task for task in (self._pump, self._listener) if task is not None]
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+        tasks = [task for task in (self._sender, self._poller) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._epoch:
-            self._transport.farewell(self.name)
-        # Whoever keeps this object by its loop must not keep the loop alive by this object.
-        self._loop = self._guard = self._renewal = None
+            self._transport.detach(self.name)
+        # This object may be a value in a mapping keyed by its loop: it must not keep that loop alive.
+        self._loop = self._guard = self._heartbeat_timer = None
         self._urgent = asyncio.Event()
-        self._behind.clear()
-        self._next.clear()
+        self._queued.clear()
+        self._run_queue.clear()
 
-    async def _settle(self) -> None:
+    async def _bind_to_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        # Nobody has to close a limiter: the end of its loop does, so that no task is left behind.
+        # Callers need not close a limiter: the end of its loop does, so that no task is left behind.
         self._guard = before_loop_ends(self.aclose)
         await anext(self._guard)
 
-    def _finish(self, permit: str, succeeded: bool, throttled: bool) -> None:
+    def _release(self, permit: str, succeeded: bool, throttled: bool) -> None:
         self._succeeded += succeeded
         self._throttled += throttled
-        self._give_back(permit)
+        self._return_permit(permit)
 
-    def _withdraw(self, ask: _Ask) -> None:
-        if ask.future.done() and not ask.future.cancelled() and ask.future.exception() is None:
-            self._give_back(ask.future.result())
-        elif self._waiting.pop(ask.number, None) is not None:
-            if ask.number in self._untold:
-                del self._untold[ask.number]
+    def _withdraw(self, waiter: _Waiter) -> None:
+        if waiter.future.done() and not waiter.future.cancelled() and waiter.future.exception() is None:
+            self._return_permit(waiter.future.result())
+        elif self._waiting.pop(waiter.number, None) is not None:
+            if waiter.number in self._unsent:
+                del self._unsent[waiter.number]
             else:
-                self._cancels.append(ask.number)
-                self._speak(urgent=True)
+                self._cancels.append(waiter.number)
+                self._schedule_send(urgent=True)
 
-    def _give_back(self, permit: str) -> None:
+    def _return_permit(self, permit: str) -> None:
         until = self._held.get(permit)
         if until is None or self._loop is None:
             return
         if until > self._loop.time():
-            while self._next:
-                ask = self._next.popleft()
-                if self._waiting.pop(ask.number, None) is not None and not ask.future.done():
-                    self._handed.append((ask.number, permit))
-                    ask.future.set_result(permit)
-                    self._speak(urgent=False)
+            while self._run_queue:
+                waiter = self._run_queue.popleft()
+                if self._waiting.pop(waiter.number, None) is not None and not waiter.future.done():
+                    self._handed.append((waiter.number, permit))
+                    waiter.future.set_result(permit)
+                    self._schedule_send(urgent=False)
                     return
         del self._held[permit]
         self._releases.append(permit)
-        self._speak(urgent=True)
+        self._schedule_send(urgent=True)
 
-    def _speak(self, *, urgent: bool) -> None:
+    def _schedule_send(self, *, urgent: bool) -> None:
         if self._closed or self._loop is None:
             return
         if urgent:
             self._urgent.set()
-        if self._pump is None and not self._loop.is_closed():
-            self._pump = self._loop.create_task(self._talk(), name=f"limiter {self.name}: talk")
+        if self._sender is None and not self._loop.is_closed():
+            self._sender = self._loop.create_task(self._send_loop(), name=f"limiter {self.name}: send")
 
-    async def _talk(self) -> None:
-        """Send batches, one at a time, until there is nothing to say."""
+    async def _send_loop(self) -> None:
+        """Send batches, one at a time, until there is nothing to send."""
         retry = FIRST_RETRY
         try:
             while True:
                 if not self._urgent.is_set():
-                    await self._gather()
+                    await self._coalesce()
                 self._urgent.clear()
                 batch = self._batch()
                 if batch is None:
@@ -241,22 +240,22 @@ class Limiter:
                     self._urgent.set()
                     continue
                 retry = FIRST_RETRY
-                self._hear(reply, sent, batch)
+                self._receive(reply, sent, batch)
         except Exception as error:
             self._fail(error)
         finally:
-            self._pump = None
+            self._sender = None
 
     def _fail(self, error: Exception) -> None:
-        # A defect, not a lost connection: those who wait must hear of it instead of waiting for ever.
+        # A defect, not a lost connection: waiting callers must get it instead of waiting for ever.
         logger.exception("the limiter's answer could not be used")
         self._attached = False
-        for ask in self._waiting.values():
-            if not ask.future.done():
-                ask.future.set_exception(LimiterError(f"the limiter failed: {error}"))
+        for waiter in self._waiting.values():
+            if not waiter.future.done():
+                waiter.future.set_exception(LimiterError(f"the limiter failed: {error}"))
         self._waiting.clear()
 
-    async def _gather(self) -> None:
+    async def _coalesce(self) -> None:
         try:
             async with asyncio.timeout(COALESCE_SECONDS):
                 await self._urgent.wait()
@@ -265,14 +264,14 @@ class Limiter:
 
     def _batch(self) -> Batch | None:
         attach: Attach | None = None
-        acquire = tuple(self._untold)
+        acquire = tuple(self._unsent)
         if not self._attached:
             if not (self._waiting or self._held or self._releases or self._cancels or self._handed):
                 return None
             self._epoch += 1
-            standing = tuple((ask.number, ask.ticket) for ask in self._waiting.values())
+            standing = tuple((waiter.number, waiter.ticket) for waiter in self._waiting.values())
             attach = Attach(self._epoch, tuple(self._held), standing)
-            # The whole state says what these would say.
+            # The full state includes what these would report.
             self._cancels, self._handed, self._releases, acquire = [], [], [], ()
         renew = tuple(self._held) if self._renew_due and attach is None else ()
         if not (attach or acquire or self._cancels or self._handed or self._releases or renew):
@@ -288,35 +287,35 @@ class Limiter:
             self._succeeded,
             self._throttled,
         )
-        self._untold.clear()
+        self._unsent.clear()
         self._cancels, self._handed, self._releases = [], [], []
         self._succeeded = self._throttled = 0
         self._renew_due = False
         return batch
 
-    def _hear(self, reply: Reply, sent: float, batch: Batch | None = None) -> None:
+    def _receive(self, reply: LimiterReply, sent: float, batch: Batch | None = None) -> None:
         attaching = batch is not None and batch.attach is not None
         late = reply.grants and self._loop is not None and self._loop.time() >= sent + reply.lease
         if late or reply.unknown or (not attaching and reply.incarnation != self._incarnation):
-            # It forgot us, or is another one: what it says of our permits means nothing before it knows them. Or this
-            # process was stalled: permits granted that long ago may be others' by now. Attaching anew settles both.
+            # Either the limiter forgot us or was replaced, and knows nothing of our permits. Or this process was
+            # stalled for a whole lease, and its permits may belong to others by now. Attaching again settles both.
             self._attached = False
-            self._speak(urgent=True)
+            self._schedule_send(urgent=True)
             return
         self._lease = reply.lease
         if attaching:
             self._attached = True
             self._incarnation, self._version = reply.incarnation, 0
-            self._behind.clear()
-            self._next.clear()
-            for ask in self._waiting.values():
-                ask.ticket = None
-        self._keep(reply, sent, batch)
+            self._queued.clear()
+            self._run_queue.clear()
+            for waiter in self._waiting.values():
+                waiter.ticket = None
+        self._update_leases(reply, sent, batch)
         for number, ticket in reply.tickets:
             waiting = self._waiting.get(number)
             if waiting is not None:
                 waiting.ticket = ticket
-                self._behind.append(waiting)
+                self._queued.append(waiting)
         if reply.version > self._version:
             self._version, self._run = reply.version, reply.run
         self._delegate()
@@ -324,12 +323,12 @@ class Limiter:
             self._held[permit] = sent + self._lease
             granted = self._waiting.pop(number, None)
             if granted is None or granted.future.done():
-                self._give_back(permit)
+                self._return_permit(permit)
             else:
                 granted.future.set_result(permit)
-        self._keep_alive()
+        self._start_heartbeat()
 
-    def _keep(self, reply: Reply, sent: float, batch: Batch | None) -> None:
+    def _update_leases(self, reply: LimiterReply, sent: float, batch: Batch | None) -> None:
         for permit in reply.lost:
             if self._held.pop(permit, None) is not None:
                 logger.warning(
@@ -345,44 +344,44 @@ class Limiter:
 
     def _delegate(self) -> None:
         if not self._run:
-            self._behind.extendleft(reversed(self._next))
-            self._next.clear()
-        while self._behind and (self._behind[0].ticket or 0) <= self._run:
-            self._next.append(self._behind.popleft())
+            self._queued.extendleft(reversed(self._run_queue))
+            self._run_queue.clear()
+        while self._queued and (self._queued[0].ticket or 0) <= self._run:
+            self._run_queue.append(self._queued.popleft())
 
-    def _keep_alive(self) -> None:
+    def _start_heartbeat(self) -> None:
         if self._loop is None or self._closed:
             return
-        if (self._waiting or self._held) and self._listener is None:
-            self._listener = self._loop.create_task(self._listen(), name=f"limiter {self.name}: listen")
-        if self._renewal is None and self._held:
-            self._renewal = self._loop.call_later(self._lease / RENEWALS_PER_LEASE, self._renew)
+        if (self._waiting or self._held) and self._poller is None:
+            self._poller = self._loop.create_task(self._poll_loop(), name=f"limiter {self.name}: poll")
+        if self._heartbeat_timer is None and self._held:
+            self._heartbeat_timer = self._loop.call_later(self._lease / RENEWALS_PER_LEASE, self._heartbeat)
 
-    def _renew(self) -> None:
-        self._renewal = None
+    def _heartbeat(self) -> None:
+        self._heartbeat_timer = None
         if self._held:
             self._renew_due = True
-            self._speak(urgent=True)
-            self._keep_alive()
+            self._schedule_send(urgent=True)
+            self._start_heartbeat()
 
-    async def _listen(self) -> None:
-        """Hear of grants as long as somebody waits, and at once when the limiter dies as long as permits are held."""
+    async def _poll_loop(self) -> None:
+        """Long-poll for grants while callers wait, and to notice a dead limiter while permits are held."""
         try:
             while (self._waiting or self._held) and self._attached:
                 sent, epoch = asyncio.get_running_loop().time(), self._epoch
                 reply = await self._transport.wait(self.name, epoch, self._lease / RENEWALS_PER_LEASE)
-                # What an earlier attachment was granted and never heard of, the attachment itself gave back.
+                # Grants to an earlier attachment that never arrived were returned by attaching again.
                 if self._attached and epoch == self._epoch:
-                    self._hear(reply, sent)
+                    self._receive(reply, sent)
         except LimiterUnreachable:
             self._attached = False
-            self._speak(urgent=True)
+            self._schedule_send(urgent=True)
         except Exception as error:
             self._fail(error)
         finally:
-            self._listener = None
+            self._poller = None
 
 
-def _give_up(future: asyncio.Future[str], seconds: float) -> None:
+def _time_out(future: asyncio.Future[str], seconds: float) -> None:
     if not future.done():
         future.set_exception(PermitTimeout(f"no permit within {seconds:g} s"))

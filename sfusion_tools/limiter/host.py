@@ -1,4 +1,4 @@
-"""The place where a limiter lives: its core behind a lock, and those who wait for news of it."""
+"""The shell around the core: a lock, a clock, and the long polls that wait for an update."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Batch, Reply, Snapshot
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings
 
 
 class LimiterHost:
-    """Serves clients of any thread and event loop; the rules are the core's."""
+    """Serves clients from any thread and event loop."""
 
     def __init__(self, core: LimiterCore, clock: Callable[[], float]) -> None:
         self._core = core
@@ -20,15 +20,14 @@ class LimiterHost:
         self._lock = threading.Lock()
         self._polls: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = {}
 
-    def exchange(self, batch: Batch) -> Reply:
-        """Take in one batch; never waits."""
+    def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
             reply = self._core.exchange(self._clock(), batch)
             self._wake()
         return reply
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
-        """Answer as soon as there is news for the client, or with none after ``at_most`` seconds."""
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+        """Reply as soon as there is an update for the client, or without one after ``at_most`` seconds."""
         loop = asyncio.get_running_loop()
         end = self._clock() + at_most
         while True:
@@ -36,53 +35,50 @@ class LimiterHost:
                 now = self._clock()
                 self._core.tick(now)
                 reply = None
-                if now >= end or self._core.has_news(client, epoch):
+                if now >= end or self._core.has_update(client, epoch):
                     reply = self._core.poll(now, client, epoch)
                 self._wake()
                 if reply is not None:
                     return reply
-                news = loop.create_future()
-                self._polls[client] = (loop, news)
+                update = loop.create_future()
+                self._polls[client] = (loop, update)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
                 async with asyncio.timeout(max(pause, 0.0)):
-                    await news
+                    await update
             except TimeoutError:
                 pass
 
     def configure(self, settings: LimiterSettings) -> None:
-        """Apply other limits."""
         with self._lock:
             self._core.configure(self._clock(), settings)
             self._wake()
 
     @property
     def settings(self) -> LimiterSettings:
-        """The limits in force."""
         return self._core.settings
 
     def snapshot(self) -> Snapshot:
-        """How things stand."""
         with self._lock:
             snapshot = self._core.snapshot(self._clock())
             self._wake()
         return snapshot
 
     def clients(self) -> list[str]:
-        """Who is known to live."""
+        """The names of the attached clients."""
         with self._lock:
             return self._core.clients()
 
     def _wake(self) -> None:
-        for client in self._core.take_ready():
+        for client in self._core.take_updated():
             self._wake_one(client)
 
     def _wake_one(self, client: str) -> None:
         poll = self._polls.pop(client, None)
         if poll is not None:
-            loop, news = poll
+            loop, update = poll
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, news)
+                loop.call_soon_threadsafe(_resolve, update)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

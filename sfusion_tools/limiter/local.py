@@ -1,4 +1,4 @@
-"""A limiter inside one process, for when there is no cluster to share one with."""
+"""A limiter inside one process, for use without a cluster."""
 
 from __future__ import annotations
 
@@ -11,38 +11,35 @@ from uuid import uuid4
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
-from sfusion_tools.limiter.messages import Batch, Reply
+from sfusion_tools.limiter.messages import Batch, LimiterReply
 from sfusion_tools.limiter.settings import LimiterSettings
 
 logger = logging.getLogger(__name__)
 
 
 class LocalTransport:
-    """The way to a host in this process."""
+    """Carries messages to a host in this process."""
 
     def __init__(self, host: LimiterHost) -> None:
         self._host = host
 
-    async def exchange(self, batch: Batch) -> Reply:
-        """Deliver a batch."""
+    async def exchange(self, batch: Batch) -> LimiterReply:
         return self._host.exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
-        """Wait for news."""
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         return await self._host.wait(client, epoch, at_most)
 
-    def farewell(self, client: str) -> None:
-        """Say that the client is gone."""
-        self._host.exchange(Batch(client, bye=True))
+    def detach(self, client: str) -> None:
+        self._host.exchange(Batch(client, detach=True))
 
 
 def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:
-    """A limiter of its own, shared with nobody who is not given it."""
+    """Make a limiter that is private to those who are given it."""
     return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
 
 
 def local_limiter(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> Limiter:
-    """A limiter for one event loop."""
+    """Make a private limiter for use within one event loop."""
     return Limiter(LocalTransport(local_host(settings, clock)))
 
 
@@ -51,7 +48,7 @@ _hosts_lock = threading.Lock()
 
 
 def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> LimiterHost:
-    """The limiter that all tools of this process with this name share."""
+    """Return the limiter that all tools of this process with this ``limiter_name`` share."""
     with _hosts_lock:
         host = _hosts.get(name)
         if host is None:
@@ -67,7 +64,7 @@ def settle_difference(
     asked: LimiterSettings,
     apply: Callable[[LimiterSettings], object] | None,
 ) -> None:
-    """Two callers want different limits of one limiter: say so loudly, and apply the newer ones if that is wanted."""
+    """Warn that two callers want different settings of one limiter, and apply the newer ones if asked to."""
     fields = [f for f in asked.__dataclass_fields__ if getattr(asked, f) != getattr(running, f)]
     has = ", ".join(f"{f} {getattr(running, f)}" for f in fields)
     wants = ", ".join(f"{f} {getattr(asked, f)}" for f in fields)

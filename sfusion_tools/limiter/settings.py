@@ -1,9 +1,10 @@
-"""What a limiter is asked to hold to."""
+"""The settings of a limiter."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from sfusion_tools.errors import ConfigError
 
@@ -13,18 +14,23 @@ DEFAULT_LEASE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class LimiterSettings:
-    """The limits of one limiter; refused at construction when they make no sense."""
+    """Raises ConfigError at construction when a value makes no sense."""
 
     rate_limit: int = DEFAULT_RATE_LIMIT
     """How many attempts may be in flight at once in the whole cluster."""
     lease: float = DEFAULT_LEASE
-    """Seconds that a permit lives without renewal, and so how long a dead holder keeps it."""
+    """Seconds that a permit lives without renewal: the longest that a dead client can keep it."""
     per_second: float | None = None
-    """Attempts that may start per second, beside the in-flight limit; None for no such limit."""
+    """Attempts that may start per second, in addition to the in-flight limit; None for no such limit."""
     burst: int | None = None
-    """How many of them may start at once after a quiet time; None for one second's worth."""
+    """How many of them may start at once after an idle period; None for one second's worth."""
     adaptive: bool = False
-    """Narrow below rate_limit on 429 and widen again while calls succeed."""
+    """Go below rate_limit on 429, and up again while calls succeed."""
+
+    @classmethod
+    def of(cls, limits: int | dict[str, Any]) -> LimiterSettings:
+        """Accept a bare rate_limit as well as a dict of fields."""
+        return cls(**limits) if isinstance(limits, dict) else cls(limits)
 
     def __post_init__(self) -> None:
         if isinstance(self.rate_limit, bool) or not isinstance(self.rate_limit, int) or self.rate_limit < 1:
@@ -37,7 +43,7 @@ class LimiterSettings:
             _positive("per_second", self.per_second)
         if self.burst is not None:
             if self.per_second is None:
-                raise ConfigError("burst belongs to per_second, which is not set")
+                raise ConfigError("burst is set but per_second is not; burst has no meaning without it")
             if isinstance(self.burst, bool) or not isinstance(self.burst, int) or self.burst < 1:
                 raise ConfigError(f"burst must be a whole number of at least 1, found {self.burst!r}")
 

@@ -1,14 +1,8 @@
-"""Multi-turn rollout: the request as a state machine, a driver for one request, and one for a batch."""
+"""Multi-turn rollout: the request as a state machine, a driver for one request, and a runner for a batch."""
 
 from __future__ import annotations
 
-from sfusion_tools.errors import (
-    BadLimits,
-    EngineAnswerError,
-    IllegalTransition,
-    RolloutError,
-    TemplateError,
-)
+from sfusion_tools.errors import BadLimits, EngineAnswerError, IllegalTransition, RolloutError, TemplateError
 from sfusion_tools.rollout.batch import run_batch
 from sfusion_tools.rollout.driver import RolloutDriver
 from sfusion_tools.rollout.engine import Engine
@@ -20,10 +14,10 @@ from sfusion_tools.rollout.parsing import format_parser
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum, EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.turns import (
-    CallResult,
     FoundCall,
     ParsedTurn,
     PlannedCall,
+    ToolResult,
     TurnParser,
     UnreadableCall,
 )
@@ -32,7 +26,6 @@ __all__ = [
     "AsyncRolloutRequest",
     "AsyncRolloutRequestStateEnum",
     "BadLimits",
-    "CallResult",
     "EndCause",
     "Engine",
     "EngineAnswerError",
@@ -49,6 +42,7 @@ __all__ = [
     "RolloutLimits",
     "RolloutMetrics",
     "TemplateError",
+    "ToolResult",
     "TruncateSide",
     "TurnParser",
     "UnreadableCall",

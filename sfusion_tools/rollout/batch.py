@@ -1,4 +1,4 @@
-"""Runs many requests at once and stops when enough of them are done."""
+"""Runs many requests concurrently and stops when enough of them are done."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ async def run_batch(
     at_once: int | None = None,
     on_end: Callable[[AsyncRolloutRequest], None] | None = None,
 ) -> list[AsyncRolloutRequest]:
-    """Run all requests and return them in order, each of them in a final state.
+    """Run all requests and return them in order, each in a final state.
 
-    With ``enough``, the rest is cancelled as soon as that many are COMPLETED (over-sampling); when this returns,
-    every cancelled request has let go of its tools. ``at_once`` bounds how many run at a time. ``on_end`` is called
-    for each request when it ends.
+    With ``enough``, the rest are cancelled as soon as that many are COMPLETED (over-sampling), and release their tools
+    before this returns. At most ``at_once`` run concurrently. ``on_end`` is called with each request when it ends.
     """
     if enough is not None and not 1 <= enough <= len(requests):
-        raise ValueError(f"enough is {enough}: it must lie between 1 and the {len(requests)} requests of the batch")
+        raise ValueError(f"enough is {enough}: it must be between 1 and {len(requests)}, the size of the batch")
     if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once is {at_once}: at least one request must run at a time")
+        raise ValueError(f"at_once is {at_once}: it must be at least 1")
     gate = asyncio.Semaphore(at_once or max(len(requests), 1))
 
     async def run(request: AsyncRolloutRequest) -> None:
@@ -46,13 +45,13 @@ async def run_batch(
             if enough is not None and sum(r.state is State.COMPLETED for r in requests) >= enough:
                 break
     finally:
-        # Also when this function itself is cancelled: nobody is left behind with a permit in hand.
+        # Also when this function itself is cancelled: no request may be left holding a permit.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         for request in requests:
             if not request.state.is_final:
-                # Cancelled before its turn came: the driver never saw it.
+                # Cancelled before it began: the driver never saw it.
                 request.fail(EndCause.CANCELLED, "the batch ended before this request began")
             if on_end is not None and request.ended_by is EndCause.CANCELLED:
                 on_end(request)

@@ -1,4 +1,4 @@
-"""Drives a request from PENDING to its end: it generates, executes and releases, and holds no rules."""
+"""Drives a request from PENDING to its end: generates, executes calls and releases tools. The request has the rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class RolloutDriver:
-    """Runs requests against an engine and tools; one driver serves any number of requests at once."""
+    """Runs requests with an engine and tools; one driver serves any number of requests concurrently."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class RolloutDriver:
         self._interaction = interaction
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. What fails is told by the request; only a cancellation is raised."""
+        """Run one request to its end. Failures are recorded in the request; only a cancellation is raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs)
         try:
-            await self._begin(request, tools)
+            await self._start(request, tools)
             while not request.state.is_final:
                 await self._step(request, tools)
             if request.state is State.COMPLETED:
@@ -54,12 +54,12 @@ class RolloutDriver:
                 request.fail(EndCause.CANCELLED, "the request was cancelled")
             raise
         except Exception as error:
-            self._note_failure(request, error)
+            self._record_failure(request, error)
         finally:
-            await _even_if_cancelled(self._let_go(request, tools))
+            await _even_if_cancelled(self._release(request, tools))
         return request
 
-    async def _begin(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
+    async def _start(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
         missing = [name for name in request.tool_names if name not in self._tools]
         if missing:
             known = ", ".join(self._tools) or "none"
@@ -114,7 +114,7 @@ class RolloutDriver:
         else:
             request.add_user_turn(said, score)
 
-    async def _let_go(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
+    async def _release(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
         request.metrics.release_errors += await tools.release()
         if self._interaction is not None and request.interaction_kwargs is not None:
             try:
@@ -124,10 +124,10 @@ class RolloutDriver:
                 request.metrics.release_errors += 1
 
     @staticmethod
-    def _note_failure(request: AsyncRolloutRequest, error: Exception) -> None:
+    def _record_failure(request: AsyncRolloutRequest, error: Exception) -> None:
         why = f"{type(error).__name__}: {error}"
         if request.state.is_final:
-            # The trajectory itself is whole; only what a tool had to say about it at the end is missing.
+            # The trajectory itself is complete; only the rewards of its tools are missing.
             request.failure = why
         else:
             request.fail(EndCause.ERROR, why)
@@ -138,7 +138,7 @@ def _now() -> float:
 
 
 async def _even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Finish the work although the caller is cancelled meanwhile, and pass the cancellation on afterwards."""
+    """Finish the work even if the caller is cancelled meanwhile, then raise the cancellation."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,4 +1,4 @@
-"""The bounds of a trajectory, and how a tool's text is cut to its own."""
+"""The limits of a trajectory, and how a tool's text is truncated."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ TRUNCATED = "(truncated)"
 
 
 class TruncateSide(StrEnum):
-    """The side of a tool's text that is cut *away* (verl 0.8 and later; up to 0.7.1 it named what was kept)."""
+    """The side of a tool's text that is cut *away*, as in verl 0.8 and later (up to 0.7.1 it was the side kept)."""
 
     LEFT = "left"
-    """The beginning goes, the end stays."""
+    """Keep the end."""
     RIGHT = "right"
-    """The end goes, the beginning stays."""
+    """Keep the beginning."""
     MIDDLE = "middle"
-    """Beginning and end stay."""
+    """Keep the beginning and the end."""
 
 
 @dataclass(frozen=True)
 class RolloutLimits:
-    """Every bound of one trajectory; None means that there is none."""
+    """The limits of one trajectory; None means no limit."""
 
     max_prompt_len: int | None = None
-    """Tokens of the conversation before the first reply. A longer one fails at once."""
+    """Tokens before the first reply; a request with a longer prompt fails at once."""
     max_response_len: int | None = None
-    """Tokens of everything behind the prompt: replies, tool messages and user turns."""
+    """Tokens of everything after the prompt: replies, tool messages and user turns."""
     max_model_len: int | None = None
     """Tokens of prompt and response together."""
     max_assistant_turns: int | None = None
     max_user_turns: int | None = None
-    """User messages added by an interaction; those of the prompt do not count."""
+    """User messages added by an interaction; those in the prompt do not count."""
     max_parallel_calls: int | None = None
-    """Calls executed per turn. Further ones are answered with a message, not executed."""
+    """Calls executed per turn; the others are answered with a message."""
     max_tool_response_length: int | None = None
-    """Characters kept of a tool's text; the mark that says so comes on top."""
+    """Characters kept of a tool's text, not counting the truncation mark."""
     tool_response_truncate_side: TruncateSide = TruncateSide.MIDDLE
     max_consecutive_invalid_calls: int | None = None
-    """Calls refused in a row, over all turns, after which the trajectory ends."""
+    """Refused calls in a row, across turns, after which the trajectory ends."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -48,7 +48,7 @@ class RolloutLimits:
                 continue
             # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-                raise BadLimits(f"{name} is {value!r}: a whole number or null was meant")
+                raise BadLimits(f"{name} is {value!r}: it must be a whole number, or null for no limit")
             least = 0 if name == "max_user_turns" else 1
             if value is not None and value < least:
                 raise BadLimits(f"{name} is {value}: it must be at least {least}, or null for no limit")
@@ -66,7 +66,7 @@ class RolloutLimits:
             )
 
     def tokens_left(self, prompt: int, response: int) -> int | None:
-        """Tokens that still fit behind a prompt and a response so far; negative when it is over already."""
+        """Tokens that still fit; negative if the limit is exceeded, None if there is none."""
         left = [
             limit - used
             for limit, used in ((self.max_response_len, response), (self.max_model_len, prompt + response))
@@ -76,7 +76,7 @@ class RolloutLimits:
 
 
 def truncate(text: str, limit: int | None, side: TruncateSide = TruncateSide.MIDDLE) -> str:
-    """Cut a text to ``limit`` characters and mark where; a text that fits exactly is left alone."""
+    """Cut a text to ``limit`` characters and mark the cut; a text that fits is left alone."""
     if limit is None or len(text) <= limit:
         return text
     if side is TruncateSide.LEFT:

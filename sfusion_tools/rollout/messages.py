@@ -10,7 +10,7 @@ from sfusion_tools.schemas import OpenAIFunctionToolCall
 
 
 class Message(BaseModel):
-    """One message: of the system, a user, the assistant or a tool."""
+    """A message with role system, user, assistant or tool."""
 
     role: str
     content: str | list[Any] | None = ""

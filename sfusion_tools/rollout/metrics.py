@@ -1,4 +1,4 @@
-"""What happened to the calls of a trajectory, counted so that a trainer can mask what is not the model's doing."""
+"""Counts of what happened to a trajectory's calls, so that a trainer can mask what was not the model's doing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Refusal(StrEnum):
 
 
 class RolloutMetrics(BaseModel):
-    """Counts of one trajectory."""
+    """The counts of one trajectory."""
 
     assistant_turns: int = 0
     user_turns: int = 0
@@ -36,31 +36,31 @@ class RolloutMetrics(BaseModel):
     refused: Counter[str] = Field(default_factory=Counter)
     """Calls answered with a message instead of being executed, by reason."""
     noticed: Counter[str] = Field(default_factory=Counter)
-    """Oddities of the model's text that cost no call, by kind."""
+    """Other oddities of the model's text, by kind; no call was refused for them."""
     not_run: int = 0
-    """Calls of a turn behind which the trajectory ended: no turn was left to answer them in."""
+    """Calls of the turn in which the trajectory ended: there was no turn left to answer them."""
     outcomes: Counter[str] = Field(default_factory=Counter)
-    """Executed calls by the outcome that the tool stated."""
+    """Executed calls, by the outcome in the tool's metrics."""
     tool_errors: int = 0
     """Executed calls whose tool raised."""
     shortened_responses: int = 0
     dropped_tokens: int = 0
-    """Tokens of tool or user messages, or of an engine that overran, that did not fit any more."""
+    """Tokens that did not fit: of tool or user messages, or of an engine that generated too many."""
     retokenised_turns: int = 0
-    """Turns whose engine gave text and no ids."""
+    """Turns for which the engine returned text but no ids."""
     release_errors: int = 0
     generation_seconds: float = 0.0
     tool_seconds: float = 0.0
 
     def count_outcome(self, metrics: Any) -> None:
-        """Count the outcome that a tool put into its metrics; a tool that states none is not guessed at."""
+        """Count the outcome in a tool's metrics, if there is one."""
         stated = metrics.get("outcome") if isinstance(metrics, dict) else None
         if stated is not None:
             self.outcomes[str(stated)] += 1
 
     @property
     def infrastructure_failures(self) -> int:
-        """Calls whose result says nothing about the model: a trainer should mask this trajectory's reward."""
+        """Calls whose result says nothing about the model; if there are any, mask this trajectory's reward."""
         known = {outcome.value: outcome for outcome in Outcome}
         failed = sum(n for name, n in self.outcomes.items() if name in known and known[name].is_infrastructure)
         return failed + self.tool_errors

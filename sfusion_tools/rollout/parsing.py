@@ -1,4 +1,4 @@
-"""Reads a model's turn in one of the tool-call formats, for the rollout."""
+"""Parses a model's turn in one of the tool-call formats."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, TurnParser, Unrea
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _THINK = "<think>"
-# What a turn without any call may hold when the model meant to make one.
+# Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
 _LOOKS_LIKE_A_CALL = frozenset({"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"})
 
 
 def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
-    """A turn parser for the format of this name; ``in_think`` if the prompt ends inside the thinking."""
+    """Return the parser of the format of this name; ``in_think`` if the prompt ends inside the thinking."""
     form = get_format(name)
 
     def parse(text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
@@ -24,7 +24,7 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
         shown = [tool.model_dump() for tool in tools]
         parsed = form.parse(text, shown, in_think=in_think)
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
-            # Thinking that is never closed and ends in a call was meant to act, as engines take it too.
+            # A call at the end of thinking that is never closed was meant as a call; engines agree.
             before, mark, thinking = text.rpartition(_THINK)
             mended = form.parse(before + thinking, shown)
             if mended.calls:
@@ -37,7 +37,7 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
     missed = () if parsed.calls or parsed.refused else parsed.problems
     meant = [problem for problem in missed if problem.kind in _LOOKS_LIKE_A_CALL]
-    # One of them is enough to tell the model; it is one attempt, however many marks it left.
+    # Report only the first: it was one attempt, however many traces it left.
     found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
     found.sort(key=lambda item: item.position)
     calls = tuple(

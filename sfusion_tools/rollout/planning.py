@@ -1,4 +1,4 @@
-"""Which calls of a turn are executed, and what the model is told about the others."""
+"""Which calls of a turn are executed, and what the model reads about the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan_calls(
     max_parallel_calls: int | None,
     id_prefix: str,
 ) -> list[PlannedCall]:
-    """One planned call for each that was found, in order: none is dropped."""
+    """Plan every call that was found, in order; none is dropped."""
     planned: list[PlannedCall] = []
     executing = 0
     for position, call in enumerate(found):

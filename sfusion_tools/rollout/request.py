@@ -1,12 +1,12 @@
-"""One trajectory as a state machine: it knows the rules and does nothing by itself.
+"""One trajectory as a state machine: the rules, without any I/O.
 
     PENDING -> RUNNING -> TOOL_CALLING -> RUNNING ... -> COMPLETED
                   |  ^
                   v  |                        any of them -> FAILED
                INTERACTING
 
-The driver generates, executes and asks the user side, and hands what it got to the next step here. Token rows only
-grow by what the engine generated (trained on) and by what a message adds (never trained on).
+The driver generates, executes calls and asks the user side, and passes the results to the next step here. Token rows
+only grow: by what the engine generated (trained on) and by what messages add (never trained on).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout.states import EndCause, FinishReasonTypeEnum
 from sfusion_tools.rollout.templating import continuation
 from sfusion_tools.rollout.tokens import TokenRows, TokenViews
-from sfusion_tools.rollout.turns import CallResult, FoundCall, ParsedTurn, PlannedCall
+from sfusion_tools.rollout.turns import FoundCall, ParsedTurn, PlannedCall, ToolResult
 from sfusion_tools.schemas import OpenAIFunctionCallSchema, OpenAIFunctionToolCall, OpenAIFunctionToolSchema
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
@@ -34,9 +34,9 @@ _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 
 
 class AsyncRolloutRequest(TokenViews, BaseModel):
-    """A conversation on its way from prompt to training data.
+    """A conversation that grows from a prompt into training data.
 
-    The limits may be given as ``limits`` or one by one under their own names, as verl's users know them.
+    Give the limits as ``limits``, or one by one under the names that verl uses.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -49,7 +49,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     tool_schemas: list[OpenAIFunctionToolSchema] = Field(default_factory=list)
     tools_kwargs: dict[str, dict[str, Any]] = Field(default_factory=dict)
     interaction_kwargs: dict[str, Any] | None = None
-    """Not None when a user side takes part."""
+    """Not None if the rollout has a user side."""
     limits: RolloutLimits = RolloutLimits()
     processing_class: Tokenizer = Field(default_factory=ByteTokenizer, exclude=True, repr=False)
     finish_reason: FinishReasonTypeEnum | None = None
@@ -57,9 +57,9 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     failure: str | None = None
     """Why the request failed, or why a COMPLETED one has no ``reward_scores``."""
     tool_rewards: dict[str, list[float | None]] = Field(default_factory=dict)
-    """What ``execute`` gave, call by call, for every tool."""
+    """The rewards that ``execute`` returned, per tool and call."""
     reward_scores: dict[str, Any] = Field(default_factory=dict)
-    """What ``calc_reward`` gave at the end, for every tool."""
+    """The rewards that ``calc_reward`` returned at the end, per tool."""
     interaction_scores: list[float] = Field(default_factory=list)
     metrics: RolloutMetrics = Field(default_factory=RolloutMetrics)
 
@@ -95,45 +95,43 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
 
     @property
     def rows(self) -> TokenRows:
-        """Ids and loss marks."""
         return self._rows
 
     @property
     def template_messages(self) -> list[dict[str, Any]]:
-        """The messages as a chat template takes them."""
+        """The messages as chat templates expect them."""
         return [message.model_dump(exclude_none=True) for message in self.messages]
 
     @property
     def tool_names(self) -> list[str]:
-        """The tools that the model may call."""
         return [schema.function.name for schema in self.tool_schemas]
 
     @property
     def generation_prompt_ids(self) -> list[int]:
-        """What the template puts in front of an assistant's turn; the prompt ends with it."""
+        """What the template puts before an assistant turn; the prompt ends with it."""
         return list(self._generation_prompt_ids)
 
     @property
     def tokens_left(self) -> int | None:
-        """Tokens that the next turn may have; None when nothing bounds it."""
+        """How many tokens the next turn may have; None for no limit."""
         return self.limits.tokens_left(self._rows.prompt_len, self._rows.response_len)
 
     @property
     def calls_to_execute(self) -> list[PlannedCall]:
-        """The calls of this turn that are to be executed, in order."""
+        """The calls of this turn that were not refused, in order."""
         return [call for call in self._planned if call.refusal is None]
 
     def start(self) -> None:
-        """PENDING -> RUNNING, or FAILED when the prompt is longer than allowed."""
+        """PENDING -> RUNNING, or FAILED if the prompt is too long."""
         self._expect(State.PENDING)
         limit, length = self.limits.max_prompt_len, self._rows.prompt_len
         if limit is not None and length > limit:
             self.fail(EndCause.PROMPT_TOO_LONG, f"the prompt has {length} tokens, max_prompt_len is {limit}")
             return
-        self._run_on()
+        self._continue()
 
     def add_assistant_turn(self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum) -> None:
-        """Take over a generated turn as it is, and decide what comes next."""
+        """Append a generated turn unchanged and decide what comes next."""
         self._expect(State.RUNNING)
         self._rows.append(ids, trained=True)
         if self._cut_to_limits():
@@ -169,11 +167,11 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         else:
             self.state = State.INTERACTING
 
-    def add_tool_results(self, results: Sequence[CallResult]) -> None:
-        """Answer every call of the turn: the executed ones with these results, in order, the others with why."""
+    def add_tool_results(self, results: Sequence[ToolResult]) -> None:
+        """Answer every call of the turn: the executed ones with these results, in order, the others with the reason."""
         self._expect(State.TOOL_CALLING)
         if len(results) != len(self.calls_to_execute):
-            raise IllegalTransition(f"{len(self.calls_to_execute)} results were expected, {len(results)} given")
+            raise IllegalTransition(f"expected {len(self.calls_to_execute)} results, got {len(results)}")
         waiting = iter(results)
         answers: list[Message] = []
         for call in self._planned:
@@ -196,7 +194,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         if cap is not None and self._consecutive_invalid >= cap:
             self._end(EndCause.INVALID_CALLS)
         else:
-            self._run_on()
+            self._continue()
 
     def add_user_turn(self, content: str, score: float | None = None) -> None:
         """INTERACTING -> RUNNING: the user side has answered."""
@@ -205,32 +203,32 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         if score is not None:
             self.interaction_scores.append(score)
         self._add_messages([Message(role="user", content=content)])
-        self._run_on()
+        self._continue()
 
     def end_interaction(self, score: float | None = None) -> None:
-        """INTERACTING -> COMPLETED: the user side has no more to say."""
+        """INTERACTING -> COMPLETED: the user side ended the conversation."""
         self._expect(State.INTERACTING)
         if score is not None:
             self.interaction_scores.append(score)
         self._end(EndCause.INTERACTION)
 
     def fail(self, cause: EndCause, why: str) -> None:
-        """Give up, from any state that is not final yet."""
+        """Any state that is not final -> FAILED."""
         if self.state.is_final:
-            raise IllegalTransition(f"request {self.request_id} is {self.state.value} already")
+            raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
         self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:
             raise IllegalTransition(
-                f"request {self.request_id} is {self.state.value}, this step needs it to be {state.value}"
+                f"request {self.request_id} is {self.state.value}; this step is allowed only when it is {state.value}"
             )
 
     def _end(self, cause: EndCause) -> None:
         self.state, self.ended_by = State.COMPLETED, cause
 
-    def _run_on(self) -> None:
-        """Generate next, unless no token is left to generate: that is a stop by length, not an error."""
+    def _continue(self) -> None:
+        """Generate next, or end by length if no token is left; that is not an error."""
         left = self.tokens_left
         if left is not None and left <= 0:
             self._cut_to_limits()
@@ -261,7 +259,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         return Message(role="tool", content=shown, tool_call_id=call.id)
 
     def _add_messages(self, messages: list[Message]) -> None:
-        """Append messages of others behind an assistant's turn, and the prompt for its next one."""
+        """Append tool or user messages and the generation prompt of the next assistant turn."""
         self.messages += messages
         self._rows.append(
             continuation(

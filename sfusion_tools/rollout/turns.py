@@ -1,4 +1,4 @@
-"""What passes between the request and whoever generates, parses and executes for it."""
+"""The values passed between a request and the driver: parsed turns, planned calls and their results."""
 
 from __future__ import annotations
 
@@ -21,35 +21,33 @@ class FoundCall:
 
 @dataclass(frozen=True)
 class UnreadableCall:
-    """Something that was meant as a call and could not be read."""
+    """Text that was meant as a call but could not be parsed."""
 
     problem: str
-    """What is wrong with it: whole sentences that the model can act on."""
+    """What is wrong with it, in full sentences that the model can act on."""
     name: str | None = None
     refusal: Refusal = Refusal.MALFORMED
 
 
 @dataclass(frozen=True)
 class ParsedTurn:
-    """The model's text taken apart: what it says, and what it calls, in order."""
+    """The model's text split into content and calls, in order."""
 
     content: str
     calls: tuple[FoundCall | UnreadableCall, ...] = ()
     notices: tuple[str, ...] = ()
-    """Kinds of other oddities: a call that had to be mended, a tool reply that the model invented."""
+    """Kinds of other oddities, such as a repaired call or a tool reply that the model invented."""
 
 
 class TurnParser(Protocol):
-    """Takes a turn's text apart."""
+    """Parses the text of a turn; every call is in the result, good or bad."""
 
-    def __call__(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn:
-        """Every call of the text, good or bad; nothing is dropped."""
-        ...
+    def __call__(self, text: str, tools: Sequence[OpenAIFunctionToolSchema]) -> ParsedTurn: ...
 
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of the present turn: to be executed, or refused with the message that the model will read."""
+    """A call of the current turn: to be executed, or refused with the message that the model will read."""
 
     id: str
     name: str
@@ -59,16 +57,16 @@ class PlannedCall:
 
 
 @dataclass(frozen=True)
-class CallResult:
-    """What executing a planned call gave."""
+class ToolResult:
+    """What a tool returned for a planned call."""
 
     response: ToolResponse
     reward: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     raised: bool = False
-    """True when the tool raised instead of answering."""
+    """True if the tool raised."""
 
     @property
     def is_invalid(self) -> bool:
-        """True when the tool found the arguments unusable."""
+        """True if the tool rejected the arguments."""
         return self.metrics.get("outcome") == Outcome.BAD_ARGUMENTS

@@ -1,4 +1,4 @@
-"""The client of Sandbox Fusion: programs in, typed endings out."""
+"""The client of Sandbox Fusion: every program ends with a typed outcome."""
 
 from sfusion_tools.sandbox.client import SandboxClient
 from sfusion_tools.sandbox.languages import LANGUAGES

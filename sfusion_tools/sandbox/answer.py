@@ -1,4 +1,4 @@
-"""Reading what a server sent: every possible body becomes an outcome and a sentence, none an exception."""
+"""Reads the answer of a server: any body becomes an outcome and a message, never an exception."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sfusion_tools.outcome import Outcome
 
 _NO_RUNTIME = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
 _NO_JEST = re.compile(r"^sh: \d+: (?P<what>jest): not found\s*$")
-"""Jest is started by npm, which talks before its shell does."""
+"""Jest is started by npm, which prints before its shell does."""
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
 class Reading:
-    """What an answer means."""
+    """The meaning of an answer."""
 
     outcome: Outcome
     message: str = ""
@@ -30,7 +30,7 @@ class Reading:
 
 
 def read_answer(status: int, content_type: str, body: bytes) -> Reading:
-    """The meaning of a complete HTTP answer to ``/run_code``."""
+    """Read a complete HTTP answer to ``/run_code``."""
     if status == 429:
         return Reading(Outcome.THROTTLED, f"the sandbox answered 429: {excerpt(body)}")
     if status >= 500:
@@ -78,7 +78,7 @@ def _read_run(answer: dict[str, Any]) -> Reading:
     if code != 0:
         return _reading(Outcome.PROGRAM_ERROR, answer, ran)
     if status != "Success":
-        # Taking its word for either would call a failure a pass, or a pass the program's failure.
+        # Believing either would turn a failure into a pass, or a pass into a failure of the program.
         return Reading(Outcome.BAD_RESPONSE, f"the answer contradicts itself: return_code is 0, status {status!r}")
     return _reading(Outcome.OK, answer, ran)
 
@@ -102,10 +102,10 @@ def _is_fine(result: dict[str, Any]) -> bool:
 
 
 def _missing_runtime(result: dict[str, Any]) -> str:
-    """A sentence when the server could not find the language's own command; that is never the program's fault."""
+    """Return a message if the server could not find the language's own command, which is never the program's fault."""
     if result.get("return_code") != 127:
         return ""
-    # Where the command is missing nothing can have been printed: a program that says so itself is not believed.
+    # If the command is missing, nothing can have been printed; a program that prints this message is not believed.
     pattern = _NO_JEST if result.get("stdout") else _NO_RUNTIME
     found = pattern.match(_text(result.get("stderr")))
     return f"the sandbox has no {found['what']!r}" if found else ""
@@ -129,18 +129,18 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # A lone surrogate cannot be encoded again, by a tokenizer or a log; the sandbox meant one odd character.
+    # A lone surrogate cannot be encoded by a tokenizer or a log; the sandbox meant one odd character.
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def _brief(text: str, limit: int = 300) -> str:
-    # SandboxError quotes the whole program before the reason, so both ends are worth keeping.
+    # SandboxError quotes the whole program before the reason, so keep both ends.
     text = " ".join(text.split())
     return text if len(text) <= limit else f"{text[: limit // 3]} … {text[-(limit - limit // 3) :]}"
 
 
 def excerpt(body: bytes, limit: int = 200) -> str:
-    """The beginning of a body, as one line."""
+    """Return the beginning of a body as one line."""
     text = " ".join(body[: 4 * limit].decode("utf-8", "replace").split())
     return f"{text[:limit]}{'…' if len(text) > limit else ''}" if text else "(no body)"
 

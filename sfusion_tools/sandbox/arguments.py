@@ -1,4 +1,4 @@
-"""Reading the arguments of a model's call: usable ones become a program, others a sentence for the model."""
+"""Reads the arguments of a model's call: they become a program, or a message that tells the model what is wrong."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
 
 
 class BadArguments(Exception):
-    """The arguments cannot be used; the text is for the model."""
+    """Raised when the arguments cannot be used; the model reads the message."""
 
 
 def read_arguments(parameters: Any, config: SandboxToolConfig) -> tuple[Program, str]:
-    """The program to run, and a remark for the model where its wish was not met to the letter."""
+    """Return the program, and a remark for the model if it does not get exactly what it asked for."""
     if not isinstance(parameters, dict):
         raise BadArguments(f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}")
     code = _code(parameters)

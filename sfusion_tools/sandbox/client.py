@@ -1,4 +1,4 @@
-"""The sandbox client: one call in, one typed ending out, whatever the server does."""
+"""The sandbox client: every call ends with a typed result, whatever the server does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sfusion_tools.sandbox.session import leave, session_for
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
-"""The longest that connecting may take; half an attempt's time when that is less, so that it shows as such."""
+"""Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
 
 _URL = re.compile(r"\w+://[^\s'\"]+")
 
@@ -38,18 +38,18 @@ Event = Callable[[str, dict[str, Any]], None]
 
 @dataclass(slots=True)
 class _Sent:
-    """How one attempt ended, before anybody decides whether to try again."""
+    """How one attempt ended, before deciding whether to retry."""
 
     reading: Reading
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     may_have_run: bool = True
     transient: bool = False
-    """True when trying again may help."""
+    """True if a retry may help."""
 
 
 class SandboxClient:
-    """Sends programs to one or several sandboxes, from any number of event loops."""
+    """Sends programs to one or more sandboxes, from any number of event loops."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SandboxClient:
         trust_proxy_env: bool = True,
         on_event: Event | None = None,
     ) -> None:
-        """``limiter`` gives the limiter of the running loop, or None to go without one."""
+        """``limiter`` returns the limiter of the running loop, or None for no limit."""
         self._endpoints = Endpoints([urls] if isinstance(urls, str) else list(urls))
         self._limiter = limiter
         self._retry = retry or RetryPolicy()
@@ -79,27 +79,27 @@ class SandboxClient:
                 )
 
     async def run(self, program: Program, *, call_id: str | None = None) -> CallResult:
-        """Run a program. Every ending is a result; only cancelling the caller raises."""
+        """Run a program. Every failure is a result; only cancelling the caller raises."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
-        self._tell("call_started", result)
+        self._emit("call_started", result)
         try:
-            reading = await self._until_ended(program, result)
+            reading = await self._retry_until_done(program, result)
             result.outcome, result.message = reading.outcome, reading.message
             result.stdout, result.stderr = reading.stdout, reading.stderr
             result.return_code, result.execution_time = reading.return_code, reading.execution_time
             result.files = reading.files
         finally:
             result.seconds = loop.time() - started
-            self._tell("call_ended", result, outcome=result.outcome.value, executions=result.possible_executions)
+            self._emit("call_ended", result, outcome=result.outcome.value, executions=result.possible_executions)
         return result
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop unless other clients use them; the end of the loop does it too."""
+        """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
         await leave(self)
 
-    async def _until_ended(self, program: Program, result: CallResult) -> Reading:
+    async def _retry_until_done(self, program: Program, result: CallResult) -> Reading:
         loop = asyncio.get_running_loop()
         attempt_seconds, left = self._bounds.of(program)
         body = program.body()
@@ -127,7 +127,7 @@ class SandboxClient:
             if pause >= left:
                 sent.reading.message += f"; gave up after {_attempts(number)}: the next would come after the deadline"
                 return sent.reading
-            self._tell("backing_off", result, attempt=number, seconds=pause, asked=asked)
+            self._emit("backing_off", result, attempt=number, seconds=pause, asked=asked)
             before = loop.time()
             try:
                 await asyncio.sleep(pause)
@@ -136,7 +136,7 @@ class SandboxClient:
             left -= pause
 
     async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float) -> _Sent:
-        """One request under one permit; the permit is given back before anything else happens."""
+        """Send one request under one permit, which is released before anything else happens."""
         loop = asyncio.get_running_loop()
         limiter = self._limiter()
         permit: Permit | None = None
@@ -146,14 +146,14 @@ class SandboxClient:
                 permit = await limiter.acquire(self._bounds.queue)
             finally:
                 result.waited += loop.time() - asked
-            self._tell("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
+            self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
         endpoint = self._endpoints.take(loop.time())
         proxy = self._proxies[endpoint.url]
         result.proxy = redact(proxy) if proxy is not None else None
         began = loop.time()
         sent = _Sent(Reading(Outcome.CANCELLED))
         held = permit.id if permit is not None else ""
-        self._tell("attempt_started", result, attempt=number, endpoint=endpoint.label)
+        self._emit("attempt_started", result, attempt=number, endpoint=endpoint.label)
         try:
             sent = await self._send(endpoint, body, seconds)
         finally:
@@ -161,7 +161,7 @@ class SandboxClient:
             throttled = sent.reading.outcome is Outcome.THROTTLED
             if permit is not None:
                 permit.release(succeeded=sent.reading.outcome.is_programs, throttled=throttled)
-                self._tell("permit_released", result, attempt=number, permit=held)
+                self._emit("permit_released", result, attempt=number, permit=held)
             self._endpoints.give(endpoint, ended, began=began, healthy=_health(sent))
             attempt = Attempt(
                 number,
@@ -174,7 +174,7 @@ class SandboxClient:
                 ended - began,
             )
             result.attempts.append(attempt)
-            self._tell("attempt_ended", result, attempt=number, outcome=attempt.outcome.value, status=attempt.status)
+            self._emit("attempt_ended", result, attempt=number, outcome=attempt.outcome.value, status=attempt.status)
         return sent
 
     async def _send(self, endpoint: Endpoint, body: bytes, seconds: float) -> _Sent:
@@ -189,11 +189,11 @@ class SandboxClient:
     async def _exchange(self, endpoint: Endpoint, proxy: str | None, body: bytes, seconds: float) -> _Sent:
         session = await session_for(self)
         connect = min(CONNECT_SECONDS, seconds / 2)
-        patience = self._timeouts.get(connect)
-        if patience is None:
-            # Behind a proxy, connecting is more than opening a socket; without one the cheaper timer does.
+        connect_timeout = self._timeouts.get(connect)
+        if connect_timeout is None:
+            # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
             part = "sock_connect" if proxy is None else "connect"
-            patience = self._timeouts[connect] = aiohttp.ClientTimeout(total=None, **{part: connect})
+            connect_timeout = self._timeouts[connect] = aiohttp.ClientTimeout(total=None, **{part: connect})
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -203,10 +203,10 @@ class SandboxClient:
                     headers=self._headers or None,
                     proxy=proxy,
                     allow_redirects=False,
-                    timeout=patience,
+                    timeout=connect_timeout,
                 ) as answer,
             ):
-                return await self._understand(answer)
+                return await self._parse(answer)
         except aiohttp.ConnectionTimeoutError:
             text = f"no connection to {endpoint.label} within {connect:g} s"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
@@ -228,9 +228,9 @@ class SandboxClient:
         except (aiohttp.ClientError, ValueError) as error:
             return _Sent(Reading(Outcome.BAD_RESPONSE, f"not an answer in HTTP: {_reason(error)}"))
 
-    async def _understand(self, answer: aiohttp.ClientResponse) -> _Sent:
+    async def _parse(self, answer: aiohttp.ClientResponse) -> _Sent:
         data, whole = await self._read(answer)
-        if whole or answer.status != 200:  # of a refusal the status counts, the body only says more
+        if whole or answer.status != 200:  # the status decides; the body of a refusal only adds detail
             reading = read_answer(answer.status, answer.headers.get("Content-Type", ""), data)
         else:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
@@ -243,7 +243,7 @@ class SandboxClient:
         )
 
     async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        """The body as far as the bound allows, and whether that is all of it."""
+        """Return the body up to the size limit, and whether it is complete."""
         limit = self._bounds.response_bytes
         length = answer.content_length
         if length is not None and length > limit and answer.status == 200:
@@ -263,7 +263,7 @@ class SandboxClient:
             return b"".join(parts), False
         return b"".join(parts), True
 
-    def _tell(self, event: str, result: CallResult, **facts: Any) -> None:
+    def _emit(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is not None:
             self._on_event(event, {"call": result.call_id, **facts})
 
@@ -281,7 +281,7 @@ def _health(sent: _Sent) -> bool | None:
 
 
 def _proxy(url: str) -> str | None:
-    """The proxy for requests to this URL, told to the log: what it does looks like the sandbox's doing."""
+    """Return the proxy for this URL, and log it: its failures look like those of the sandbox."""
     proxy = proxy_for(url, os.environ)
     if proxy is None:
         return None
@@ -297,6 +297,6 @@ def _proxy(url: str) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    # The library quotes the URL, which may hold a password or a token.
+    # aiohttp quotes the URL, which may contain a password or a token.
     text = _URL.sub(lambda found: redact(found[0]), str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

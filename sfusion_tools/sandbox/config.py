@@ -1,4 +1,4 @@
-"""The configuration of SandboxFusionTool; the table in docs/tool.md is made from these fields."""
+"""The configuration of SandboxFusionTool; a test compares the table in docs/tool.md with these fields."""
 
 from __future__ import annotations
 
@@ -17,60 +17,64 @@ from sfusion_tools.sandbox.retry import RetryPolicy
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET = ("headers", "sandbox_fusion_url")
-"""Keys whose values are not repeated in an error: they may hold passwords."""
+"""Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class SandboxToolConfig(BaseModel):
-    """The keys of the ``config`` section of a tool."""
+    """The ``config`` section of a tool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    type: Literal["native"] = Field("native", description="verl's kind of tool; always native")
+    type: Literal["native"] = Field("native", description="kind of tool in verl; always native")
     sandbox_fusion_url: str | list[str] = Field(
-        description="address of the sandbox, with or without /run_code; a list spreads calls over several"
+        description="address of the sandbox, with or without /run_code; a list spreads calls over several sandboxes"
     )
-    num_workers: Count = Field(
-        10, description="accepted for old configs, without effect: calls run in the caller's event loop"
-    )
-    rate_limit: Count = Field(DEFAULT_RATE_LIMIT, description="attempts in flight at once in the whole cluster")
-    enable_global_rate_limit: bool = Field(True, description="false means no limiter at all")
-    default_timeout: Seconds = Field(30.0, description="seconds a program may run when the model does not say")
-    max_timeout: Seconds = Field(
-        60.0, description="cap on the seconds a model may ask for (never below default_timeout)"
-    )
-    default_language: str = Field("python", description="language when the model does not say")
-    memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for none")
-    compile_timeout: Seconds = Field(10.0, description="seconds for compiling, in languages that are compiled")
+    num_workers: Count = Field(10, description="accepted but ignored: calls run in the caller's event loop")
+    rate_limit: Count = Field(DEFAULT_RATE_LIMIT, description="attempts in flight at once, in the whole cluster")
+    enable_global_rate_limit: bool = Field(True, description="false: no limiter")
+    default_timeout: Seconds = Field(30.0, description="seconds a program may run if the model sets no timeout")
+    max_timeout: Seconds = Field(60.0, description="longest timeout a model may set (never below default_timeout)")
+    default_language: str = Field("python", description="language if the model sets none")
+    memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for no limit")
+    compile_timeout: Seconds = Field(10.0, description="seconds for compilation, in compiled languages")
     limiter: Literal["auto", "ray", "local"] = Field(
-        "auto", description="where the limit is kept: auto takes Ray when Ray is running, else this process"
+        "auto", description="where the limit is kept: auto means in Ray if it is running, else in this process"
     )
     limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
     rate_limit_mismatch: Literal["warn", "apply"] = Field(
-        "warn", description="when a limiter of that name runs with other limits: keep them and warn, or apply ours"
+        "warn", description="if a limiter of that name has other limits: keep them and warn, or apply ours"
     )
-    permit_lease: Seconds = Field(DEFAULT_LEASE, description="seconds until the permits of a dead process return")
-    requests_per_second: Seconds | None = Field(None, description="attempts started per second, beside rate_limit")
-    requests_burst: Count | None = Field(None, description="how many of them at once after a quiet time")
-    adaptive_rate_limit: bool = Field(False, description="narrow below rate_limit on 429 and widen again")
-    max_attempts: Count = Field(6, description="HTTP requests made for one call, at most")
+    permit_lease: Seconds = Field(DEFAULT_LEASE, description="seconds after which the permits of a dead process return")
+    requests_per_second: Seconds | None = Field(
+        None, description="attempts started per second, in addition to rate_limit"
+    )
+    requests_burst: Count | None = Field(None, description="how many of them may start at once after an idle period")
+    adaptive_rate_limit: bool = Field(False, description="go below rate_limit on 429 and up again on success")
+    max_attempts: Count = Field(6, description="most HTTP requests for one call")
     backoff_base: Seconds = Field(0.5, description="first pause between attempts; doubles, with jitter")
-    backoff_cap: Seconds = Field(8.0, description="longest such pause, unless Retry-After asks for more")
+    backoff_cap: Seconds = Field(8.0, description="longest pause, unless Retry-After asks for more")
     retry_may_have_run: bool = Field(
-        True, description="repeat also after 502, 504, a lost connection or a timeout, when the code may have run"
+        True, description="also retry after 502, 504, a lost connection or a timeout, when the code may have run"
     )
     transport_margin: Seconds = Field(10.0, description="seconds an attempt may take beyond the program's own time")
     call_deadline: Seconds | None = Field(
-        None, description="seconds for all attempts and pauses of a call, time in line not counted; "
-        "null: twice an attempt and 10 s"
+        None, description="seconds for all attempts and pauses of a call, not counting the wait for a permit; "
+        "null: twice an attempt plus 10 s"
     )  # fmt: skip
-    queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no bound")
-    max_response_mb: Seconds = Field(16.0, description="largest answer that is read")
-    max_output_chars: Count = Field(20_000, description="longest program output shown to the model, cut in the middle")
-    headers: dict[str, str] = Field(default_factory=dict, description="sent with each request, never logged")
-    trust_proxy_env: bool = Field(True, description="honour proxy variables (never for loopback), with a warning")
+    queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no limit")
+    max_response_mb: Seconds = Field(16.0, description="largest answer that is read, in MB")
+    max_output_chars: Count = Field(
+        20_000, description="longest program output shown to the model; more is cut in the middle"
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="HTTP headers sent with each request, never logged"
+    )
+    trust_proxy_env: bool = Field(
+        True, description="use the proxy variables of the environment, with a warning; never for loopback"
+    )
 
     @field_validator("sandbox_fusion_url")
     @classmethod
@@ -101,34 +105,31 @@ class SandboxToolConfig(BaseModel):
     @model_validator(mode="after")
     def _combinations(self) -> SandboxToolConfig:
         if self.requests_burst is not None and self.requests_per_second is None:
-            raise ConfigError("requests_burst belongs to requests_per_second, which is not set")
+            raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
         return self
 
     @property
     def longest_timeout(self) -> float:
-        """The most seconds a model gets."""
+        """The longest timeout a model can get."""
         return max(self.max_timeout, self.default_timeout)
 
     @property
     def limits(self) -> LimiterSettings:
-        """What the limiter is asked to hold to."""
         return LimiterSettings(
             self.rate_limit, self.permit_lease, self.requests_per_second, self.requests_burst, self.adaptive_rate_limit
         )
 
     @property
     def retry(self) -> RetryPolicy:
-        """When to try again."""
         return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
 
     @property
     def bounds(self) -> Bounds:
-        """What a call may cost."""
         return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, int(self.max_response_mb * 2**20))
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
-        """Check a config section; the error names the owner, each wrong key and the nearest right one."""
+        """Validate a config section; the error names the owner, each wrong key and the nearest known one."""
         try:
             return cls.model_validate(config)
         except ValidationError as error:
@@ -136,11 +137,11 @@ class SandboxToolConfig(BaseModel):
 
 
 def explain(owner: str, error: ValidationError, known: Any) -> str:
-    """One line for each thing wrong with a config."""
+    """Describe everything that is wrong with a config."""
     lines = []
     for problem in error.errors():
         first, *rest = problem["loc"] or ("config",)
-        # Behind the key, pydantic names the alternatives of its type.
+        # After the key, pydantic lists the alternatives of its type.
         key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":

@@ -1,4 +1,4 @@
-"""The sandboxes to send calls to: one, or several that share the load and are set aside while they fail."""
+"""The sandboxes that calls go to: they share the load, and a failing one is set aside for a while."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import urlsplit, urlunsplit
 from sfusion_tools.errors import ConfigError
 
 FIRST_REST, LONGEST_REST = 1.0, 30.0
-"""Seconds that an endpoint is set aside after its first failure, and at most; each failure in a row doubles it."""
+"""Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a row, and at most."""
 
 _PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
 
 
 def normalise_url(url: object) -> str:
-    """The base URL of a sandbox, given with or without ``/run_code``; anything else is refused with a reason."""
+    """Return the base URL of a sandbox, given with or without ``/run_code``; raise ConfigError for anything else."""
     wanted = "sandbox_fusion_url must be the address of a Sandbox Fusion server, such as http://127.0.0.1:8080/run_code"
     if not isinstance(url, str) or not url.strip():
         raise ConfigError(f"{wanted}; found {url!r}")
@@ -25,19 +25,19 @@ def normalise_url(url: object) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ConfigError(f"{wanted}; found {redact(url)!r}: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme not in ("http", "https") or not host or " " in host:
         raise ConfigError(f"{wanted}; found {redact(url)!r}")
     path = parts.path.rstrip("/").removesuffix("/run_code").removesuffix("/run_jupyter").rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
 def is_placeholder(url: str) -> bool:
-    """True when the host looks like one that was meant to be filled in, as in the examples people copy."""
+    """True if the host looks like a placeholder of a copied example."""
     return bool(_PLACEHOLDER.search(urlsplit(url).hostname or ""))
 
 
 def redact(url: str) -> str:
-    """The URL without user, password and query values: fit for logs, journals and the model."""
+    """Remove user, password and query, so that the URL is safe for logs, journals and the model."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -52,11 +52,11 @@ def redact(url: str) -> str:
 
 @dataclass(slots=True)
 class Endpoint:
-    """One sandbox, and how it has been doing."""
+    """One sandbox and its recent health."""
 
     url: str
     label: str = ""
-    """The URL as it may be shown."""
+    """The redacted URL."""
     in_flight: int = 0
     failures: int = 0
     failed_at: float = float("-inf")
@@ -64,13 +64,13 @@ class Endpoint:
     last_used: int = 0
 
     def path(self, name: str) -> str:
-        """The full URL of one of its routes."""
+        """Return the full URL of a route."""
         base, mark, query = self.url.partition("?")
         return f"{base}/{name}{mark}{query}"
 
 
 class Endpoints:
-    """Chooses where the next attempt goes: the least busy that is not set aside, in turn when equal."""
+    """Chooses the endpoint of the next attempt: the least busy that is not set aside, round-robin on a tie."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
@@ -80,11 +80,11 @@ class Endpoints:
         self._turn = 0
 
     def take(self, now: float) -> Endpoint:
-        """Where to send the next attempt. When all are set aside, the one whose rest ends first is tried."""
+        """Choose an endpoint and count an attempt on it; if all are set aside, the one that returns first."""
         if len(self._all) == 1:
             chosen = self._all[0]
         elif awake := [e for e in self._all if e.rests_until <= now]:
-            # One that failed before is tried with a single attempt until it has answered well.
+            # An endpoint that failed gets a single attempt at a time until one succeeds.
             fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
             chosen = min(fit, key=lambda e: (e.in_flight, e.last_used))
         else:
@@ -95,13 +95,13 @@ class Endpoints:
         return chosen
 
     def give(self, endpoint: Endpoint, now: float, *, began: float, healthy: bool | None) -> None:
-        """The attempt that began then ended: well, badly, or in a way that says nothing of the endpoint (None)."""
+        """Record the end of an attempt; ``healthy`` is None if it says nothing about the endpoint."""
         endpoint.in_flight -= 1
         if healthy:
             endpoint.failures = 0
             endpoint.rests_until = float("-inf")
         elif healthy is False and began > endpoint.failed_at:
-            # A crash fails all that are in flight at once; that is one failure, not as many in a row.
+            # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
             endpoint.failed_at = now
             endpoint.rests_until = now + min(LONGEST_REST, FIRST_REST * 2.0**endpoint.failures)
             endpoint.failures = min(endpoint.failures + 1, 16)

@@ -1,4 +1,4 @@
-"""The languages a Sandbox Fusion server knows by name."""
+"""The languages of Sandbox Fusion."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ Interpreted = Literal[
 ]  # fmt: skip
 
 COMPILED: frozenset[str] = frozenset(get_args(Compiled))
-"""Languages with a compile step, whose time is allowed on top of the program's own."""
+"""Languages with a compile step, which gets its own time on top of the program's."""
 LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))

@@ -1,4 +1,4 @@
-"""What a call asks of a sandbox, and what it may cost."""
+"""What a call asks a sandbox to run, and its time and size limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfusion_tools.sandbox.languages import COMPILED
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run."""
+    """A program and the limits it runs under."""
 
     code: str
     language: str = "python"
@@ -24,7 +24,7 @@ class Program:
     fetch_files: Sequence[str] = ()
 
     def body(self) -> bytes:
-        """The request body of ``/run_code``."""
+        """Return the request body of ``/run_code``."""
         request: dict[str, Any] = {
             "compile_timeout": self.compile_timeout,
             "run_timeout": self.timeout,
@@ -39,24 +39,24 @@ class Program:
 
     @property
     def seconds(self) -> float:
-        """How long the sandbox may work on it."""
+        """How long the sandbox may take, including compilation."""
         return self.timeout + (self.compile_timeout if self.language in COMPILED else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a call may cost beside the program's own time."""
+    """The limits of a call beyond the program's own time."""
 
     margin: float = 10.0
-    """Seconds that an attempt may take on top of what the sandbox was allowed."""
+    """Seconds that an attempt may take on top of the sandbox's time."""
     deadline: float | None = None
-    """Seconds for all attempts and pauses of a call, time in line not counted; None: twice an attempt and 10 s."""
+    """Seconds for all attempts and pauses of a call, not counting the queue; None: twice an attempt plus 10 s."""
     queue: float | None = 600.0
-    """Seconds to wait in line for a permit before giving up; None: as long as it takes."""
+    """Seconds to wait in the queue for a permit; None for no limit."""
     response_bytes: int = 16 * 2**20
-    """The longest answer that is read."""
+    """The largest answer that is read."""
 
     def of(self, program: Program) -> tuple[float, float]:
-        """Seconds for one attempt, and for the whole call."""
+        """Return the seconds for one attempt and for the whole call."""
         attempt = program.seconds + self.margin
         return attempt, self.deadline if self.deadline is not None else 2 * attempt + 10.0

@@ -1,4 +1,4 @@
-"""Proxy variables of the environment: which of them would catch a request to the sandbox."""
+"""Which proxy the environment sets for requests to a sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfusion_tools.hosts import is_this_machine
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the environment sets for this URL, None for loopback and for what NO_PROXY exempts."""
+    """Return the proxy that the environment sets for this URL; None for loopback and for hosts in NO_PROXY."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -24,7 +24,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
 
 
 def is_usable(proxy: str) -> bool:
-    """True for the proxies we can speak to: not for SOCKS, and not for what is no URL."""
+    """True for HTTP and HTTPS proxies; False for SOCKS and for values that are not URLs."""
     try:
         parts = urlsplit(proxy)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

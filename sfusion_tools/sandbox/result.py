@@ -1,4 +1,4 @@
-"""What is known about a call after it ended."""
+"""The result of a call and of its attempts."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Attempt:
     endpoint: str
     outcome: Outcome
     status: int | None
-    """The HTTP status, None when no answer came."""
+    """The HTTP status, None if there was no answer."""
     detail: str
     may_have_run: bool
-    """True when the program may have been executed by this attempt."""
+    """True if this attempt may have executed the program."""
     waited: float
-    """Seconds in line for the permit."""
+    """Seconds in the queue for the permit."""
     seconds: float
-    """Seconds from sending to the end of the answer."""
+    """Seconds from sending the request to the end of the answer."""
 
 
 @dataclass(slots=True)
 class CallResult:
-    """How a call ended, and all that led there."""
+    """How a call ended, with its attempts and times."""
 
     call_id: str
     outcome: Outcome
     message: str = ""
-    """For anything but a program's own ending: a sentence on what went wrong."""
+    """What went wrong, unless the program itself ended the call."""
     stdout: str = ""
     stderr: str = ""
     return_code: int | None = None
@@ -41,20 +41,20 @@ class CallResult:
     files: dict[str, str] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     waited: float = 0.0
-    """Seconds in line for permits."""
+    """Seconds in the queue for permits."""
     backed_off: float = 0.0
     """Seconds spent waiting between attempts, without a permit."""
     seconds: float = 0.0
-    """Seconds from the call to its end."""
+    """Seconds from the beginning of the call to its end."""
     proxy: str | None = None
 
     @property
     def possible_executions(self) -> int:
-        """How often the program may have been executed."""
+        """How many times the program may have been executed."""
         return sum(attempt.may_have_run for attempt in self.attempts)
 
     def metrics(self) -> dict[str, Any]:
-        """The figures a trainer wants, as plain values."""
+        """Return the numbers a trainer needs, as plain values."""
         last = self.attempts[-1] if self.attempts else None
         return {
             "call_id": self.call_id,

@@ -1,4 +1,4 @@
-"""When to try again: pure, so that the same call backs off the same way every time."""
+"""When to retry: pure functions, so that the same call backs off the same way every time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 
 
 def may_have_run(status: int) -> bool:
-    """True when an answer with this status leaves open whether the program was executed.
+    """True if the program may have been executed before an answer with this status.
 
-    A server or gateway that broke (500, 502, 504, …) does not say how far it had come; one that is too busy (429,
-    503) or refuses has not begun.
+    A server or gateway that broke (500, 502, 504, …) may have executed it; one that is too busy (429, 503) or refuses
+    has not begun.
     """
     return status == 200 or (status >= 500 and status != 503)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long apart; jitter is a function of the call and the attempt, not of a shared stream."""
+    """How many attempts, and how far apart; jitter depends only on the call and the attempt."""
 
     max_attempts: int = 6
     base: float = 0.5
     cap: float = 8.0
     retry_may_have_run: bool = True
-    """Also repeat attempts that may have executed the program already."""
+    """Also retry after an attempt that may have executed the program."""
 
     def pause(self, call_id: str, attempt: int, retry_after: float | None) -> float:
-        """Seconds between the end of that attempt and the next: never less than the server asked for."""
+        """Return the seconds to wait after that attempt, never fewer than the server asked for."""
         step = min(self.cap, self.base * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * _fraction(call_id, attempt))
         return step if retry_after is None else retry_after + step
 
@@ -43,9 +43,9 @@ def _fraction(*keys: object) -> float:
 
 
 def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
-    """The seconds a server asks to wait, from either form of Retry-After; None when it does not say.
+    """Return the seconds to wait from either form of Retry-After, None if there is none.
 
-    A date is taken relative to the server's own Date where it sends one: its clock may not be ours.
+    A date is relative to the server's own Date header if it sends one: its clock may differ from ours.
     """
     value = headers.get("Retry-After", "").strip()
     if not value:

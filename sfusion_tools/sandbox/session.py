@@ -1,6 +1,6 @@
-"""The HTTP session of an event loop: shared by all clients there, closed when the loop ends.
+"""The HTTP session of an event loop, shared by all its clients and closed when the loop ends.
 
-Tools come and go, with every trajectory in some trainers; the connections need not.
+Some trainers make a new tool for every trajectory; connections outlive them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sfusion_tools._loops import PerLoop, before_loop_ends
 from sfusion_tools._version import __version__
 
 IDLE_SECONDS = 4.0
-"""Sandbox Fusion closes an idle connection after 5 s; one that we drop first is never reused while it is dying."""
+"""Sandbox Fusion closes idle connections after 5 s; dropping them first avoids reusing one that is closing."""
 
 
 class _Opened:
@@ -22,7 +22,7 @@ class _Opened:
         self.users: WeakSet[object] = WeakSet()
         self.guard: AsyncGenerator[None] | None = None
         self.session = aiohttp.ClientSession(
-            # How many may be in flight is the limiter's business, how long one may take the client's.
+            # The limiter bounds how many are in flight, the client how long each may take.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={
@@ -38,7 +38,7 @@ _opened = PerLoop(_Opened)
 
 
 async def session_for(user: object) -> aiohttp.ClientSession:
-    """The session of the running loop, opened when nobody has needed it yet."""
+    """Return the running loop's session; open it on first use."""
     opened = _opened.get()
     if opened.guard is None:
         opened.guard = before_loop_ends(_at_loop_end)
@@ -48,7 +48,7 @@ async def session_for(user: object) -> aiohttp.ClientSession:
 
 
 async def leave(user: object) -> None:
-    """The user needs the running loop's session no more; the last one to leave closes it."""
+    """Stop using the running loop's session; the last user to leave closes it."""
     opened = _opened.peek()
     if opened is None:
         return
@@ -56,7 +56,7 @@ async def leave(user: object) -> None:
     if not opened.users:
         _opened.pop()
         if opened.guard is not None:
-            await opened.guard.aclose()  # finds nothing to close, and never wakes again
+            await opened.guard.aclose()  # finds nothing left to close
         await opened.session.close()
 
 

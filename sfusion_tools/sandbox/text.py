@@ -1,4 +1,4 @@
-"""What the model reads of a call: the program's own words, or a sentence that cannot be taken for them."""
+"""The text the model reads after a call: the program's output, or a message that cannot be mistaken for it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 
 PIPE_BYTES = 219_264
-"""Where Sandbox Fusion cuts a single large write without saying so."""
+"""Where Sandbox Fusion silently cuts a single large write."""
 FULL_PIPE_BYTES = 131_072
-"""From about here on a program that prints may be blocked by the sandbox, not by its own slowness."""
+"""From about here on, a program that times out may have been blocked on output instead of being slow."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves
-    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links, other strings; one never closed ends with its line
+    r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles, links, other strings; an unclosed one ends with its line
     r"|\x1b\[[0-?]*[ -/]*$"  # a sequence cut off at the end
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]?"
@@ -23,17 +23,17 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def plain(text: str) -> str:
-    """The text without terminal escapes and control characters, which only cost tokens."""
+    """Remove terminal escapes and control characters, which only cost tokens."""
     if "\x1b" in text or "\x9b" in text:
         text = _ESCAPES.sub("", text)
     return _CONTROLS.sub("", text)
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """At most ``limit`` characters: head and tail with a marker between that says how much is gone."""
+    """Cut to at most ``limit`` characters: head and tail, with a marker that says how many are missing."""
     if len(text) <= limit:
         return text
-    # The marker takes room too: as much as it would if the whole text went.
+    # The marker takes room too; assume its longest form.
     keep = max(0, limit - len(_marker(len(text))))
     head = (keep + 1) // 2
     return text[:head] + _marker(len(text) - keep) + text[len(text) - (keep - head) :]
@@ -44,7 +44,7 @@ def _marker(gone: int) -> str:
 
 
 def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, note: str = "") -> str:
-    """The whole text for one call, at most about ``limit`` characters of program output in it."""
+    """Return the text for one call, with at most about ``limit`` characters of program output."""
     if not result.outcome.is_programs:
         return f"{_failure(result, tool)}{note}"
     stdout, stderr = plain(result.stdout), plain(result.stderr)
@@ -77,7 +77,7 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
 
 
 def _size(text: str) -> int:
-    """Bytes of a text; of a short one only about, since no limit is near."""
+    """Size in bytes; only a rough one for short texts, which are far from any limit."""
     return len(text) if len(text) < FULL_PIPE_BYTES // 4 else len(text.encode("utf-8", "replace"))
 
 
@@ -96,7 +96,7 @@ def _failure(result: CallResult, tool: str) -> str:
         return f"[{tool}] The call was refused and nothing was run: {_short(result.message)}"
     ran = "The code may have run, but its output is lost." if result.possible_executions else "The code did not run."
     why = f"{result.outcome.value}: {_FAILURES[result.outcome]}"
-    # Addresses and what a gateway wrote are for the log. What a sandbox says of itself may help to call it otherwise.
+    # Addresses and gateway messages belong in the log. A sandbox's own message may help the model change its call.
     if result.outcome is Outcome.SANDBOX_ERROR and result.attempts and result.attempts[-1].status == 200:
         why = f"{why}, {_short(result.message)}"
     return f"[{tool}] This is not output of a program: the sandbox failed, not your code ({why}). {ran}"

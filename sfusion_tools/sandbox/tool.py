@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sfusion_tools.base_tool import BaseTool, create_argument
+from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.outcome import Outcome
@@ -16,7 +16,7 @@ from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text, plain
-from sfusion_tools.sandbox.trajectory import note_ending
+from sfusion_tools.sandbox.trajectory import count_outcome
 from sfusion_tools.schemas import (
     OpenAIFunctionParametersSchema,
     OpenAIFunctionPropertySchema,
@@ -38,18 +38,19 @@ CODE_INTERPRETER = OpenAIFunctionToolSchema(
         strict=False,
     ),
 )
-"""The schema used when a config gives none."""
 
 
 @dataclass(slots=True)
-class _Instance:
-    ground_truth: str | None = None
-    last_outcome: Outcome | None = None
-    last_stdout: str = ""
+class _LastCall:
+    ground_truth: str | None
+    outcome: Outcome | None = None
+    stdout: str = ""
 
 
-class SandboxFusionTool(BaseTool):
+class SandboxFusionTool(TrajectoryTool[_LastCall]):
     """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a call ended."""
+
+    default_schema = CODE_INTERPRETER
 
     def __init__(
         self,
@@ -59,12 +60,11 @@ class SandboxFusionTool(BaseTool):
         limiter: Callable[[], Limiter | None] | None = None,
         on_event: Event | None = None,
     ) -> None:
-        """``limiter`` gives the limiter of the running loop in place of the one that the config chooses."""
-        super().__init__(config, tool_schema)
+        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses."""
+        super().__init__(config, tool_schema, _LastCall)
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self._on_event = on_event
         self._limiter = limiter
-        self._instances: dict[str, _Instance] = {}
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -86,26 +86,17 @@ class SandboxFusionTool(BaseTool):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What travels to another process is the recipe: connections and trajectories stay where they are.
+        # Only the configuration is pickled: connections and trajectories stay in this process.
         return type(self), (self.config, self.tool_schema)
-
-    def get_openai_tool_schema(self) -> OpenAIFunctionToolSchema:
-        """The schema of the config, or our own."""
-        return super().get_openai_tool_schema() or CODE_INTERPRETER
-
-    async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Begin a trajectory; with a ``ground_truth`` its last output is judged by calc_reward."""
-        instance_id = instance_id or uuid4().hex
-        truth = create_argument(kwargs, "ground_truth")
-        self._instances[instance_id] = _Instance(None if truth is None else str(truth))
-        return instance_id, ToolResponse()
 
     async def execute(
         self, instance_id: str, parameters: dict[str, Any], **kwargs: Any
     ) -> tuple[ToolResponse, float | None, dict[str, Any] | None]:
-        """Run the code of one call. The third value says how it ended, so that a trainer can mask what was not
-        the program's doing; verl drops that value, so it is noted in the ``agent_data`` that verl passes, too.
-        A caller that has a name for the call gives it as ``call_id``."""
+        """Run the code of one call, named ``call_id`` if the caller gives one.
+
+        The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
+        so the outcome is also counted in the ``agent_data`` that verl passes.
+        """
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
         try:
@@ -115,30 +106,23 @@ class SandboxFusionTool(BaseTool):
         else:
             timeout = program.timeout
             result = await self._client.run(program, call_id=call_id)
-        instance = self._instances.get(instance_id)
-        if instance is not None:
-            instance.last_outcome, instance.last_stdout = result.outcome, result.stdout
-        note_ending(kwargs.get("agent_data"), result.outcome)
+        last = self._trajectories.get(instance_id)
+        if last is not None:
+            last.outcome, last.stdout = result.outcome, result.stdout
+        count_outcome(kwargs.get("agent_data"), result.outcome)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, result.metrics()
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
-        """1.0 when the last program printed the ground truth, else 0.0; None when there is nothing to judge by,
-        or when the last call failed for reasons that are not the program's."""
-        instance = self._instances.get(instance_id)
-        if instance is None or instance.ground_truth is None or instance.last_outcome is None:
-            return None
-        if instance.last_outcome.is_infrastructure:
-            return None
-        hit = (
-            instance.last_outcome is Outcome.OK and plain(instance.last_stdout).strip() == instance.ground_truth.strip()
-        )
-        return float(hit)
+        """Return 1.0 if the last program printed the ground truth, else 0.0.
 
-    async def release(self, instance_id: str, **kwargs: Any) -> None:
-        """Forget a trajectory."""
-        self._instances.pop(instance_id, None)
+        None if there is no ground truth or no call, or if the last call failed for reasons that are not the program's.
+        """
+        last = self._trajectories.get(instance_id)
+        if last is None or last.ground_truth is None or last.outcome is None or last.outcome.is_infrastructure:
+            return None
+        return float(last.outcome is Outcome.OK and plain(last.stdout).strip() == last.ground_truth.strip())
 
     async def aclose(self) -> None:
-        """Close this loop's connections; the end of the loop does it too."""
+        """Close this loop's connections; the end of the loop closes them too."""
         await self._client.aclose()

@@ -1,9 +1,9 @@
-"""What verl's trainer is told of a trajectory's calls.
+"""How the outcomes of a trajectory's calls reach verl's trainer.
 
 verl's agent loop drops the metrics of a call. What a tool leaves in ``extra_fields`` of the trajectory reaches the
 reward function (in its ``extra_info``) and the batch (in ``non_tensor_batch``). Only the key ``extras`` is safe there:
 verl puts it into every batch, while a key of our own would be missing from a worker in which no tool was called, and
-verl cannot join batches whose keys differ.
+verl cannot concatenate batches whose keys differ.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ EXTRAS = "extras"
 KEY = "sfusion"
 
 
-def note_ending(agent_data: Any, outcome: Outcome) -> None:
-    """Count a call's ending in ``extra_fields["extras"]["sfusion"]``; what is not verl's agent data is left alone."""
+def count_outcome(agent_data: Any, outcome: Outcome) -> None:
+    """Count a call's outcome in ``extra_fields["extras"]["sfusion"]``; ignore what is not verl's agent data."""
     fields = getattr(agent_data, "extra_fields", None)
     if not isinstance(fields, dict):
         return
@@ -25,8 +25,8 @@ def note_ending(agent_data: Any, outcome: Outcome) -> None:
     if extras is None:
         extras = fields[EXTRAS] = {}
     if not isinstance(extras, dict):
-        return  # somebody else's; theirs was there first
-    noted = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, "outcomes": []})
-    noted["calls"] += 1
-    noted["infrastructure"] += outcome.is_infrastructure
-    noted["outcomes"].append(outcome.value)
+        return  # set by someone else first
+    counts = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, "outcomes": []})
+    counts["calls"] += 1
+    counts["infrastructure"] += outcome.is_infrastructure
+    counts["outcomes"].append(outcome.value)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sfusion_tools.errors import (
-    TokenizerError,
-    TokenizerNotFound,
-    UnknownToken,
-)
+from sfusion_tools.errors import TokenizerError, TokenizerNotFound, UnknownToken
 from sfusion_tools.tokenizers.byte_level import ByteTokenizer
 from sfusion_tools.tokenizers.chatml import tools_section
 from sfusion_tools.tokenizers.hugging_face import HfTokenizer
@@ -29,5 +25,5 @@ __all__ = [
 
 
 def load_tokenizer(name: str | Path | None = None) -> Tokenizer:
-    """The built-in tokenizer for None or ``bytes``, otherwise the Hugging Face tokenizer at that path."""
+    """Return the built-in tokenizer for None or ``bytes``, the Hugging Face tokenizer at that path otherwise."""
     return ByteTokenizer() if name is None or name == "bytes" else HfTokenizer(name)

@@ -1,10 +1,9 @@
-"""The built-in tokenizer: one id per UTF-8 byte and three special tokens; nothing must be downloaded."""
+"""The built-in tokenizer: one id per UTF-8 byte and three special tokens, so nothing needs to be downloaded."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal, overload
 
 from sfusion_tools.errors import UnknownToken
 from sfusion_tools.tokenizers.chatml import END_OF_TEXT, IM_END, IM_START, layout
@@ -17,19 +16,18 @@ _SPLIT = re.compile("(" + "|".join(re.escape(text) for text in SPECIAL_TOKENS) +
 
 
 def _bytes_of(text: str) -> list[int]:
-    # A lone surrogate, which JSON lets through, has no UTF-8: it becomes "?" instead of ending a rollout.
+    # JSON lets lone surrogates through and UTF-8 cannot encode them: they become "?" instead of ending a rollout.
     return list(text.encode("utf-8", errors="replace"))
 
 
 class ByteTokenizer:
-    """Byte-level tokenizer with ChatML; a message that spells a special token does not get one."""
+    """Byte-level tokenizer with ChatML; special tokens spelled out in a message stay plain text."""
 
     eos_token_id = SPECIAL_TOKENS[IM_END]
     pad_token_id = SPECIAL_TOKENS[END_OF_TEXT]
     vocab_size = _BYTES + len(SPECIAL_TOKENS)
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Ids of a text; special tokens spelt in it are only meant as such when allowed."""
         if not allow_special:
             return _bytes_of(text)
         ids: list[int] = []
@@ -42,7 +40,6 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Text of ids; bytes that are no valid UTF-8 become replacement characters."""
         texts: list[str] = []
         pending = bytearray()
         for number in ids:
@@ -58,25 +55,15 @@ class ByteTokenizer:
         texts.append(pending.decode("utf-8", errors="replace"))
         return "".join(texts)
 
-    @overload
-    def apply_chat_template(
+    def chat_text(
         self,
         messages: Sequence[MessageLike],
         tools: Sequence[ToolLike] | None = None,
         *,
         add_generation_prompt: bool = False,
-        tokenize: Literal[True] = True,
-    ) -> list[int]: ...
-
-    @overload
-    def apply_chat_template(
-        self,
-        messages: Sequence[MessageLike],
-        tools: Sequence[ToolLike] | None = None,
-        *,
-        add_generation_prompt: bool = False,
-        tokenize: Literal[False],
-    ) -> str: ...
+    ) -> str:
+        """Render a conversation in ChatML."""
+        return "".join(piece.text for piece in layout(messages, tools, add_generation_prompt))
 
     def apply_chat_template(
         self,
@@ -84,10 +71,6 @@ class ByteTokenizer:
         tools: Sequence[ToolLike] | None = None,
         *,
         add_generation_prompt: bool = False,
-        tokenize: bool = True,
-    ) -> list[int] | str:
-        """A conversation in ChatML, as text or as ids."""
+    ) -> list[int]:
         pieces = layout(messages, tools, add_generation_prompt)
-        if not tokenize:
-            return "".join(piece.text for piece in pieces)
         return [number for piece in pieces for number in self.encode(piece.text, allow_special=piece.is_mark)]

@@ -1,7 +1,7 @@
 """The ChatML conversation layout with the tools section that Qwen-like models are trained on.
 
-A conversation is laid out as pieces, so that a tokenizer can tell the layout's own marks from the same
-characters inside somebody's message.
+A conversation becomes a sequence of pieces, so that a tokenizer can tell the layout's own special tokens from the
+same characters inside a message.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ _TOOLS_TAIL = (
 
 
 class Piece(NamedTuple):
-    """Some text, and whether special tokens in it are meant as such."""
+    """Some text, and whether special tokens in it count as such."""
 
     text: str
     is_mark: bool
 
 
 def as_mapping(value: Mapping[str, Any] | BaseModel) -> Mapping[str, Any]:
-    """A message or tool schema as a mapping, whether it came as one or as a model of ours."""
     return value.model_dump() if isinstance(value, BaseModel) else value
 
 
 def content_text(content: Any) -> str:
-    """The text of a message's content: a string, nothing, or OpenAI's list of parts."""
+    """Return the text of a message's content: a string, None, or OpenAI's list of parts."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -51,7 +50,7 @@ def content_text(content: Any) -> str:
 
 
 def tools_section(tools: Iterable[Mapping[str, Any] | BaseModel]) -> str:
-    """The part of the system message that tells the model which functions there are."""
+    """Render the part of the system message that lists the functions."""
     lines = "".join("\n" + json.dumps(as_mapping(tool), ensure_ascii=False) for tool in tools)
     return _TOOLS_HEAD + lines + _TOOLS_TAIL
 
@@ -59,7 +58,7 @@ def tools_section(tools: Iterable[Mapping[str, Any] | BaseModel]) -> str:
 def _call_text(call: Mapping[str, Any]) -> str:
     function = call.get("function") or call
     arguments = function.get("arguments")
-    # OpenAI carries the arguments as JSON text, our own messages as an object.
+    # OpenAI's messages carry the arguments as JSON text, our own as an object.
     written = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
     name = json.dumps(function.get("name", ""), ensure_ascii=False)
     return f'<tool_call>\n{{"name": {name}, "arguments": {written}}}\n</tool_call>'
@@ -83,7 +82,6 @@ def layout(
     tools: Sequence[Mapping[str, Any] | BaseModel] | None = None,
     add_generation_prompt: bool = False,
 ) -> Iterator[Piece]:
-    """The pieces of a conversation, in order."""
     rest = [as_mapping(message) for message in messages]
     if tools:
         lead = ""

@@ -1,9 +1,9 @@
-"""What the rollout and the fakes need of a tokenizer."""
+"""The interface of tokenizers that the rollout and the fakes use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, overload, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -13,7 +13,7 @@ ToolLike: TypeAlias = Mapping[str, Any] | BaseModel
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to ids and back, and a conversation to the text or the ids that a model is given."""
+    """Turns text into ids and back, and a conversation into the ids that a model is given."""
 
     @property
     def eos_token_id(self) -> int:
@@ -21,9 +21,7 @@ class Tokenizer(Protocol):
         ...
 
     @property
-    def pad_token_id(self) -> int:
-        """The token that fills a row up."""
-        ...
+    def pad_token_id(self) -> int: ...
 
     @property
     def vocab_size(self) -> int:
@@ -31,40 +29,19 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str, *, allow_special: bool = True) -> list[int]:
-        """Ids of a text; special tokens spelt in it are only meant as such when allowed. Nothing is added."""
+        """Encode a text and add nothing; special tokens spelled out in it count as such only if allowed."""
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """Text of ids; bytes that are no valid UTF-8 become replacement characters."""
+        """Decode ids; bytes that are not valid UTF-8 become replacement characters."""
         ...
 
-    @overload
     def apply_chat_template(
         self,
         messages: Sequence[MessageLike],
         tools: Sequence[ToolLike] | None = None,
         *,
         add_generation_prompt: bool = False,
-        tokenize: Literal[True] = True,
-    ) -> list[int]: ...
-
-    @overload
-    def apply_chat_template(
-        self,
-        messages: Sequence[MessageLike],
-        tools: Sequence[ToolLike] | None = None,
-        *,
-        add_generation_prompt: bool = False,
-        tokenize: Literal[False],
-    ) -> str: ...
-
-    def apply_chat_template(
-        self,
-        messages: Sequence[MessageLike],
-        tools: Sequence[ToolLike] | None = None,
-        *,
-        add_generation_prompt: bool = False,
-        tokenize: bool = True,
-    ) -> list[int] | str:
-        """A conversation as the model is given it, with the tools it may call."""
+    ) -> list[int]:
+        """Encode a conversation as the model is given it, with the tools it may call."""
         ...

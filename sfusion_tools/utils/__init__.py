@@ -1,1 +1,1 @@
-"""Where verl 0.7 kept its registry; see ``sfusion_tools.tool_registry``."""
+"""verl 0.7 has its tool registry in a package of this name."""

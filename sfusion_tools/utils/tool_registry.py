@@ -1,4 +1,4 @@
-"""The registry at the place where verl 0.7 kept its own."""
+"""The tool registry under its name in verl 0.7."""
 
 from sfusion_tools.tool_registry import initialize_tools_from_config
 

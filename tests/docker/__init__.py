@@ -1,1 +1,1 @@
-"""Containers for real: these tests run where an engine answers, and say why where none does."""
+"""Tests with real containers; skipped with the reason if no engine answers."""

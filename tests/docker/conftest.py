@@ -1,4 +1,4 @@
-"""An engine and images for the container tests; without them the tests are skipped and say why."""
+"""An engine and images for the container tests, which are skipped with the reason without them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import pytest
 
 from sfusion.harness.targets import MissingTarget
 from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.engine import Engine, connected
+from sfusion.harness.targets.engine import ContainerEngine, connected
 from sfusion.harness.targets.options import DockerOptions
 from tests import ROOT
 
 PATIENCE = 300
-"""Seconds to make the image where nobody made it before the tests; a slow machine does better to."""
+"""Seconds for building the image; on a slow machine, build it before the tests."""
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
-    """The engine that answers here."""
+def engine() -> Iterator[ContainerEngine]:
     try:
         opened = connected()
         engine = opened.__enter__()
@@ -32,19 +31,19 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def sandbox_image(engine: Engine) -> str:
-    """The name of an image that answers like the sandbox, made if it is not there yet."""
+def sandbox_image(engine: ContainerEngine) -> str:
+    """The name of an image that answers like the sandbox, built if necessary."""
     build = ROOT / "docker/sandbox-image/build"
     made = subprocess.run(["timeout", str(PATIENCE), build], capture_output=True, text=True, check=False)
     if made.returncode:
         why = f"not within {PATIENCE} s" if made.returncode == 124 else made.stderr.strip().splitlines()[-1]
-        pytest.skip(f"the image cannot be made: {why}; try {build.relative_to(ROOT)} before the tests")
+        pytest.skip(f"the image cannot be built: {why}; try {build.relative_to(ROOT)} before the tests")
     return made.stdout.strip()
 
 
 @pytest.fixture(scope="session")
-def make_image(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., str]]:
-    """Makes images that run something else: ``make_image("dies", ["python3", "-c", "exit(1)"])``."""
+def make_image(engine: ContainerEngine, sandbox_image: str) -> Iterator[Callable[..., str]]:
+    """Makes images with another command: ``make_image("dies", ["python3", "-c", "exit(1)"])``."""
     made: list[str] = []
 
     def make(name: str, command: list[str]) -> str:
@@ -62,8 +61,8 @@ def make_image(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., str
 
 
 @pytest.fixture(scope="module")
-def container(engine: Engine, sandbox_image: str) -> Iterator[Container]:
-    """One ready container, for tests that only look at it."""
+def container(engine: ContainerEngine, sandbox_image: str) -> Iterator[Container]:
+    """A ready container for tests that only inspect it."""
     image = engine.client.images.get(sandbox_image)
     running = Container(engine, image, sandbox_image, DockerOptions())
     try:
@@ -75,8 +74,8 @@ def container(engine: Engine, sandbox_image: str) -> Iterator[Container]:
 
 
 @pytest.fixture
-def plain(engine: Engine, sandbox_image: str) -> Iterator[Callable[..., Any]]:
-    """Starts containers as anybody does, with any options; all are removed after the test."""
+def plain(engine: ContainerEngine, sandbox_image: str) -> Iterator[Callable[..., Any]]:
+    """Starts containers directly, with any options; all are removed after the test."""
     from docker.errors import NotFound
 
     made: list[Any] = []

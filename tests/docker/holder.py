@@ -1,6 +1,7 @@
-"""A run that holds a container until something ends it: ``python -m tests.docker.holder IMAGE HOW``.
+"""A run that holds a container: ``python -m tests.docker.holder IMAGE HOW``.
 
-It prints the container's name when that is ready, then ``waits``, ``ends``, ``raises`` or ``forgets`` all about it.
+It prints the container's name when it is ready. ``HOW`` is ``waits`` (for ever), ``ends``, ``raises``, or ``forgets``
+(exits without closing anything).
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import threading
 
 from sfusion.harness.targets import DockerTarget, open_targets
 
-# A shell that starts something in the background has Ctrl-C ignored there; this is a run in the foreground.
+# Shells ignore Ctrl-C in background processes; this stands for a run in the foreground.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 READY, NEVER = threading.Event(), threading.Event()
 
 
 def hold(how: str) -> None:
-    """Start a container and do as told."""
     with open_targets([DockerTarget(sys.argv[1])]) as (sandbox,):
         print(sandbox.container_name, flush=True)  # type: ignore[attr-defined] # it is a container
         READY.set()
@@ -29,7 +29,7 @@ def hold(how: str) -> None:
 
 
 if sys.argv[2] == "forgets":
-    # The block is never left: a thread that is not waited for just stops where it is when the process ends.
+    # The block is never left: a daemon thread just stops when the process ends.
     threading.Thread(target=hold, args=["waits"], daemon=True).start()
     READY.wait()
     sys.exit(3)

@@ -1,4 +1,4 @@
-"""Images made by hand, as files: layers, a config, and the archive that ``docker load`` reads."""
+"""Handmade images: layers, a config, and the archive that ``docker load`` reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 
 def image_archive(name: str, files: Mapping[str, bytes], command: Sequence[str], architecture: str) -> bytes:
-    """An image of one layer with these files, all of them executable."""
+    """An image with one layer of executable files."""
     layer = tar_of(files)
     config = config_of([layer], command, architecture)
     about = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
@@ -19,7 +19,6 @@ def image_archive(name: str, files: Mapping[str, bytes], command: Sequence[str],
 
 
 def config_of(layers: Sequence[bytes], command: Sequence[str], architecture: str) -> bytes:
-    """The config of an image with these layers."""
     return to_json(
         {
             "architecture": architecture,
@@ -31,7 +30,7 @@ def config_of(layers: Sequence[bytes], command: Sequence[str], architecture: str
 
 
 def elf_for(machine: int) -> bytes:
-    """The beginning of a program for some processor: the kernel reads no further when it is not this machine's."""
+    """The header of a program for some processor, which is all the kernel reads if it is not this machine's."""
     return b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, machine) + bytes(200)
 
 
@@ -47,10 +46,9 @@ def tar_of(files: Mapping[str, bytes]) -> bytes:
 
 
 def digest(content: bytes) -> str:
-    """The digest by which a registry knows it."""
+    """The digest that a registry uses for this content."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def to_json(data: object) -> bytes:
-    """JSON."""
     return json.dumps(data).encode()

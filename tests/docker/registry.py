@@ -1,4 +1,4 @@
-"""A registry on loopback, just large enough for an engine to pull from: engines take 127.0.0.1 without encryption."""
+"""A minimal registry on loopback; engines pull from 127.0.0.1 without TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 class Registry:
-    """Holds images by tag and answers what an engine asks while it pulls."""
+    """Stores images by tag and answers the requests of a pull."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -28,7 +28,7 @@ class Registry:
         self._refusal = b""
 
     def image(self, tag: str, layers: list[bytes], architecture: str) -> str:
-        """Offer an image whose layers each hold one file of these bytes, for one architecture; its digest."""
+        """Add an image whose layers contain one file each; return its digest."""
         tars = [tar_of({f"layer-{number}": content}) for number, content in enumerate(layers)]
         manifest = {
             "schemaVersion": 2,
@@ -43,11 +43,11 @@ class Registry:
         return str(self._put(_LIST, to_json(both))["digest"])
 
     def refuse(self, message: str) -> None:
-        """From now on nobody gets anything, for this reason."""
+        """From now on, deny every request with this message."""
         self._refusal = to_json({"errors": [{"code": "DENIED", "message": message}]})
 
     def spoil_layers(self) -> None:
-        """From now on layers arrive with other bytes than their digest says."""
+        """From now on, serve layers that do not match their digest."""
         self._things = {
             name: (kind, content[::-1] if kind == _LAYER else content) for name, (kind, content) in self._things.items()
         }
@@ -57,7 +57,7 @@ class Registry:
         return {"mediaType": kind, "size": len(content), "digest": digest(content)}
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
-        """Status, content type and body for a path."""
+        """Return status, content type and body."""
         if path == "/v2/":
             return 200, "application/json", b"{}"
         if self._refusal:
@@ -75,10 +75,10 @@ class Registry:
 
 @contextmanager
 def registry() -> Iterator[Registry]:
-    """A registry that answers while the block runs."""
+    """Run a registry inside the block."""
     held = Registry()
 
-    class Desk(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, kind, body = held.answer(self.path)
             self.send_response(status)
@@ -94,7 +94,7 @@ def registry() -> Iterator[Registry]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         held.address = f"127.0.0.1:{server.server_port}"
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

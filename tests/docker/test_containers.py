@@ -1,4 +1,4 @@
-"""A container is started, answers on loopback within its limits, and can be killed and revived."""
+"""Containers answer on loopback only, within their limits, and can be killed and revived."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.targets import DockerTarget, Target, UrlTarget, open_targets
 from sfusion.harness.targets.container import KEPT_CAPABILITIES, Container
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL, Owner
-from sfusion.harness.targets.ping import is_ready, why_silent
+from sfusion.harness.targets.ping import is_ready, why_unreachable
 from tests.docker.calls import run_code
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
-def test_it_runs_what_it_is_sent(container: Container) -> None:
+def test_a_container_runs_programs(container: Container) -> None:
     assert run_code(container.url, "print(sum(range(10)))") == "45\n"
     assert run_code(container.url, "cat /proc/1/cmdline", "bash").startswith("python3\0/opt/sandbox/server.py")
 
 
-def test_it_answers_on_loopback_only(engine: Engine, container: Container) -> None:
+def test_the_port_is_published_on_loopback_only(engine: ContainerEngine, container: Container) -> None:
     inspected = engine.client.api.inspect_container(container.container_name)
     (published,) = inspected["NetworkSettings"]["Ports"]["8080/tcp"]
     assert published["HostIp"] == "127.0.0.1"
@@ -38,7 +38,7 @@ def test_it_answers_on_loopback_only(engine: Engine, container: Container) -> No
 
 
 def _other_addresses() -> set[str]:
-    """Addresses of this machine that others could use; no packet is sent to find them."""
+    """Addresses of this machine that others could use; finding them sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -47,7 +47,7 @@ def _other_addresses() -> set[str]:
         return {str(probe.getsockname()[0])} - {"127.0.0.1"}
 
 
-def test_without_host_it_would_not_be_reached(plain: Callable[..., Any]) -> None:
+def test_without_the_host_variable_the_image_is_unreachable(plain: Callable[..., Any]) -> None:
     bare = plain(ports={"8080/tcp": ("127.0.0.1", None)})
     with subprocess.Popen(["docker", "logs", "--follow", bare.name], stdout=subprocess.PIPE, text=True) as log:
         assert log.stdout is not None
@@ -58,7 +58,7 @@ def test_without_host_it_would_not_be_reached(plain: Callable[..., Any]) -> None
     assert not is_ready(f"http://127.0.0.1:{port}", 2.0)
 
 
-def test_its_limits_are_set(engine: Engine, container: Container) -> None:
+def test_resource_limits_are_set(engine: ContainerEngine, container: Container) -> None:
     limits = engine.client.api.inspect_container(container.container_name)["HostConfig"]
     assert limits["Memory"] == limits["MemorySwap"] == 4 * 2**30
     assert limits["NanoCpus"] == int(min(4, engine.cpus) * 1e9)
@@ -67,7 +67,7 @@ def test_its_limits_are_set(engine: Engine, container: Container) -> None:
     assert limits["RestartPolicy"]["Name"] in ("", "no")
 
 
-def test_it_cannot_gain_rights(container: Container) -> None:
+def test_privileges_are_dropped(container: Container) -> None:
     status = run_code(container.url, "print(open('/proc/1/status').read())")
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert fields["NoNewPrivs"] == "1"
@@ -75,24 +75,24 @@ def test_it_cannot_gain_rights(container: Container) -> None:
     assert int(fields["CapBnd"], 16) == sum(1 << numbers[name] for name in KEPT_CAPABILITIES)
 
 
-def test_it_says_whose_it_is(engine: Engine, container: Container, sandbox_image: str) -> None:
+def test_labels_name_the_owner_and_the_image(engine: ContainerEngine, container: Container, sandbox_image: str) -> None:
     labels = engine.client.api.inspect_container(container.container_name)["Config"]["Labels"]
     assert Owner.read(labels[LABEL]) == Owner.here()
     assert labels["sfusion.image"] == sandbox_image
 
 
-def test_killed_and_revived(sandbox_image: str) -> None:
+def test_a_container_can_be_killed_and_revived(sandbox_image: str) -> None:
     with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
-        assert sandbox.mortal
+        assert sandbox.killable
         before = run_code(sandbox.url, "cat /etc/hostname", "bash")
         sandbox.kill()
-        assert why_silent(sandbox.url, 2.0) is not None
-        sandbox.kill()  # to kill the dead changes nothing
+        assert why_unreachable(sandbox.url, 2.0) is not None
+        sandbox.kill()  # killing it again does nothing
         sandbox.revive()
         assert run_code(sandbox.url, "cat /etc/hostname", "bash") == before, "it is the same container"
 
 
-def test_several_beside_an_address(sandbox_image: str) -> None:
+def test_containers_and_addresses_can_be_mixed(sandbox_image: str) -> None:
     said: list[str] = []
     with FakeSandbox() as fake:
         targets: list[Target] = [DockerTarget(sandbox_image), UrlTarget(fake.url)]

@@ -1,4 +1,4 @@
-"""The doctor starts a container, examines it and removes it."""
+"""The doctor with a container: started, examined, removed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
 def test_a_container_is_examined_with_the_settings_of_a_config(
-    engine: Engine, sandbox_image: str, tmp_path: Path
+    engine: ContainerEngine, sandbox_image: str, tmp_path: Path
 ) -> None:
     config = tmp_path / "tools.yaml"
     config.write_text(
@@ -27,7 +27,7 @@ def test_a_container_is_examined_with_the_settings_of_a_config(
     healthy = CliRunner().invoke(app, ["doctor", *options])
     assert healthy.exit_code == 0, healthy.output
     assert "nothing found that breaks training" in healthy.stdout
-    assert "loopback-in-container" not in healthy.stdout, "its address is ours, not a config's"
+    assert "loopback-in-container" not in healthy.stdout, "its address does not come from a config"
     lacking = CliRunner().invoke(app, ["doctor", *options, "--tools", str(config)])
     assert lacking.exit_code == 1, lacking.output
     assert "breaks: missing-language" in lacking.stdout

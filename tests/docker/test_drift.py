@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.probes import read_recording
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark
 SOME = ["-k", "http/", "-k", "validation/", "-k", "results/", "-k", "memory/", "-k", "languages/cpp"]
 
 
-def test_the_fake_does_not_differ_from_a_container(engine: Engine, sandbox_image: str) -> None:
+def test_the_fake_does_not_differ_from_a_container(engine: ContainerEngine, sandbox_image: str) -> None:
     before = containers(engine)
     done = CliRunner().invoke(app, ["drift", "--sandbox", f"docker:{sandbox_image}", "--quick", *SOME])
     assert done.exit_code == 0, done.output
@@ -29,7 +29,7 @@ def test_the_fake_does_not_differ_from_a_container(engine: Engine, sandbox_image
     assert containers(engine) <= before
 
 
-def test_a_container_is_recorded(engine: Engine, sandbox_image: str, tmp_path: Path) -> None:
+def test_a_container_is_recorded(engine: ContainerEngine, sandbox_image: str, tmp_path: Path) -> None:
     before = containers(engine)
     out = tmp_path / "container.jsonl"
     done = CliRunner().invoke(app, ["record", f"docker:{sandbox_image}", "-o", str(out), "-k", "results/exit"])

@@ -1,4 +1,4 @@
-"""Every way in which a container cannot be had is told with its real cause and what to do."""
+"""Whatever prevents a container from starting, the error names the cause and what to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 from tests.docker.images import elf_for, image_archive
@@ -21,7 +21,7 @@ from tests.docker.images import elf_for, image_archive
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 FOREIGN = elf_for(0xBEEF)
-"""A program for a processor that this machine is not, and that no emulator knows."""
+"""A program for a processor that this machine does not have and no emulator supports."""
 
 
 def refusal(image: str = "sandbox", say: Callable[[str], None] = lambda _: None) -> str:
@@ -30,26 +30,26 @@ def refusal(image: str = "sandbox", say: Callable[[str], None] = lambda _: None)
     return str(refused.value)
 
 
-# -- the engine; these need none --
+# -- the engine; these tests need none --
 
 
-def test_no_engine_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_engine_at_docker_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    told = refusal()
-    assert told.startswith(
+    error = refusal()
+    assert error.startswith(
         f"the container engine at unix://{tmp_path}/docker.sock (DOCKER_HOST) does not answer: there is"
     )
-    assert "start Docker" in told
+    assert "start Docker" in error
 
 
-def test_an_engine_that_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_engine_that_has_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(tmp_path / "docker.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     assert "does not answer: connection refused" in refusal()
 
 
-def test_something_else_answers_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_docker_host_is_not_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         from threading import Thread
 
@@ -60,16 +60,16 @@ def test_something_else_answers_there(monkeypatch: pytest.MonkeyPatch, tmp_path:
         thread = Thread(target=hang_up, daemon=True)
         thread.start()
         monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{other.getsockname()[1]}")
-        told = refusal()
-    assert "is DOCKER_HOST right, and does Docker run?" in told
-    assert "\n" not in told
+        error = refusal()
+    assert "is DOCKER_HOST right, and is Docker running?" in error
+    assert "\n" not in error
 
 
-def test_no_engine_at_the_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_engine_at_the_default_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr("sfusion.harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
-    assert "(the default, for DOCKER_HOST is not set) does not answer" in refusal()
+    assert "(the default, as DOCKER_HOST is not set) does not answer" in refusal()
 
 
 def test_no_permission(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_no_permission(tmp_path: Path) -> None:
         forbidden.bind(str(path))
         forbidden.listen()
         path.chmod(0)
-        # Root may do anything, so it becomes somebody else first; with everything imported while it may still read it.
+        # Root may use any socket, so switch to another user first, after importing everything.
         script = (
             "import os, docker, sfusion.harness.targets.starting\n"
             "from sfusion.harness.targets import *\n"
@@ -87,17 +87,17 @@ def test_no_permission(tmp_path: Path) -> None:
             "except MissingTarget as error: print(error)\n"
         )
         environ = {**os.environ, "DOCKER_HOST": f"unix://{path}"}
-        told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert "may not be used by this user: permission denied; add the user to the group" in told.stdout, told.stderr
+        error = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert "may not be used by this user: permission denied; add the user to the group" in error.stdout, error.stderr
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:2376", "ssh://me:hunter2@builder"])
-def test_an_engine_of_another_machine(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
-    told = refusal()
-    assert "is on another machine" in told
-    assert "give its address instead" in told
-    assert "hunter2" not in told
+    error = refusal()
+    assert "is on another machine" in error
+    assert "give its address instead" in error
+    assert "hunter2" not in error
 
 
 def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'sfusion[docker]'" in refusal()
 
 
-def test_where_the_sdk_is_missing_a_command_says_so_and_nothing_else() -> None:
+def test_a_command_without_the_sdk_exits_with_3_and_one_line() -> None:
     code = """
 import sys
 sys.modules["docker"] = None
@@ -118,7 +118,7 @@ app(["doctor", "--sandbox", "docker"])
     assert "pip install 'sfusion[docker]'" in ran.stderr
 
 
-def test_nonsense_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_options_are_reported_before_the_engine_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_CPUS", "many")
     with pytest.raises(BadTarget, match="SFUSION_DOCKER_CPUS"), open_targets([DockerTarget()]):
         pass
@@ -128,8 +128,8 @@ def test_nonsense_in_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def load(engine: Engine) -> Iterator[Callable[..., str]]:
-    """Brings an image of one file to the engine: ``load(name, program, command, architecture)``."""
+def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
+    """Loads an image with one file: ``load(name, program, command, architecture)``."""
     loaded: list[str] = []
 
     def bring(name: str, program: bytes, command: list[str], architecture: str) -> str:
@@ -142,30 +142,30 @@ def load(engine: Engine) -> Iterator[Callable[..., str]]:
         engine.client.images.remove(image, force=True)
 
 
-def test_made_for_another_architecture(engine: Engine, load: Callable[..., str]) -> None:
+def test_made_for_another_architecture(engine: ContainerEngine, load: Callable[..., str]) -> None:
     name = "s390x" if engine.architecture != "s390x" else "amd64"
     image, before, said = load("foreign", FOREIGN, ["/sandbox"], name), containers(engine), list[str]()
-    told = refusal(image, said.append)
+    error = refusal(image, said.append)
     ours = engine.architecture
-    assert told.startswith(
+    assert error.startswith(
         f"{image} is for another architecture ({name}) than this engine's ({ours}): exec format error"
     )
-    assert f"take an image made for {ours}" in told
-    assert said[0] == f"{image} is made for {name} and the engine runs {ours}: it starts only if emulated"
+    assert f"use an image built for {ours}" in error
+    assert said[0] == f"{image} is built for {name} and the engine runs {ours}: it only starts with an emulator"
     assert containers(engine) <= before
 
 
-def test_made_for_another_architecture_and_says_otherwise(engine: Engine, load: Callable[..., str]) -> None:
+def test_an_image_with_a_wrong_architecture_label(engine: ContainerEngine, load: Callable[..., str]) -> None:
     image = load("liar", FOREIGN, ["/sandbox"], engine.architecture)
     assert refusal(image).startswith(f"{image} is for another architecture than this engine's")
 
 
-def test_nothing_to_run_in_it(load: Callable[..., str], engine: Engine) -> None:
+def test_an_image_without_a_command(load: Callable[..., str], engine: ContainerEngine) -> None:
     image = load("empty", b"", [], engine.architecture)
     assert re.match(f"no container of {image} could be created .*: .*[Nn]o command", refusal(image))
 
 
-def test_its_command_is_not_in_it(load: Callable[..., str], engine: Engine) -> None:
+def test_an_image_whose_command_does_not_exist(load: Callable[..., str], engine: ContainerEngine) -> None:
     image = load("wrong", b"", ["/server"], engine.architecture)
     assert re.match(f"the container of {image} could not be started .*/server.*no such file", refusal(image))
 
@@ -173,48 +173,51 @@ def test_its_command_is_not_in_it(load: Callable[..., str], engine: Engine) -> N
 # -- the container --
 
 
-def test_it_ends_at_once_and_its_last_words_are_told(engine: Engine, make_image: Callable[..., str]) -> None:
+def test_a_container_that_exits_at_once_is_an_error_with_its_log(
+    engine: ContainerEngine, make_image: Callable[..., str]
+) -> None:
     code = "[print('line', n) for n in range(99)]; print('\x1b[31mno module named sandbox' + 'x' * 999); exit(1)"
     image, before = make_image("dies", ["python3", "-c", code]), containers(engine)
-    told = refusal(image)
-    assert told.startswith(
-        f"the container of {image} ended before it answered: exit code 1; see it alone with: docker run"
+    error = refusal(image)
+    assert error.startswith(
+        f"the container of {image} exited before it answered: exit code 1; try it alone with: docker run"
     )
-    assert "\nIts last lines:\n  | line 80\n" in told
-    assert "no module named sandbox" in told
-    assert "\x1b" not in told
-    assert max(map(len, told.splitlines()[2:])) <= 304
-    assert "line 79" not in told
+    assert "\nThe last lines of its log:\n  | line 80\n" in error
+    assert "no module named sandbox" in error
+    assert "\x1b" not in error
+    assert max(map(len, error.splitlines()[2:])) <= 304
+    assert "line 79" not in error
     assert containers(engine) <= before
 
 
-def test_it_never_answers(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_that_never_answers(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_READY", "0.3")
     image = make_image("silent", ["sleep", "1000"])
-    told = refusal(image)
-    assert told.startswith(
-        f"the container of {image} runs, and nothing answered /v1/ping within 0.3 s; is that a Sandbox"
-    )
-    assert told.endswith("\nIt wrote nothing.")
+    error = refusal(image)
+    assert error.startswith(f"the container of {image} runs, but did not answer /v1/ping within 0.3 s; is it a Sandbox")
+    assert error.endswith("\nIts log is empty.")
 
 
-def test_it_is_killed_at_its_memory_limit(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_container_killed_at_its_memory_limit(
+    make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "24m")
-    told = refusal(make_image("greedy", ["python3", "-c", "print(len(bytearray(10**9)))"]))
+    error = refusal(make_image("greedy", ["python3", "-c", "print(len(bytearray(10**9)))"]))
     assert (
-        "ended before it answered: killed at its memory limit of 24 MiB; give it more with SFUSION_DOCKER_MEMORY"
-        in told
+        "exited before it answered: killed at its memory limit of 24 MiB; raise it with SFUSION_DOCKER_MEMORY" in error
     )
 
 
-def test_its_port_is_taken(engine: Engine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_is_already_in_use(
+    engine: ContainerEngine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = containers(engine)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
-        told = refusal(sandbox_image)
-    assert told.startswith(f"port {port} of 127.0.0.1 is taken")
-    assert "leave SFUSION_DOCKER_PORT unset" in told
+        error = refusal(sandbox_image)
+    assert error.startswith(f"port {port} of 127.0.0.1 is already in use")
+    assert "unset SFUSION_DOCKER_PORT" in error
     assert containers(engine) <= before
 
 
@@ -223,5 +226,5 @@ def test_two_containers_cannot_share_a_port(sandbox_image: str, monkeypatch: pyt
         port = free.getsockname()[1]
     monkeypatch.setenv("SFUSION_DOCKER_PORT", str(port))
     targets = [DockerTarget(sandbox_image)] * 2
-    with pytest.raises(MissingTarget, match=f"port {port} of 127.0.0.1 is taken"), open_targets(targets):
+    with pytest.raises(MissingTarget, match=f"port {port} of 127.0.0.1 is already in use"), open_targets(targets):
         pass

@@ -1,4 +1,4 @@
-"""Whatever ends a run, its containers go; and nobody else's do."""
+"""A run's containers are removed however it ends, and no others are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.targets import DockerTarget, open_targets
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.owner import LABEL, Owner
 from tests.docker.calls import containers
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark
 
 @contextmanager
 def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A run in a process of its own, and the name of its container."""
+    """Start a run in its own process; yields it with the name of its container."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.docker.holder", image, how],
         cwd=ROOT,
@@ -44,10 +44,12 @@ def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     [
         ("ends", 0, ""),
         ("raises", 1, "RuntimeError: something else went wrong"),
-        ("forgets", 3, ""),  # leaves without closing anything: the last resort is atexit
+        ("forgets", 3, ""),  # closes nothing: atexit is the last resort
     ],
 )
-def test_removed_when_a_run_ends(engine: Engine, sandbox_image: str, how: str, code: int, said: str) -> None:
+def test_containers_are_removed_when_a_run_ends(
+    engine: ContainerEngine, sandbox_image: str, how: str, code: int, said: str
+) -> None:
     with run_of(sandbox_image, how) as (process, name):
         _, errors = process.communicate(timeout=60)
     assert name.startswith("sfusion-")
@@ -57,7 +59,9 @@ def test_removed_when_a_run_ends(engine: Engine, sandbox_image: str, how: str, c
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_removed_when_a_run_is_interrupted(engine: Engine, sandbox_image: str, number: signal.Signals) -> None:
+def test_containers_are_removed_when_a_run_is_interrupted(
+    engine: ContainerEngine, sandbox_image: str, number: signal.Signals
+) -> None:
     with run_of(sandbox_image, "waits") as (process, name):
         assert name in containers(engine)
         process.send_signal(number)
@@ -66,7 +70,9 @@ def test_removed_when_a_run_is_interrupted(engine: Engine, sandbox_image: str, n
     assert name not in containers(engine)
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(engine: Engine, sandbox_image: str) -> None:
+def test_the_next_run_removes_containers_of_a_killed_run_but_not_of_a_living_one(
+    engine: ContainerEngine, sandbox_image: str
+) -> None:
     with run_of(sandbox_image, "waits") as (killed, left), run_of(sandbox_image, "waits") as (_, living):
         killed.kill()
         killed.wait(timeout=60)
@@ -77,10 +83,10 @@ def test_the_next_run_removes_what_a_killed_one_left_and_spares_the_living(engin
             assert living in containers(engine)
     assert f"removed container {left}, left by process {killed.pid}, which is gone" in said
     assert not any(living in line for line in said)
-    assert remove_leftovers(engine, said.append) == [living], "the second one was killed at the end of its block"
+    assert remove_leftovers(engine, said.append) == [living], "run_of killed the second one at the end of its block"
 
 
-def test_a_stopped_container_of_a_living_run_is_spared(engine: Engine, sandbox_image: str) -> None:
+def test_a_stopped_container_of_a_living_run_is_kept(engine: ContainerEngine, sandbox_image: str) -> None:
     with open_targets([DockerTarget(sandbox_image)]) as (sandbox,):
         sandbox.kill()
         assert remove_leftovers(engine, pytest.fail) == []
@@ -99,8 +105,8 @@ def test_a_stopped_container_of_a_living_run_is_spared(engine: Engine, sandbox_i
     ],
     ids=["unlabelled", "other labels", "empty", "unreadable", "another machine", "another namespace"],
 )
-def test_what_is_not_surely_left_over_is_never_removed(
-    engine: Engine, plain: Callable[..., Any], labels: dict[str, str]
+def test_containers_without_a_certainly_dead_owner_are_never_removed(
+    engine: ContainerEngine, plain: Callable[..., Any], labels: dict[str, str]
 ) -> None:
     other = plain(command=["true"], labels=labels)
     other.wait()

@@ -1,4 +1,4 @@
-"""Scenarios against containers, from the command line: faults through the proxy, one container killed under load."""
+"""``sfusion run`` with containers: faults through the proxy, and a container killed under load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.journal import Event, Journal
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -59,8 +59,8 @@ def events(journal: Journal, name: str) -> list[Event]:
     return [event for event in journal.events if event["event"] == name]
 
 
-def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_load(
-    engine: Engine, sandbox_image: str, tmp_path: Path
+def test_promises_hold_through_the_proxy_even_if_a_container_is_killed(
+    engine: ContainerEngine, sandbox_image: str, tmp_path: Path
 ) -> None:
     (tmp_path / "faulty.yaml").write_text(FAULTY)
     (tmp_path / "killed.yaml").write_text(KILLED)
@@ -79,7 +79,7 @@ def test_scenarios_hold_through_the_proxy_also_when_a_container_is_killed_under_
     faulty = Journal.read(tmp_path / "runs" / "faulty@ray" / "journal.ndjson")
     assert {event["rule"] for event in events(faulty, "strike")} == {"early", "lost-answer"}
     assert any(event["status"] == 429 for event in events(faulty, "answered"))
-    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {None}  # it needs one, and gets one
+    assert {event.get("sandbox") for event in events(faulty, "arrived")} == {None}  # it has a single sandbox
 
     (name, *_) = re.findall(r"container (sfusion-\d+-)", ran.stderr)
     left = engine.client.api.containers(all=True, filters={"label": LABEL, "name": name})

@@ -1,4 +1,4 @@
-"""The scripts that bring an engine and an image: they do nothing twice, and say why they cannot."""
+"""The scripts docker/engine and docker/sandbox-image/build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.conftest import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -25,7 +25,7 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_an_engine_that_answers_is_used(engine: Engine, tmp_path: Path) -> None:
+def test_a_running_engine_is_reused(engine: ContainerEngine, tmp_path: Path) -> None:
     done = run("engine", "start", str(tmp_path), DOCKER_HOST=engine.address)
     assert (done.returncode, done.stdout.strip()) == (0, engine.address), done.stderr
     assert not list(tmp_path.iterdir())
@@ -33,13 +33,13 @@ def test_an_engine_that_answers_is_used(engine: Engine, tmp_path: Path) -> None:
     assert not tmp_path.exists()
 
 
-def test_an_image_is_made_once(sandbox_image: str) -> None:
+def test_an_image_is_built_once(sandbox_image: str) -> None:
     assert run("sandbox-image/build", "--name").stdout.strip() == sandbox_image
     again = run("sandbox-image/build")
     assert (again.stdout.strip(), again.stderr) == (sandbox_image, "")
 
 
-def test_without_an_engine_no_image_is_made(tmp_path: Path) -> None:
+def test_without_an_engine_no_image_is_built(tmp_path: Path) -> None:
     done = run("sandbox-image/build", DOCKER_HOST=f"unix://{tmp_path}/docker.sock")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(
@@ -47,7 +47,7 @@ def test_without_an_engine_no_image_is_made(tmp_path: Path) -> None:
     )
 
 
-def test_a_wrong_word_is_told() -> None:
+def test_an_unknown_subcommand_is_an_error() -> None:
     done = run("engine", "begin")
     assert done.returncode == 2
     assert "usage: docker/engine start|stop DIR" in done.stderr

@@ -1,4 +1,4 @@
-"""Commands and the pytest plugin with a container behind them."""
+"""``sfusion rollout`` and the pytest plugin with containers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.targets.engine import Engine
+from sfusion.harness.targets.engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.harness.plugin.conftest import OTHERS
 from tests.harness.plugin.test_sandbox import SUITE
@@ -17,7 +17,7 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
-def test_rollout_in_two_containers_with_faults(engine: Engine, sandbox_image: str, tmp_path: Path) -> None:
+def test_rollout_in_two_containers_with_faults(engine: ContainerEngine, sandbox_image: str, tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {first: 1, what: {status: 503}}\n")
     options = ["--sandbox", f"docker:{sandbox_image}"] * 2 + ["--faults", str(faults)]
@@ -25,12 +25,14 @@ def test_rollout_in_two_containers_with_faults(engine: Engine, sandbox_image: st
     done = CliRunner().invoke(app, ["rollout", "--problems", "4", "--out", str(tmp_path), *options])
     assert done.exit_code == 0, done.output
     assert "4 samples in" in done.stdout
-    assert "calls: ok 4" in done.stdout, "what failed in the proxies was tried again"
+    assert "calls: ok 4" in done.stdout, "calls that failed in the proxies were retried"
     assert "docker-2: ready at http://127.0.0.1:" in done.stderr
     assert containers(engine) <= before
 
 
-def test_the_fixture_in_front_of_a_container(pytester: pytest.Pytester, engine: Engine, sandbox_image: str) -> None:
+def test_the_fixture_in_front_of_a_container(
+    pytester: pytest.Pytester, engine: ContainerEngine, sandbox_image: str
+) -> None:
     before = containers(engine)
     pytester.makepyfile(SUITE)
     done = pytester.runpytest_inprocess(*OTHERS, "--sfusion-sandbox", f"docker:{sandbox_image}")

@@ -2,6 +2,8 @@
 
 ``<!-- snippet: not run: REASON -->`` before a block says why it cannot be run here. ``<!-- snippet: file NAME -->``
 saves the block for the commands of the page; with text behind the name, the comment itself is the file.
+``<!-- snippet: add to FILE -->`` appends the block to a file of the repository, ``add to FILE after TEXT`` inserts it
+behind the line that begins with TEXT: the worked examples of CONTRIBUTING.md, tried in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from pathlib import Path
 
 _COMMENT = re.compile(r"<!-- snippet: (.*?)\s*-->", re.DOTALL)
 _FENCE = re.compile(r"^( *)(```+)(\w*)[^\n]*\n(.*?)^\1\2 *$", re.DOTALL | re.MULTILINE)
-_NOT_RUN, _FILE = "not run: ", "file "
+_NOT_RUN, _FILE, _ADD = "not run: ", "file ", "add to "
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Block:
     text: str
     not_run: str = ""
     """Why it cannot be run here."""
+    adds_to: str = ""
+    """The file that it is added to, and where: ``FILE`` or ``FILE after TEXT``."""
     shows: str | None = None
     """What the page says it prints: the text block right behind a program."""
 
@@ -51,8 +55,9 @@ def read_page(path: Path, root: Path) -> Page:
     fences = list(_FENCE.finditer(text))
     for comment in _COMMENT.finditer(text):
         first, _, rest = comment[1].partition("\n")
-        if not first.startswith((_NOT_RUN, _FILE)):
-            raise ValueError(f"{name}: `<!-- snippet: {first} -->` is neither `not run: REASON` nor `file NAME`")
+        if not first.startswith((_NOT_RUN, _FILE, _ADD)):
+            wanted = "`not run: REASON`, `file NAME` or `add to FILE`"
+            raise ValueError(f"{name}: `<!-- snippet: {first} -->` is not one of {wanted}")
         if first.startswith(_FILE) and rest:
             files[first.removeprefix(_FILE)] = rest + "\n"
     for place, fence in enumerate(fences):
@@ -66,7 +71,8 @@ def read_page(path: Path, root: Path) -> Page:
             shows = following[4]
         line = text.count("\n", 0, fence.start()) + 1
         reason = said.removeprefix(_NOT_RUN) if said.startswith(_NOT_RUN) else ""
-        blocks.append(Block(name, line, fence[3], body, reason, shows))
+        adds_to = said.removeprefix(_ADD) if said.startswith(_ADD) else ""
+        blocks.append(Block(name, line, fence[3], body, reason, adds_to, shows))
     return Page(name, tuple(blocks), files)
 
 

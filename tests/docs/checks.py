@@ -34,6 +34,8 @@ _VARIES = (
 
 def try_block(block: Block, folder: Path) -> str:
     """What is wrong with a block; nothing when it does what the page says."""
+    if block.adds_to:
+        return _add(block, folder)
     match block.language:
         case "python":
             return _python(block, folder)
@@ -53,6 +55,18 @@ def try_block(block: Block, folder: Path) -> str:
             return (
                 f"nobody knows how to check a block of {other or 'no language'!r}; name one, or say why it is not run"
             )
+
+
+def _add(block: Block, folder: Path) -> str:
+    """Add the block to a file, at its end or behind a line."""
+    name, _, after = block.adds_to.partition(" after ")
+    file = folder / name
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    at = next((number for number, line in enumerate(lines, 1) if line.startswith(after)), 0) if after else len(lines)
+    if not at:
+        return f"{name} has no line that begins with {after!r}"
+    file.write_text("".join([*lines[:at], block.text, *lines[at:]]), encoding="utf-8")
+    return ""
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:

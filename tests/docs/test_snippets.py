@@ -93,7 +93,7 @@ def test_comments_name_files_and_reasons(tmp_path: Path) -> None:
 
 
 def test_a_comment_that_is_misspelt_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="neither `not run: REASON` nor `file NAME`"):
+    with pytest.raises(ValueError, match="is not one of `not run: REASON`, `file NAME` or `add to FILE`"):
         _page(tmp_path, "<!-- snippet: skip -->\n```bash\ntrue\n```\n")
 
 

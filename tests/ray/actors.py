@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, Permit
-from sfusion_tools.limiter.ray_actor import find, ray_limiter
+from sfusion_tools.limiter.ray_limiter import find, ray_limiter
 
 
 @ray.remote(num_cpus=0, max_concurrency=10_000)

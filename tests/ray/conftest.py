@@ -67,7 +67,7 @@ def gate() -> Gate:
 @pytest.fixture
 def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
     """A limiter of this test's own, removed afterwards."""
-    from sfusion_tools.limiter.ray_actor import remove
+    from sfusion_tools.limiter.ray_limiter import remove
 
     name = request.node.name
     yield name
@@ -77,7 +77,7 @@ def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def fresh_default_limiter() -> Iterator[None]:
     """The limiter with the default name is not there when the test begins, nor afterwards."""
-    from sfusion_tools.limiter.ray_actor import remove
+    from sfusion_tools.limiter.ray_limiter import remove
 
     remove()
     yield

@@ -17,7 +17,7 @@ import ray
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.ray_actor import connect, find, ray_limiter
+from sfusion_tools.limiter.ray_limiter import connect, find, ray_limiter
 from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
 from tests.ray.actors import Gate, Holder, snapshot, until
 
@@ -138,7 +138,7 @@ def test_a_resized_limit_survives_a_restart(limiter_name: str) -> None:
 
 def test_a_removed_limiter_is_followed_by_one_that_learns_first(limiter_name: str) -> None:
     """verl defect (d), second half: survivors go on with the new one, and it does not admit more."""
-    from sfusion_tools.limiter.ray_actor import remove
+    from sfusion_tools.limiter.ray_limiter import remove
 
     holder = Holder.remote(limiter_name, rate_limit=1, lease=2.0)
     ray.get(holder.acquire.remote())
@@ -187,7 +187,7 @@ def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limite
     script = """
 import asyncio, json, sys, ray
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.ray_actor import find, ray_limiter
+from sfusion_tools.limiter.ray_limiter import find, ray_limiter
 ray.init(address=sys.argv[1], namespace="another-job", log_to_driver=False)
 async def main():
     await ray_limiter(LimiterSettings(2), sys.argv[2]).acquire()

@@ -12,7 +12,7 @@ import ray
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.ray_actor import ray_limiter
+from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.sandbox_fusion_tools import (
     ExecutionWorker,
     PoolMode,

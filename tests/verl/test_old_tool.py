@@ -10,7 +10,7 @@ import pytest
 from verl.experimental.agent_loop.tool_parser import FunctionCall
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.limiter.ray_actor import remove
+from sfusion_tools.limiter.ray_limiter import remove
 from tests.sfusion_tools.sandbox.helpers import free_port
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import OURS, THEIRS, quick, verl_config, write_tools

@@ -15,7 +15,7 @@ from verl.protocol import DataProto
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import Script, ToolCall, Turn
-from sfusion_tools.limiter.ray_actor import find, remove
+from sfusion_tools.limiter.ray_limiter import find, remove
 from tests.verl.engine import Engine
 from tests.verl.releases import make_manager, trainer_config
 from tests.verl.tools import quick, write_tools

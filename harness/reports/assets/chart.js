@@ -1,10 +1,10 @@
-// The strips above the lanes: time, in flight against the limit, waiting calls, faults and events.
+// The strips above the lanes: time, requests in flight and the limit, waiting calls, faults and events.
 let GUTTER = 112; // room for labels on the left; less on a small screen
 const RIGHT = 14;
 const STRIPS = { axis: [0, 24], flight: [36, 100], queue: [154, 48], events: [244, 22] }; // top and height
 const CHART_HEIGHT = 274;
 
-/** A canvas of that many CSS pixels, sharp on any screen; draw with CSS pixels. */
+/** Size and clear a canvas, in CSS pixels on any screen. */
 const prepare = (canvas, height) => {
   const ratio = devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth;
@@ -52,7 +52,7 @@ const valueAt = ([times, values], time) => {
   return low ? values[low - 1] : 0;
 };
 
-/** Lowest, highest and mean value in each pixel of the width. */
+/** Lowest, highest and mean value per pixel column. */
 const columnsOf = (series, map, view) => {
   const [times, values] = series;
   const columns = [];
@@ -83,7 +83,7 @@ const line = (pen, path, style, dash = [], width = 1.5) => {
   pen.setLineDash([]);
 };
 
-/** A step series drawn step by step, or, where several steps share a pixel, as a band around its mean. */
+/** Draw every step of a series; if several share a pixel, draw their range as a band and their mean as a line. */
 const drawSteps = (pen, series, map, view, [top, height], peak, stroke, fill, dash = []) => {
   const [times, values] = series;
   if (!times.length) return;
@@ -166,7 +166,7 @@ const stripLabel = (pen, [top, height], name, peak) => {
 
 const peakOf = (...series) => Math.max(1, ...series.map(([, values]) => values.reduce((a, b) => Math.max(a, b), 0)));
 
-/** What happens to single permits is shown in the strip only; what happens to workers and servers crosses the chart. */
+/** Marks of single requests and permits stay in their strip; those of workers and servers cross the chart. */
 const isSmall = (kind) => kind === "strike" || kind === "expired" || kind === "fenced";
 
 const drawMarks = (pen, marks, map, view, [top, height]) => {
@@ -200,7 +200,7 @@ const drawMarks = (pen, marks, map, view, [top, height]) => {
       pen.fillRect(pixel - 1, top + height - size, 2, size);
     }
   }
-  const free = [-Infinity, -Infinity]; // where the next label of each line may begin
+  const free = [-Infinity, -Infinity]; // x from which each of the two label rows is free
   pen.font = `600 11px ${colour("sans")}`;
   pen.textBaseline = "middle";
   pen.textAlign = "left";

@@ -1,13 +1,13 @@
-// The summary of runs: show those of a state, or with a word.
+// The index of runs: filter by state or text.
 const runs = [...document.querySelectorAll(".run")];
 const only = new Set();
 const show = () => {
   const query = byId("search").value.toLowerCase();
   let shown = 0;
   for (const run of runs) {
-    const fits = (!only.size || only.has(run.dataset.state)) && run.textContent.toLowerCase().includes(query);
-    run.hidden = !fits;
-    shown += fits;
+    const matches = (!only.size || only.has(run.dataset.state)) && run.textContent.toLowerCase().includes(query);
+    run.hidden = !matches;
+    shown += matches;
   }
   byId("none").hidden = shown > 0;
 };

@@ -1,9 +1,9 @@
-// Lanes: every call as a row of bars, packed under its worker or one row each. Only what is on the screen is drawn.
+// Lanes: calls as bars, packed per worker or one per row. Only the visible rows are drawn.
 const [ID, WORKER, START, END, OUTCOME, ATTEMPTS, EXECUTIONS, STRIKES, SPANS, EVENTS] = Array.from({ length: 10 }, (_, i) => i);
 const SPAN = 6; // numbers per span: kind, start, end, attempt, outcome, status
 const ROW = { worker: 16, call: 20 };
 
-/** Which call stands in which row. By worker, a call takes the first row of its worker that is free when it begins. */
+/** Assign calls to rows. Grouped by worker, a call goes into the first row of its worker that is free when it starts. */
 const layOut = (data, calls, group) => {
   if (group === "call") return { rows: calls.map((call) => [call]), labels: new Map(calls.map((call, i) => [i, call[ID]])), size: ROW.call };
   const rows = [];
@@ -13,7 +13,7 @@ const layOut = (data, calls, group) => {
     if (!own.length) return;
     labels.set(rows.length, name || "calls");
     const first = rows.length;
-    const free = []; // when each row of this worker is free again
+    const free = []; // time from which each row of this worker is free
     let hint = 0;
     for (const call of own) {
       let row = -1;
@@ -131,7 +131,7 @@ const drawLanes = (canvas, scroller, data, view, layout) => {
   drawCursor(pen, view, map, height);
 };
 
-/** The call under a point of the lanes. */
+/** The call at a point of the lanes. */
 const callAt = (canvas, scroller, view, layout, x, y) => {
   const map = scale(view, canvas.clientWidth);
   const row = layout.rows[Math.floor((y + scroller.scrollTop) / layout.size)];

@@ -1,4 +1,4 @@
-// Puts the page of a run together: filters, zoom, hover, choice.
+// The page of a run: filters, zoom, tooltips, selection.
 const data = JSON.parse(byId("data").textContent);
 const chart = byId("chart");
 const lanes = byId("lanes");
@@ -9,12 +9,12 @@ const whole = [data.start - margin, data.end + margin];
 const view = { from: whole[0], to: whole[1], group: "worker", only: new Set(), query: "", cursor: null, drag: null, selected: null, hovered: null };
 let calls = data.calls;
 let layout = layOut(data, calls, view.group);
-let asked = 0;
+let frame = 0;
 
 const draw = () => {
-  if (asked) return;
-  asked = requestAnimationFrame(() => {
-    asked = 0;
+  if (frame) return;
+  frame = requestAnimationFrame(() => {
+    frame = 0;
     drawChart(chart, data, view);
     drawLanes(lanes, scroller, data, view, layout);
   });
@@ -25,7 +25,7 @@ const refit = () => {
   scroller.style.height = `${Math.max(60, Math.min(wanted + 6, Math.round(innerHeight * 0.62)))}px`;
   byId("spacer").style.height = `${Math.max(wanted, scroller.clientHeight)}px`;
   byId("shown").textContent = calls.length === data.calls.length
-    ? `${calls.length.toLocaleString("en")} calls` : `${calls.length.toLocaleString("en")} of ${data.calls.length.toLocaleString("en")} calls shown`;
+    ? counted(calls.length, "call") : `${calls.length.toLocaleString("en")} of ${counted(data.calls.length, "call")} shown`;
   draw();
 };
 
@@ -57,23 +57,23 @@ const zoom = (from, to) => {
 const zoomBy = (factor, around = (view.from + view.to) / 2) =>
   zoom(around - (around - view.from) * factor, around + (view.to - around) * factor);
 
-const choose = (call) => {
+const select = (call) => {
   view.selected = call ? call[ID] : null;
   if (!call) {
-    byId("story").hidden = true;
-    document.body.classList.remove("reading");
+    byId("panel").hidden = true;
+    document.body.classList.remove("with-panel");
   } else {
     reveal(call);
-    showStory(byId("story"), data, call, (step) => {
-      if (step === null) choose(null);
+    showCall(byId("panel"), data, call, (step) => {
+      if (step === null) select(null);
       else if (step === 0) zoom(call[START] - (call[END] - call[START]) * 0.2, call[END] + (call[END] - call[START]) * 0.2);
-      else choose(calls[calls.indexOf(call) + step] ?? call);
+      else select(calls[calls.indexOf(call) + step] ?? call);
     });
   }
   draw();
 };
 
-const say = (event, ...lines) => {
+const showTip = (event, ...lines) => {
   tip.replaceChildren(...lines.map((line) => make("div", {}, line)));
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
@@ -81,13 +81,13 @@ const say = (event, ...lines) => {
   tip.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 12 : event.clientY + 18}px`;
 };
 
-const quiet = () => {
+const hideTip = () => {
   tip.hidden = true;
   view.cursor = view.hovered = null;
   draw();
 };
 
-const pointed = (canvas, event) => {
+const pointerPosition = (canvas, event) => {
   const box = canvas.getBoundingClientRect();
   const x = event.clientX - box.left;
   return [x, event.clientY - box.top, scale(view, box.width).time(x)];
@@ -109,7 +109,7 @@ for (const [index, outcome] of data.outcomes.entries()) {
   });
   byId("chips").append(chip);
 }
-if (!data.calls.length) byId("chips").append(make("span", { class: "hint" }, "no calls were made"));
+if (!data.calls.length) byId("chips").append(make("span", { class: "hint" }, "no calls"));
 
 for (const button of document.querySelectorAll("[data-group]")) {
   button.setAttribute("aria-pressed", String(button.dataset.group === view.group));
@@ -124,7 +124,7 @@ for (const button of document.querySelectorAll("[data-zoom]"))
 for (const button of document.querySelectorAll("[data-call]"))
   button.addEventListener("click", () => {
     const call = data.calls.find((one) => one[ID] === button.dataset.call);
-    if (call) choose(call);
+    if (call) select(call);
   });
 for (const button of document.querySelectorAll("[data-at]"))
   button.addEventListener("click", () => {
@@ -138,24 +138,24 @@ for (const button of document.querySelectorAll("[data-at]"))
 byId("search").addEventListener("input", (event) => { view.query = event.target.value; filter(); });
 byId("copy")?.addEventListener("click", async () => {
   getSelection().selectAllChildren(byId("command"));
-  try { await navigator.clipboard.writeText(byId("command").textContent); byId("copy").textContent = "copied"; } catch { /* it is selected now */ }
+  try { await navigator.clipboard.writeText(byId("command").textContent); byId("copy").textContent = "copied"; } catch { /* not allowed; the text is selected */ }
 });
 
 chart.addEventListener("pointerdown", (event) => {
-  const [x, , time] = pointed(chart, event);
+  const [x, , time] = pointerPosition(chart, event);
   if (x < GUTTER || event.button) return;
   chart.setPointerCapture(event.pointerId);
   view.drag = [time, time];
 });
 chart.addEventListener("pointermove", (event) => {
-  const [x, , time] = pointed(chart, event);
+  const [x, , time] = pointerPosition(chart, event);
   if (view.drag) view.drag[1] = time;
-  if (x < GUTTER) return quiet();
+  if (x < GUTTER) return hideTip();
   view.cursor = time;
   const reach = (view.to - view.from) / scale(view, chart.clientWidth).inner * 4;
   const near = data.marks.filter(([at, , , , until]) => at - reach <= time && (until ?? at) + reach >= time);
   const limit = data.limit[0].length ? ` of ${valueAt(data.limit, time)}` : "";
-  say(event, `${time.toFixed(3)} s`, `in flight ${valueAt(data.inFlight, time)}${limit}, at the server ${valueAt(data.atServer, time)}`,
+  showTip(event, `${time.toFixed(3)} s`, `in flight ${valueAt(data.inFlight, time)}${limit}, at the server ${valueAt(data.atServer, time)}`,
     `waiting ${valueAt(data.waiting, time)}`, ...near.slice(0, 4).map(([, , text, call]) => (call ? `${text} (${call})` : text)),
     ...(near.length > 4 ? [`and ${near.length - 4} more`] : []));
   draw();
@@ -166,30 +166,30 @@ chart.addEventListener("pointerup", () => {
   if (Math.abs(to - from) > (view.to - view.from) / 100) zoom(Math.min(from, to), Math.max(from, to));
   draw();
 });
-chart.addEventListener("pointerleave", quiet);
+chart.addEventListener("pointerleave", hideTip);
 lanes.addEventListener("pointermove", (event) => {
-  const [x, y, time] = pointed(lanes, event);
+  const [x, y, time] = pointerPosition(lanes, event);
   view.cursor = x < GUTTER ? null : time;
   const call = callAt(lanes, scroller, view, layout, x, y);
   view.hovered = call ? call[ID] : null;
   if (!call) tip.hidden = true;
   else {
-    const faults = call[STRIKES] ? `, ${call[STRIKES]} fault${call[STRIKES] === 1 ? "" : "s"}` : "";
-    say(event, make("b", {}, call[ID]), `${data.outcomes[call[OUTCOME]] ?? "unfinished"} after ${seconds(call[END] - call[START])}`,
-      `${call[ATTEMPTS]} attempt${call[ATTEMPTS] === 1 ? "" : "s"}${faults}${data.workers[call[WORKER]] ? `, ${data.workers[call[WORKER]]}` : ""}`);
+    const faults = call[STRIKES] ? `, ${counted(call[STRIKES], "fault")}` : "";
+    showTip(event, make("b", {}, call[ID]), `${data.outcomes[call[OUTCOME]] ?? "unfinished"} after ${seconds(call[END] - call[START])}`,
+      `${counted(call[ATTEMPTS], "attempt")}${faults}${data.workers[call[WORKER]] ? `, ${data.workers[call[WORKER]]}` : ""}`);
   }
   draw();
 });
-lanes.addEventListener("pointerleave", quiet);
+lanes.addEventListener("pointerleave", hideTip);
 lanes.addEventListener("click", (event) => {
-  const [x, y] = pointed(lanes, event);
-  choose(callAt(lanes, scroller, view, layout, x, y));
+  const [x, y] = pointerPosition(lanes, event);
+  select(callAt(lanes, scroller, view, layout, x, y));
 });
 for (const canvas of [chart, lanes]) {
   canvas.addEventListener("dblclick", () => zoom(...whole));
-  // A plain wheel scrolls, as everywhere; with ctrl (and so a pinch) or shift it zooms or moves in time.
+  // A plain wheel scrolls the page; with ctrl (as a pinch sends it) it zooms, with shift it moves in time.
   canvas.addEventListener("wheel", (event) => {
-    if (event.ctrlKey || event.metaKey) zoomBy(event.deltaY > 0 ? 1.25 : 0.8, pointed(canvas, event)[2]);
+    if (event.ctrlKey || event.metaKey) zoomBy(event.deltaY > 0 ? 1.25 : 0.8, pointerPosition(canvas, event)[2]);
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       const by = ((event.deltaX || event.deltaY) / canvas.clientWidth) * (view.to - view.from);
       zoom(view.from + by, view.to + by);
@@ -202,16 +202,16 @@ for (const canvas of [chart, lanes]) {
     const action = {
       "+": () => zoomBy(0.6), "=": () => zoomBy(0.6), "-": () => zoomBy(1.6), 0: () => zoom(...whole),
       ArrowLeft: () => zoom(view.from - by, view.to - by), ArrowRight: () => zoom(view.from + by, view.to + by),
-      ArrowDown: () => choose(calls[Math.min(chosen + 1, calls.length - 1)]), ArrowUp: () => choose(calls[Math.max(chosen - 1, 0)]),
+      ArrowDown: () => select(calls[Math.min(chosen + 1, calls.length - 1)]), ArrowUp: () => select(calls[Math.max(chosen - 1, 0)]),
     }[event.key];
     if (!action) return;
     event.preventDefault();
     action();
   });
 }
-addEventListener("keydown", (event) => { if (event.key === "Escape") choose(null); });
+addEventListener("keydown", (event) => { if (event.key === "Escape") select(null); });
 scroller.addEventListener("scroll", draw);
-new ResizeObserver(refit).observe(byId("board")); // also when the story takes its room
+new ResizeObserver(refit).observe(byId("board")); // also when the panel opens
 addEventListener("resize", refit);
 themeChanged.push(draw);
 refit();

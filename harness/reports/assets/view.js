@@ -1,8 +1,8 @@
-// What every page needs: elements without markup, the theme, numbers for people.
+// Shared by both pages: creating elements, formatting numbers, the theme.
 const root = document.documentElement;
 const byId = (id) => document.getElementById(id);
 
-/** An element with attributes and children; text is always text, never markup. */
+/** Create an element. Strings become text nodes, never markup. */
 const make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -18,6 +18,8 @@ const seconds = (value) => {
   if (size >= 1) return `${value.toFixed(2)} s`;
   return size === 0 ? "0 s" : size >= 0.001 ? `${(value * 1000).toFixed(size >= 0.1 ? 0 : 1)} ms` : `${(value * 1e6).toFixed(0)} µs`;
 };
+
+const counted = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
 const themeChanged = [];
 {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sfusion.fakes.sglang import (
 )
 from sfusion.fakes.sglang.conversation import read_ids, read_prompt, read_tools
 from sfusion.fakes.sglang.templates import TEMPLATES
+from sfusion_tools.errors import MissingExtra
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer
 from tests.fakes.sglang.client import SEARCH_TOOL
@@ -159,7 +161,14 @@ def test_johns_bonus_comes_first_with_the_facts_of_the_plan() -> None:
     assert john.ground_truth == "220000", "the data set's, so that 220000.0 scores 0 as in the plan's sample"
 
 
-def test_prompts_are_faker_made_and_seeded() -> None:
+def test_without_faker_only_prompts_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faker", None)
+    assert len(problems(3, 40)) == 40
+    with pytest.raises(MissingExtra, match=r"sfusion\[faker\]"):
+        prompts(1, 1)
+
+
+def test_prompts_are_a_function_of_the_seed_and_hold_other_scripts() -> None:
     made = prompts(1, 12)
     assert made == prompts(1, 12)
     assert made != prompts(2, 12)

@@ -54,7 +54,7 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
     [
         (["--policy", "genius"], "there is no policy 'genius'; known are"),
         (["--policy", "script:/does/not/exist.yaml"], "cannot be read"),
-        (["--format", "hermies"], "Did you mean 'hermes'?"),
+        (["--format", "hermies"], "did you mean 'hermes'?"),
         (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
         (["--quirks", "vllm"], "there are no quirks 'vllm'"),
         (["--host", "0.0.0.0"], "can be reached from other machines"),

@@ -1,1 +1,1 @@
-"""The doctor: every finding against a server that really behaves so."""
+"""The doctor: every finding is tested against a server that really behaves that way."""

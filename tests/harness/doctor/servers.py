@@ -1,4 +1,4 @@
-"""Servers that are ill in one way, and how the tests have them examined."""
+"""Servers with one defect each, and helpers that examine them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
-from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, Subject, examine
+from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, SandboxSettings, examine
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
-"""What a scripted fake must know to pass for a sandbox that runs programs."""
+"""Makes a scripted fake pass for a sandbox that runs programs."""
 QUICK = Plan(patience=20.0, quick=True, timed_out_after=0.3, languages=(), packages=())
-"""For servers that answer: whatever the machine is doing, an answer is waited for."""
+"""For servers that answer: patient enough for a busy machine."""
 HASTY = Plan(patience=1.0, connect=5.0, quick=True)
 """For servers that never answer."""
 NOWHERE = Path("/nonexistent-root")
-"""The root of a machine that is no container."""
+"""The root of a machine that is not a container."""
 
 
 async def examined(
@@ -35,24 +35,22 @@ async def examined(
     environ: dict[str, str] | None = None,
     root: Path = NOWHERE,
     checks: Sequence[Check] = CHECKS,
-    **facts: Any,
+    **settings: Any,
 ) -> Examination:
-    """Examine an address with these facts of a tool config."""
-    return await examine(Subject(url, **facts), plan, environ=environ or {}, root=root, checks=checks)
+    """Examine an address with these settings of a tool config."""
+    return await examine(SandboxSettings(url, **settings), plan, environ=environ or {}, root=root, checks=checks)
 
 
 def ids(examination: Examination) -> set[str]:
-    """What was found."""
     return {finding.id for finding in examination.findings}
 
 
 def breaking(examination: Examination) -> list[str]:
-    """What was found that breaks training."""
     return [finding.id for finding in examination.findings if finding.breaks]
 
 
 def seen(examination: Examination, id: str) -> str:
-    """What was seen of a finding that is there once."""
+    """Return the observation of a finding that occurs once, after checking that all its texts say something."""
     (found,) = [finding for finding in examination.findings if finding.id == id]
     for text in (found.seen, found.training, found.change):
         assert len(text) > 10, f"{id} says too little: {text!r}"
@@ -60,13 +58,12 @@ def seen(examination: Examination, id: str) -> str:
 
 
 def severity(examination: Examination, id: str) -> str:
-    """How bad a finding is."""
     (found,) = [finding.severity.value for finding in examination.findings if finding.id == id]
     return found
 
 
 def only(*names: str) -> list[Check]:
-    """These checks, in their order."""
+    """These checks, in the usual order."""
     chosen = [check for check in CHECKS if check.name in names]
     assert len(chosen) == len(names), f"unknown check among {names}"
     return chosen
@@ -79,7 +76,7 @@ def until(name: str) -> list[Check]:
 
 @asynccontextmanager
 async def answering(handler: Callable[[Request], Awaitable[Answer]]) -> AsyncIterator[str]:
-    """A server that answers everything with what the handler says; gives its URL."""
+    """A server that passes every request to the handler; yields its URL."""
     server = WireServer(WireApp(handler))
     await server.start()
     try:
@@ -90,7 +87,7 @@ async def answering(handler: Callable[[Request], Awaitable[Answer]]) -> AsyncIte
 
 @asynccontextmanager
 async def always(answer: Answer) -> AsyncIterator[str]:
-    """A server that knows one answer, except to pings."""
+    """A server that gives the same answer to everything except pings."""
 
     async def handler(request: Request) -> Answer:
         return Answer(body=b'"pong"') if request.path == "/v1/ping" else replace(answer)
@@ -101,7 +98,7 @@ async def always(answer: Answer) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def serving_tls(context: ssl.SSLContext, answer: bytes = b'"pong"') -> AsyncIterator[int]:
-    """A server that speaks TLS only and answers every ping; gives its port."""
+    """A server that speaks only TLS and answers pings; yields its port."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -129,7 +126,7 @@ async def serving_tls(context: ssl.SSLContext, answer: bytes = b'"pong"') -> Asy
 
 @asynccontextmanager
 async def forwarding(target: str, *, token: str | None = None) -> AsyncIterator[str]:
-    """A proxy that really forwards, to one place whatever is asked for, to those with the token; gives its URL."""
+    """A proxy that forwards every request with the right token to one server; yields its URL."""
     async with aiohttp.ClientSession() as session:
 
         async def handler(request: Request) -> Answer:
@@ -146,7 +143,7 @@ async def forwarding(target: str, *, token: str | None = None) -> AsyncIterator[
 
 
 class Changed:
-    """The executor that really runs programs, with something wrong with it."""
+    """The executor that really runs programs, with a defect."""
 
     runs_code = True
 
@@ -155,21 +152,18 @@ class Changed:
         self._change = change
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """Run what the change leaves of it, or give its answer."""
         changed = self._change(request)
         return await self._inner.run_code(changed) if isinstance(changed, RunCode) else changed
 
     async def run_jupyter(self, request: Any) -> Any:
-        """Notebooks are not changed."""
         return await self._inner.run_jupyter(request)
 
     async def aclose(self) -> None:
-        """Stop what runs."""
         await self._inner.aclose()
 
 
 def no_limits_possible(request: RunCode) -> RunCode | RunCodeAnswer:
-    """As recorded on hosts whose hard limit on the stack is low: every memory limit fails (SandboxFusion issue 70)."""
+    """As recorded on hosts with a low hard stack limit: every memory limit fails (SandboxFusion issue 70)."""
     if request.memory_limit_MB <= 0:
         return request
     message = "exception on running command python: Exception occurred in preexec_fn. | None"
@@ -177,7 +171,7 @@ def no_limits_possible(request: RunCode) -> RunCode | RunCodeAnswer:
 
 
 def scripted(**options: Any) -> FakeSandbox:
-    """A fake that runs nothing and passes for a sandbox all the same."""
+    """A fake that runs no code but passes for a sandbox that does."""
     return FakeSandbox(executor="scripted", scripts=[GREETS], **options)
 
 

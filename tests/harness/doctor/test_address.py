@@ -1,4 +1,4 @@
-"""What the address alone gives away, and what is really behind it when it ends otherwise than with /run_code."""
+"""Findings about the address itself, and about URLs that do not end with /run_code."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ LISTENING = until("route")
         "http://${SANDBOX_HOST}/run_code",
     ],
 )
-async def test_a_placeholder_is_found_and_nothing_is_sent_to_it(url: str) -> None:
+async def test_a_placeholder_is_reported_and_nothing_is_sent(url: str) -> None:
     result = await examined(url)
     assert ids(result) == {"placeholder-url"}
     assert breaking(result) == ["placeholder-url"]
     assert result.examined == ["address"]
-    assert {why for _, why in result.not_examined} == {"the URL is a placeholder, nothing was sent to it"}
+    assert {why for _, why in result.not_examined} == {"the URL is a placeholder, so nothing was sent"}
     assert result.reached is None
 
 
-async def test_a_real_name_is_no_placeholder() -> None:
+async def test_a_real_host_name_is_not_a_placeholder() -> None:
     result = await examined("http://sandbox.internal.test:8080/run_code", checks=only("address"))
     assert ids(result) == set()
 
@@ -53,17 +53,17 @@ async def test_a_real_name_is_no_placeholder() -> None:
 @pytest.mark.parametrize(
     ("client", "expected"), [(VERL, "breaks"), (Client.OTHER, "hurts"), (SFUSION, "note"), (Client.UNKNOWN, "note")]
 )
-async def test_a_missing_run_code_is_as_bad_as_the_client_makes_it(client: Client, expected: str) -> None:
+async def test_the_severity_of_a_missing_run_code_depends_on_the_client(client: Client, expected: str) -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, checks=LISTENING, client=client)
         assert ids(result) == {"missing-run-code"}
         assert severity(result, "missing-run-code") == expected
-        assert f"POST {sandbox.url} is answered 405" in seen(result, "missing-run-code")
+        assert f"POST {sandbox.url} returns 405" in seen(result, "missing-run-code")
         well = await examined(f"{sandbox.url}/run_code", checks=LISTENING, client=client)
         assert ids(well) == set()
 
 
-async def test_a_doubled_run_code_is_found_and_the_rest_examined_where_it_was_meant() -> None:
+async def test_a_doubled_run_code_is_reported_and_the_other_checks_use_the_intended_url() -> None:
     async with scripted() as sandbox:
         result = await examined(f"{sandbox.url}/run_code/run_code", checks=LISTENING)
         assert breaking(result) == ["doubled-run-code"]
@@ -72,14 +72,14 @@ async def test_a_doubled_run_code_is_found_and_the_rest_examined_where_it_was_me
         assert "run_code" in result.examined
 
 
-async def test_the_route_of_notebooks_runs_no_programs() -> None:
+async def test_the_url_of_the_notebook_route_breaks_training() -> None:
     async with scripted() as sandbox:
         result = await examined(f"{sandbox.url}/run_jupyter", checks=LISTENING, client=VERL)
         assert breaking(result) == ["notebook-url"]
-        assert "is answered 422" in seen(result, "notebook-url")
+        assert "returns 422" in seen(result, "notebook-url")
 
 
-async def test_the_address_that_servers_listen_on_is_no_destination() -> None:
+async def test_an_unspecified_address_as_destination_hurts() -> None:
     async with scripted() as sandbox:
         result = await examined(f"http://0.0.0.0:{sandbox.port}/run_code", checks=LISTENING)
         assert ids(result) == {"unspecified-address"}
@@ -87,7 +87,7 @@ async def test_the_address_that_servers_listen_on_is_no_destination() -> None:
 
 
 def container(tmp_path: Path, kind: str) -> tuple[Path, dict[str, str]]:
-    """The root and the environment of a machine that is a container of this kind."""
+    """The root and the environment inside a container of this kind."""
     environ: dict[str, str] = {}
     match kind:
         case "docker":
@@ -104,7 +104,7 @@ def container(tmp_path: Path, kind: str) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.parametrize("kind", ["docker", "podman", "kubernetes", "cgroup"])
-async def test_nothing_on_the_loopback_of_a_container_is_told_as_that(tmp_path: Path, kind: str) -> None:
+async def test_loopback_without_a_server_inside_a_container_breaks_training(tmp_path: Path, kind: str) -> None:
     root, environ = container(tmp_path, kind)
     async with scripted() as sandbox:
         url = f"{sandbox.url}/run_code"
@@ -116,7 +116,7 @@ async def test_nothing_on_the_loopback_of_a_container_is_told_as_that(tmp_path: 
     assert result.reached is False
 
 
-async def test_a_machine_that_is_no_container_is_not_taken_for_one(tmp_path: Path) -> None:
+async def test_a_plain_machine_is_not_taken_for_a_container(tmp_path: Path) -> None:
     (tmp_path / "proc" / "1").mkdir(parents=True)
     (tmp_path / "proc" / "1" / "cgroup").write_text("0::/init.scope\n")
     async with scripted() as sandbox:
@@ -124,7 +124,7 @@ async def test_a_machine_that_is_no_container_is_not_taken_for_one(tmp_path: Pat
     assert ids(result) == set()
 
 
-async def test_training_in_a_container_makes_loopback_wrong_also_when_it_answers_here() -> None:
+async def test_from_container_makes_loopback_a_finding_even_if_it_answers_here() -> None:
     async with scripted() as sandbox:
         plan = Plan(quick=True, from_container=True)
         result = await examined(f"{sandbox.url}/run_code", plan, checks=LISTENING)

@@ -1,4 +1,4 @@
-"""How programs fare: memory, output, languages, packages and time, on servers that really run them."""
+"""Findings about memory, output, languages, packages and timeouts, on servers that really run programs."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from tests.harness.doctor.servers import (
 START = ("connection", "ping", "run_code")
 
 
-async def test_limits_that_cannot_be_set_break_every_call_that_has_one() -> None:
+async def test_memory_limits_that_cannot_be_set_break_training() -> None:
     async with FakeSandbox(executor=Changed(no_limits_possible)) as sandbox:
         result = await examined(sandbox.url)
         assert breaking(result) == ["memory-limit-breaks"]
-        told = seen(result, "memory-limit-breaks")
-        assert "with memory_limit_MB 1024 the same fails" in told
-        assert "Exception occurred in preexec_fn." in told
+        text = seen(result, "memory-limit-breaks")
+        assert "with memory_limit_MB 1024 the same one fails" in text
+        assert "Exception occurred in preexec_fn." in text
         assert any("memory_limit_mb: -1" in finding.change for finding in result.findings)
-        assert "run_timeout" in result.examined, "the rest is examined without a limit"
+        assert "run_timeout" in result.examined, "the other checks run without a limit"
         without = await examined(sandbox.url, checks=only(*START, "memory limit"), memory_limit_mb=-1)
         assert breaking(without) == []
 
 
-async def test_a_limit_in_which_python_does_not_start_breaks_every_call() -> None:
+async def test_a_limit_too_small_for_python_breaks_training() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "memory limit"), memory_limit_mb=4)
         assert breaking(result) == ["memory-limit-breaks"]
         assert "memory_limit_MB 4" in seen(result, "memory-limit-breaks")
 
 
-async def test_limits_under_which_no_thread_starts_hurt() -> None:
+async def test_limits_that_prevent_threads_hurt() -> None:
     checks = only(*START, "memory limit")
     async with FakeSandbox(executor="python") as sandbox:
         for limit in (1024, 65536):
@@ -63,7 +63,7 @@ async def test_limits_under_which_no_thread_starts_hurt() -> None:
 
 
 def small_stacks(request: RunCode) -> RunCode:
-    """A server that limits the address space and leaves stacks alone."""
+    """A server that limits the address space but not the stack."""
     if request.memory_limit_MB <= 0:
         return request
     size = request.memory_limit_MB * 2**20
@@ -71,7 +71,7 @@ def small_stacks(request: RunCode) -> RunCode:
     return replace(request, memory_limit_MB=-1, code=limits + request.code)
 
 
-async def test_a_limit_in_which_numpy_does_not_load_hurts(tmp_path: Path) -> None:
+async def test_a_limit_too_small_for_numpy_hurts(tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("import mmap\ntables = mmap.mmap(-1, 700 * 2**20, mmap.MAP_PRIVATE)\n")
     executor = Changed(small_stacks, env={"PYTHONPATH": str(tmp_path)})
     async with FakeSandbox(executor=executor) as sandbox:
@@ -83,7 +83,7 @@ async def test_a_limit_in_which_numpy_does_not_load_hurts(tmp_path: Path) -> Non
         assert ids(await examined(sandbox.url, checks=checks, memory_limit_mb=4096)) == set()
 
 
-async def test_a_limit_that_nobody_keeps_hurts_and_gives_the_old_image_away() -> None:
+async def test_an_unenforced_limit_hurts_and_identifies_the_old_image() -> None:
     checks = only(*START, "memory limit", "server version")
     async with FakeSandbox(executor="python", profile="2025-06") as sandbox:
         result = await examined(sandbox.url, checks=checks)
@@ -96,27 +96,27 @@ async def test_a_limit_that_nobody_keeps_hurts_and_gives_the_old_image_away() ->
         assert "2026-07" in seen(result, "server-version")
 
 
-async def test_the_bound_of_the_output_is_measured() -> None:
+async def test_the_output_limit_is_measured() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         plan = replace(QUICK, timed_out_after=2.0)
         result = await examined(sandbox.url, plan, checks=only(*START, "long output"))
         assert ids(result) == {"stdout-cut"}
         assert severity(result, "stdout-cut") == "hurts"
-        told = seen(result, "stdout-cut")
-        assert "200,000 bytes arrive whole; 400,000 bytes are a Success of which 219,264 bytes arrived" in told
-        assert "1,000,000 bytes are a TimeLimitExceeded" in told
+        text = seen(result, "stdout-cut")
+        assert "200,000 bytes arrive complete; 400,000 bytes end as a Success with 219,264 bytes of output" in text
+        assert "1,000,000 bytes end as a TimeLimitExceeded" in text
         assert result.measured["output_bytes"] == 219_264
 
 
-async def test_a_cut_of_ordinary_output_breaks_training() -> None:
+async def test_cutting_ordinary_output_breaks_training() -> None:
     cuts = {"code": "doctor-output", "what": {"output": {"what": "cut", "size": 1000}}}
     async with FakeSandbox(executor="python", faults=[cuts]) as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "long output"))
         assert breaking(result) == ["stdout-cut"]
-        assert "20,000 bytes are a Success of which 1,000 bytes arrived" in seen(result, "stdout-cut")
+        assert "20,000 bytes end as a Success with 1,000 bytes of output" in seen(result, "stdout-cut")
 
 
-async def test_a_server_that_passes_everything_on_has_no_bound() -> None:
+async def test_no_finding_if_long_output_arrives_complete() -> None:
     def prints_all(request: RunCode) -> RunCode | RunCodeAnswer:
         found = re.search(r"'x' \* (\d+)", request.code)
         if found is None:
@@ -131,30 +131,30 @@ async def test_a_server_that_passes_everything_on_has_no_bound() -> None:
 
 async def test_output_that_is_not_utf8_is_a_note() -> None:
     async with FakeSandbox(executor="python") as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "odd output"))
+        result = await examined(sandbox.url, checks=only(*START, "non-UTF-8 output"))
         assert ids(result) == {"not-utf8"}
         assert severity(result, "not-utf8") == "note"
         assert "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2" in seen(result, "not-utf8")
 
 
-async def test_an_answer_that_is_itself_not_utf8_hurts() -> None:
+async def test_a_response_body_that_is_not_utf8_hurts() -> None:
     spoils = {"code": "doctor-not-utf8", "what": {"output": "not_utf8"}}
     async with scripted(faults=[spoils]) as sandbox:
-        result = await examined(sandbox.url, checks=only(*START, "odd output"))
+        result = await examined(sandbox.url, checks=only(*START, "non-UTF-8 output"))
         assert severity(result, "not-utf8") == "hurts"
         assert "bad_response" in seen(result, "not-utf8")
 
 
 @pytest.fixture
 def bare_path(tmp_path: Path) -> str:
-    """A directory in which there is Python and nothing else."""
+    """A directory that contains only Python."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "python").symlink_to(sys.executable)
     return str(folder)
 
 
-async def test_a_language_of_the_config_that_is_not_there_breaks_training(bare_path: str) -> None:
+async def test_a_missing_required_language_breaks_training(bare_path: str) -> None:
     async with FakeSandbox(executor=PythonExecutor(path=bare_path)) as sandbox:
         checks = only(*START, "languages")
         result = await examined(sandbox.url, checks=checks, default_language="go")
@@ -165,10 +165,10 @@ async def test_a_language_of_the_config_that_is_not_there_breaks_training(bare_p
         others = await examined(sandbox.url, Plan(), checks=checks)
         assert ids(others) == {"languages"}
         assert severity(others, "languages") == "note"
-        assert others.measured["languages"] == ["python", "bash"], "bash is run by its full path"
+        assert others.measured["languages"] == ["python", "bash"], "bash is started by its full path"
 
 
-async def test_a_language_without_a_runner_is_missing_too() -> None:
+async def test_a_language_without_a_runner_counts_as_missing() -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "languages"), default_language="sql")
         assert breaking(result) == ["missing-language"]
@@ -176,23 +176,23 @@ async def test_a_language_without_a_runner_is_missing_too() -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="this machine has no C++ compiler")
-async def test_a_language_that_is_there_is_not_missing() -> None:
+async def test_an_installed_language_is_not_reported() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         result = await examined(sandbox.url, QUICK, checks=only(*START, "languages"), default_language="cpp")
         assert ids(result) == set()
         assert result.measured["languages"] == ["cpp"]
 
 
-async def test_packages_that_are_not_there_are_named() -> None:
+async def test_missing_required_packages_break_training() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         checks = only(*START, "packages")
         result = await examined(sandbox.url, Plan(packages=["json", "surely_not_there", "os.nor_this"]), checks=checks)
         assert breaking(result) == ["missing-packages"]
-        assert seen(result, "missing-packages") == "cannot be imported: surely_not_there, os.nor_this; there: json"
+        assert seen(result, "missing-packages") == "cannot be imported: surely_not_there, os.nor_this; available: json"
         assert ids(await examined(sandbox.url, Plan(packages=["json"]), checks=checks)) == set()
 
 
-async def test_usual_packages_that_are_not_there_hurt(tmp_path: Path) -> None:
+async def test_missing_usual_packages_hurt(tmp_path: Path) -> None:
     naked = tmp_path / "python"
     naked.write_text(f'#!/bin/bash\nexec {sys.executable} -I -S "$@"\n')
     naked.chmod(0o755)
@@ -202,14 +202,14 @@ async def test_usual_packages_that_are_not_there_hurt(tmp_path: Path) -> None:
         assert seen(result, "missing-packages") == f"cannot be imported: {', '.join(PACKAGES)}"
 
 
-async def test_a_run_timeout_that_is_not_kept_breaks_training() -> None:
+async def test_an_unenforced_run_timeout_breaks_training() -> None:
     async with FakeSandbox(executor=Changed(lambda request: replace(request, run_timeout=60.0))) as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "run_timeout"))
         assert breaking(result) == ["run-timeout-ignored"]
         assert "with run_timeout 0.3 ran to its end" in seen(result, "run-timeout-ignored")
 
 
-async def test_a_run_timeout_that_never_comes_breaks_training() -> None:
+async def test_no_answer_at_the_run_timeout_breaks_training() -> None:
     hangs = {"code": "doctor-clock", "what": {"hang": True}}
     async with scripted(faults=[hangs]) as sandbox:
         result = await examined(
@@ -219,7 +219,7 @@ async def test_a_run_timeout_that_never_comes_breaks_training() -> None:
         assert "had no answer after" in seen(result, "run-timeout-ignored")
 
 
-async def test_a_run_timeout_that_is_kept_is_silent() -> None:
+async def test_an_enforced_run_timeout_is_not_reported() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         assert ids(await examined(sandbox.url, checks=only(*START, "run_timeout"))) == set()
 
@@ -230,10 +230,10 @@ async def test_a_gateway_that_gives_up_before_default_timeout_breaks_training() 
     async with scripted(faults=[gateway]) as sandbox:
         result = await examined(sandbox.url, checks=checks, default_timeout=2.0)
         assert breaking(result) == ["gateway-timeout"]
-        assert "a program of 1 s was answered 504 after" in seen(result, "gateway-timeout")
+        assert "a program of 1 s got 504 from a gateway after" in seen(result, "gateway-timeout")
         sandbox.clear_faults()
         assert ids(await examined(sandbox.url, checks=checks, default_timeout=2.0)) == set()
         unasked = await examined(sandbox.url, checks=checks, default_timeout=30.0)
-        assert unasked.not_examined == [("default_timeout", "it takes default_timeout (30 s): give --long")]
+        assert unasked.not_examined == [("default_timeout", "it takes default_timeout (30 s): use --long")]
         asked = await examined(sandbox.url, replace(QUICK, long=True), checks=checks, default_timeout=30.0)
         assert asked.not_examined == [], "the scripted fake does not really sleep"

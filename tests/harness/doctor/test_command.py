@@ -1,4 +1,4 @@
-"""``sfusion doctor`` as a person or a build runs it."""
+"""The command ``sfusion doctor``: output, files and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
 from sfusion.harness.doctor import CHECKS
-from sfusion.harness.doctor.report import LiveReporter, exit_code, shown
+from sfusion.harness.doctor.report import DoctorReporter, exit_code
 from tests.harness.doctor.servers import scripted, serving_tls
 from tests.harness.doctor.test_endpoint import free_port, server_side
 
@@ -40,7 +40,7 @@ def sandbox() -> Iterator[FakeSandbox]:
 QUICK = ["--quick", "--languages", "python", "--packages", "json", "--patience", "30"]
 
 
-def test_a_healthy_sandbox_is_exit_0_in_plain_text(sandbox: FakeSandbox, tmp_path: Path) -> None:
+def test_a_healthy_sandbox_exits_with_0_and_plain_text(sandbox: FakeSandbox, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     done = RUN.invoke(app, ["doctor", f"{sandbox.url}/run_code", *QUICK, "--json", str(report)])
     assert done.exit_code == 0, done.output
@@ -59,7 +59,7 @@ def test_a_healthy_sandbox_is_exit_0_in_plain_text(sandbox: FakeSandbox, tmp_pat
     assert {"check": "throughput", "why": "left out by --quick"} in one["not_examined"]
 
 
-def test_json_on_stdout_leaves_the_text_to_stderr() -> None:
+def test_json_on_stdout_moves_the_text_to_stderr() -> None:
     with scripted() as fake:
         fake.wedge()
         done = RUN.invoke(app, ["doctor", fake.url, "--patience", "0.5", "--json", "-"])
@@ -67,12 +67,12 @@ def test_json_on_stdout_leaves_the_text_to_stderr() -> None:
     document = json.loads(done.stdout)
     assert document["exit_code"] == 1
     assert [finding["id"] for finding in document["sandboxes"][0]["findings"]] == ["run-code-hangs"] or (
-        document["sandboxes"][0]["findings"][-1]["id"] == "loopback-in-container"  # a note, where tests run in one
+        document["sandboxes"][0]["findings"][-1]["id"] == "loopback-in-container"  # a note, inside a container
     )
     assert "1 finding breaks training" in done.stderr
 
 
-def test_a_finding_that_breaks_training_is_exit_1_with_all_it_says() -> None:
+def test_a_finding_that_breaks_training_exits_with_1_and_is_printed_in_full() -> None:
     with FakeSandbox() as fake:
         done = RUN.invoke(app, ["doctor", fake.url])
     assert done.exit_code == 1
@@ -80,19 +80,19 @@ def test_a_finding_that_breaks_training_is_exit_1_with_all_it_says() -> None:
     assert "1 finding breaks training" in done.stdout.splitlines()[-1]
 
 
-def test_a_placeholder_is_exit_1_without_a_request() -> None:
+def test_a_placeholder_exits_with_1() -> None:
     done = RUN.invoke(app, ["doctor", "https://your-sandbox.example.com/run_code"])
     assert done.exit_code == 1
     assert "breaks: placeholder-url" in done.stdout
 
 
-def test_nobody_there_is_exit_3() -> None:
+def test_an_unreachable_sandbox_exits_with_3() -> None:
     done = RUN.invoke(app, ["doctor", f"http://127.0.0.1:{free_port()}/run_code"])
     assert done.exit_code == 3
     assert "Connection refused" in done.stdout
 
 
-def test_one_of_two_that_is_not_there_is_exit_1(tmp_path: Path) -> None:
+def test_one_of_two_sandboxes_unreachable_exits_with_1(tmp_path: Path) -> None:
     with scripted() as fake:
         path = tmp_path / "tools.yaml"
         urls = f"[{fake.url}/run_code, http://127.0.0.1:{free_port()}/run_code]"
@@ -109,9 +109,10 @@ def test_one_of_two_that_is_not_there_is_exit_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "say what to examine"),
+        ([], "nothing to examine"),
         (["sandbox"], "must be the address of a Sandbox Fusion server"),
         (["ftp://box/run_code"], "must be the address of a Sandbox Fusion server"),
+        (["http://my box:8080/run_code"], "must be the address of a Sandbox Fusion server"),
         (["--tools", "missing.yaml"], "missing.yaml: cannot be read"),
         (["--tools", "bad.yaml"], "bad.yaml: not valid YAML"),
         (["http://127.0.0.1:1", "--sandbox", "docker"], "either a URL or --sandbox"),
@@ -119,7 +120,7 @@ def test_one_of_two_that_is_not_there_is_exit_1(tmp_path: Path) -> None:
         (["http://127.0.0.1:1", "--languages", "pyhton"], "did you mean 'python'?"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_2(
+def test_wrong_input_exits_with_2_and_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -130,16 +131,16 @@ def test_wrong_input_is_one_sentence_and_exit_2(
     assert "Traceback" not in done.output
 
 
-def test_a_report_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_report_is_an_error_before_anything_is_examined(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for place, why in ((tmp_path, "is a folder; give a file"), (tmp_path / "file" / "x.json", "cannot be written")):
         done = RUN.invoke(app, ["doctor", "http://your-box/run_code", "--json", str(place)])
         assert done.exit_code == 2
         assert why in done.stderr
-        assert "examining" not in done.stdout  # told before anything is done
+        assert "examining" not in done.stdout  # reported before anything is examined
 
 
-def test_secrets_of_the_url_appear_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_of_the_url_never_appear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     report = tmp_path / "report.json"
     with FakeSandbox() as fake:
         address = fake.url.replace("http://", "http://user:hunter2pass@") + "/run_code?token=t0psecret"
@@ -151,7 +152,7 @@ def test_secrets_of_the_url_appear_nowhere(tmp_path: Path, caplog: pytest.LogCap
     assert "t0psecret" not in everything
 
 
-def test_the_settings_of_a_file_meet_another_address(sandbox: FakeSandbox, tmp_path: Path) -> None:
+def test_a_url_replaces_that_of_the_tool_config(sandbox: FakeSandbox, tmp_path: Path) -> None:
     path = tmp_path / "tools.yaml"
     path.write_text(
         "tools: [{class_name: verl.tools.sandbox_fusion_tools.SandboxFusionTool, config: {sandbox_fusion_url: "
@@ -165,7 +166,7 @@ def test_the_settings_of_a_file_meet_another_address(sandbox: FakeSandbox, tmp_p
     assert "breaks: memory-limit-breaks" in done.stdout
 
 
-def test_help_says_what_the_exit_codes_are_without_heavy_imports() -> None:
+def test_help_lists_exit_codes_without_heavy_imports() -> None:
     program = (
         "import sys\nfrom typer.testing import CliRunner\nfrom sfusion.harness.cli import app\n"
         "done = CliRunner().invoke(app, ['doctor', '--help'])\n"
@@ -178,7 +179,7 @@ def test_help_says_what_the_exit_codes_are_without_heavy_imports() -> None:
         assert option in done.stdout
 
 
-async def test_a_trusted_authority_mends_the_certificate(tmp_path: Path) -> None:
+async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path) -> None:
     import asyncio
 
     authority = trustme.CA()
@@ -200,24 +201,29 @@ async def test_a_trusted_authority_mends_the_certificate(tmp_path: Path) -> None
             assert expected in out.decode()
 
 
-def test_a_terminal_gets_a_table_and_no_commands_of_the_server() -> None:
+def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     import io
 
-    from sfusion.harness.doctor import Examination, Finding, Severity, of_url
+    from sfusion.harness.doctor import Examination, Finding, Severity, settings_of_url
 
-    out = io.StringIO()
-    finding = Finding("web-page", Severity.BREAKS, f"said {shown(chr(27) + '[2J')}", "every call fails", "correct it")
-    one = Examination(of_url("http://127.0.0.1:8080"), [finding], reached=True)
-    with LiveReporter(out, 1) as live:
-        live.opens(one.subject.label)
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    finding = Finding("web-page", Severity.BREAKS, "said \x1b[2J", "every call fails", "correct it")
+    one = Examination(settings_of_url("http://127.0.0.1:8080"), [finding], reached=True)
+    with DoctorReporter(out, 1) as live:
+        live.opens(one.settings.label)
         live.begins(CHECKS[0], 1)
         live.announces("load: nothing")
         live.ends(CHECKS[0], 1, [finding], "")
         live.stops(CHECKS[1:2], "why not")
         live.finish([one])
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    assert "web-page" in text
+    assert "breaks: web-page" in text
     assert "\\x1b[2J" in text
     assert "1 finding breaks training" in text
+    assert "\x1b[1;31m" in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
     assert exit_code([one]) == 1

@@ -1,4 +1,4 @@
-"""Every finding is documented, and has a test."""
+"""Every finding is documented and tested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAKERS = {"breaks", "hurts", "note", "make"}
 
 
 def found_in_source() -> set[str]:
-    """The id of every finding that the source can make."""
+    """The ids of all findings that the source creates."""
     found: set[str] = set()
     for path in (ROOT / "harness" / "doctor").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -25,7 +25,7 @@ def found_in_source() -> set[str]:
     return found
 
 
-def test_the_page_lists_exactly_the_findings_there_are() -> None:
+def test_the_docs_page_lists_exactly_the_findings_in_the_source() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.MULTILINE)) == found_in_source()
 

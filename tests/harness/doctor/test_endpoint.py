@@ -1,10 +1,12 @@
-"""What stands behind the address: nobody, another protocol, another service, or a sandbox that does not work."""
+"""Findings about what is behind the address: nothing, another protocol, another service, a broken sandbox."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -34,7 +36,7 @@ HELLO = until("run_code")
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that nothing listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -49,14 +51,14 @@ async def test_a_closed_port_is_unreachable() -> None:
     assert result.reached is False
 
 
-async def test_a_name_that_nobody_knows_is_unreachable() -> None:
+async def test_an_unknown_host_name_is_unreachable() -> None:
     result = await examined("http://sandbox.invalid:8080/run_code")
     assert breaking(result) == ["unreachable"]
     assert result.reached is False
     assert "name" in result.findings[0].change
 
 
-async def test_alive_ping_and_hanging_run_code_is_told_as_that() -> None:
+async def test_run_code_that_hangs_behind_a_live_ping_breaks_training() -> None:
     async with scripted() as sandbox:
         sandbox.wedge(ping="alive")
         result = await examined(sandbox.url, HASTY)
@@ -68,7 +70,7 @@ async def test_alive_ping_and_hanging_run_code_is_told_as_that() -> None:
         assert ids(await examined(sandbox.url, checks=HELLO)) == set()
 
 
-async def test_a_server_that_takes_connections_and_says_nothing_is_told_as_that() -> None:
+async def test_a_server_that_accepts_connections_but_never_answers_breaks_training() -> None:
     async with scripted() as sandbox:
         sandbox.wedge(ping="dead")
         result = await examined(sandbox.url, HASTY)
@@ -76,17 +78,19 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_told_as_that(
         assert breaking(result) == ["no-answer"]
 
 
-async def test_a_dead_ping_beside_working_programs_does_not_break_training() -> None:
+async def test_a_dead_ping_hurts_if_programs_run() -> None:
     async with scripted(faults=[{"path": "/v1/ping", "what": {"hang": True}}]) as sandbox:
         result = await examined(sandbox.url, Plan(patience=1.0, quick=True), checks=HELLO)
         assert ids(result) == {"ping-dead"}
         assert severity(result, "ping-dead") == "hurts"
+        ((check, why),) = result.not_examined
+        assert (check, why.split(" (")[0]) == ("ping", "no answer"), "the ping must not be called fine"
 
 
-async def test_a_gateway_that_does_not_know_the_ping_is_told_by_its_status() -> None:
+async def test_a_ping_with_an_error_status_is_reported_with_it() -> None:
     async with scripted(faults=[{"path": "/v1/ping", "what": {"status": 404}}]) as sandbox:
         result = await examined(sandbox.url, checks=HELLO)
-        assert seen(result, "ping-dead") == "programs run, but GET /v1/ping is answered 404"
+        assert seen(result, "ping-dead") == "programs run, but GET /v1/ping returns 404"
 
 
 async def test_a_slow_ping_hurts() -> None:
@@ -113,7 +117,7 @@ PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"
         (Answer.json({}, 503), "throttled-at-rest", "503"),
         (Answer.json({"detail": "boom"}, 500), "server-error", "500"),
         (Answer.text("upstream request timeout", 504), "server-error", "504: upstream request timeout"),
-        (Answer.json({"result": 42}), "other-service", "not as Sandbox Fusion does"),
+        (Answer.json({"result": 42}), "other-service", "not in the format of Sandbox Fusion"),
         (Answer.text("hello"), "other-service", "hello"),
         (
             Answer(301, headers=(("location", "https://box.test/run_code?token=s3cr3t"),)),
@@ -124,7 +128,7 @@ PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_something_else_that_answers_is_named(answer: Answer, expected: str, telling: str) -> None:
+async def test_an_answer_that_is_not_a_sandboxs_is_identified(answer: Answer, expected: str, telling: str) -> None:
     async with always(answer) as url:
         result = await examined(f"{url}/run_code")
         assert ids(result) == {expected}
@@ -134,28 +138,72 @@ async def test_something_else_that_answers_is_named(answer: Answer, expected: st
         assert result.reached is True
 
 
-async def test_a_redirect_that_loses_the_program_says_so() -> None:
+async def test_a_redirect_to_get_says_that_the_program_is_lost() -> None:
     async with always(Answer(302, headers=(("location", "https://box.test/run_code"),))) as url:
         (lost,) = (await examined(url)).findings
     assert "as a GET without the program" in lost.training
     assert "https://box.test/run_code" in lost.change
 
 
-async def test_a_token_that_is_wanted_and_given_is_no_finding() -> None:
+@pytest.mark.parametrize("location", ["/run_code", "{url}/run_code", ""])
+async def test_a_redirect_that_leads_nowhere_is_blamed_on_the_gateway(location: str) -> None:
+    async def redirect(request: Request) -> Answer:
+        target = location.format(url=f"http://{request.headers['Host']}")
+        return Answer(301, headers=(("location", target),) if target else ())
+
+    async with answering(redirect) as url:
+        result = await examined(url.replace("http://", "http://user:hunter2@"))
+    (found,) = result.findings
+    assert found.id == "redirect"
+    assert "correct the gateway" in found.change
+    assert "put the final address" not in found.change
+
+
+async def test_no_finding_if_the_required_token_is_sent() -> None:
     async with scripted() as sandbox, forwarding(sandbox.url, token="opens-it") as url:
         assert breaking(await examined(url, checks=HELLO)) == ["authentication"]
         result = await examined(url, checks=HELLO, headers={"Authorization": "Bearer opens-it"})
         assert ids(result) == set()
 
 
-async def test_a_connection_that_breaks_under_every_program_is_told() -> None:
+async def test_a_connection_reset_for_every_program_breaks_training() -> None:
     async with scripted(faults=[{"what": {"reset": True}}]) as sandbox:
         result = await examined(sandbox.url)
         assert ids(result) == {"connection-lost"}
         assert breaking(result) == ["connection-lost"]
 
 
-async def test_a_python_that_does_not_start_is_told_with_its_own_words() -> None:
+@asynccontextmanager
+async def answering_with(reply: bytes) -> AsyncIterator[str]:
+    """A server that sends these bytes on every connection and closes it; yields its URL."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(2**16)
+        writer.write(reply)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/run_code"
+
+
+@pytest.mark.parametrize("reply", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n", b"-ERR unknown command\r\n"])
+async def test_a_server_that_does_not_speak_http_is_another_service(reply: bytes) -> None:
+    async with answering_with(reply) as url:
+        result = await examined(url, HASTY)
+    assert breaking(result) == ["other-service"]
+    assert "does not speak HTTP" in seen(result, "other-service")
+    assert "correct host and port" in result.findings[-1].change
+
+
+async def test_a_server_that_closes_every_connection_may_be_the_wrong_port() -> None:
+    async with answering_with(b"") as url:
+        result = await examined(url, HASTY)
+    assert breaking(result) == ["connection-lost"]
+    assert "the ping got no answer either" in seen(result, "connection-lost")
+    assert "check that this is the port" in result.findings[-1].change
+
+
+async def test_a_missing_python_is_reported_with_its_error() -> None:
     broken = {"pattern": "6", "exit": 127, "errors": "/bin/bash: line 1: python: command not found\n"}
     async with FakeSandbox(executor="scripted", scripts=[broken]) as sandbox:
         result = await examined(sandbox.url)
@@ -163,11 +211,11 @@ async def test_a_python_that_does_not_start_is_told_with_its_own_words() -> None
         assert "the sandbox has no 'python'" in seen(result, "program-fails")
 
 
-async def test_a_success_that_printed_nothing_is_no_success() -> None:
+async def test_a_success_without_the_expected_output_breaks_training() -> None:
     async with FakeSandbox(executor="scripted") as sandbox:
         result = await examined(sandbox.url)
         assert breaking(result) == ["wrong-output"]
-        assert "is a Success that printed ''" in seen(result, "wrong-output")
+        assert "is a Success with the output ''" in seen(result, "wrong-output")
 
 
 async def test_https_to_a_port_that_speaks_plain_http() -> None:
@@ -179,25 +227,24 @@ async def test_https_to_a_port_that_speaks_plain_http() -> None:
 
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
-    """Somebody who signs certificates, and whom nobody trusts."""
+    """A certificate authority that is not trusted."""
     return trustme.CA()
 
 
 def server_side(authority: trustme.CA, name: str) -> ssl.SSLContext:
-    """What a server of this name needs."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name).configure_cert(context)
     return context
 
 
-async def test_http_to_a_port_that_wants_tls(authority: trustme.CA) -> None:
+async def test_http_to_a_port_that_expects_tls(authority: trustme.CA) -> None:
     async with serving_tls(server_side(authority, "127.0.0.1")) as port:
         result = await examined(f"http://127.0.0.1:{port}/run_code", HASTY)
         assert ids(result) == {"http-to-tls-port"}
         assert breaking(result) == ["http-to-tls-port"]
 
 
-async def test_http_to_a_gateway_that_says_so_itself() -> None:
+async def test_http_to_a_gateway_that_rejects_plain_http() -> None:
     said = Answer.text("400 The plain HTTP request was sent to HTTPS port", 400)
 
     async def handler(request: Request) -> Answer:
@@ -216,7 +263,7 @@ async def test_a_certificate_that_is_not_trusted(authority: trustme.CA, name: st
         assert "certificate" in seen(result, "certificate")
 
 
-async def test_a_tls_handshake_that_fails_for_another_reason() -> None:
+async def test_a_failing_tls_handshake_breaks_training() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"\x15\x03\x03\x00\x02\x02\x28")  # a TLS alert: handshake failure
@@ -231,7 +278,7 @@ async def test_a_tls_handshake_that_fails_for_another_reason() -> None:
     assert breaking(result) == ["tls-fails"]
 
 
-async def test_a_working_sandbox_has_none_of_these() -> None:
+async def test_a_working_sandbox_has_no_findings() -> None:
     async with scripted() as sandbox:
         result = await examined(f"{sandbox.url}/run_code", checks=HELLO)
         assert result.findings == []

@@ -1,4 +1,4 @@
-"""What only load shows: the stdin race, refusals, and how much there is to get."""
+"""Findings that only appear under load: the stdin race, throttling, and throughput."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.doctor import Plan
+from sfusion.harness.doctor import Plan, SandboxSettings, examine
+from sfusion.harness.doctor.examination import NullObserver
 from tests.harness.doctor.servers import SFUSION, VERL, breaking, examined, ids, only, scripted, seen, severity
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
@@ -16,7 +17,7 @@ PLAN = Plan(patience=30.0, burst=24, levels=16, sweep_sleep=0.05, sweep_seconds=
 
 
 @pytest.mark.parametrize("executor", ["python", "scripted"])
-async def test_the_stdin_race_of_the_old_image_is_found(executor: str) -> None:
+async def test_the_stdin_race_of_the_old_image_is_detected(executor: str) -> None:
     scripts = [{"pattern": "6", "prints": "sfusion 42\n"}] if executor == "scripted" else []
     async with FakeSandbox(executor=executor, profile="2025-06", scripts=scripts) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
@@ -33,7 +34,7 @@ async def test_the_newer_server_has_no_race() -> None:
         assert result.measured["stdin_race"] == "0 of 24"
 
 
-async def test_a_burst_that_a_gateway_refuses_examines_nothing() -> None:
+async def test_a_throttled_burst_is_not_examined() -> None:
     refuses = {"code": "doctor-stdin", "what": {"status": 429}}
     async with scripted(faults=[refuses]) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=RACE)
@@ -50,10 +51,10 @@ async def test_a_queue_of_known_size_is_recommended() -> None:
         above = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=64)
         assert ids(above) == {"rate-limit-above-knee"}
         assert severity(above, "rate-limit-above-knee") == "hurts"
-        assert "rate_limit is 64, but beyond" in seen(above, "rate-limit-above-knee")
+        assert "rate_limit is 64, but above" in seen(above, "rate-limit-above-knee")
 
 
-async def test_a_limit_at_the_knee_is_silent() -> None:
+async def test_a_limit_at_the_knee_is_not_reported() -> None:
     async with scripted(model={"queue": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         limit = result.measured["recommended_rate_limit"]
@@ -78,36 +79,38 @@ async def test_shared_cores_are_seen_as_what_they_are() -> None:
     ("client", "limit", "expected"),
     [(VERL, 10, "breaks"), (SFUSION, 10, "hurts"), (SFUSION, None, "hurts"), (VERL, 2, "note")],
 )
-async def test_a_quota_is_found_with_what_it_says(client: object, limit: int | None, expected: str) -> None:
+async def test_throttling_is_as_bad_as_client_and_limit_make_it(
+    client: object, limit: int | None, expected: str
+) -> None:
     async with scripted(model={"quota": 4, "retry_after": 0.5}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, client=client, rate_limit=limit)
         assert severity(result, "throttled") == expected
-        assert "with 8 programs at a time requests are answered 429 with Retry-After 0.5" in seen(result, "throttled")
+        assert "with 8 programs at a time, requests get 429 with Retry-After 0.5" in seen(result, "throttled")
         assert 3 <= result.measured["recommended_rate_limit"] <= 4
         assert breaking(result) == (["throttled"] if expected == "breaks" else [])
 
 
-async def test_a_gateway_that_does_not_say_when_to_come_back_is_told_as_that() -> None:
+async def test_throttling_without_retry_after_is_reported_as_such() -> None:
     async with scripted(model={"kind": "queue", "workers": 2, "waiting": 0}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
-        assert "are answered 503 without Retry-After" in seen(result, "throttled")
+        assert "requests get 503 without Retry-After" in seen(result, "throttled")
 
 
-async def test_a_server_with_room_for_all_is_not_called_full() -> None:
+async def test_a_server_below_its_capacity_has_no_finding() -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, replace(PLAN, levels=4), checks=SWEEP, rate_limit=4)
         assert ids(result) == set()
         assert result.measured["recommended_rate_limit"] == 4
 
 
-async def test_programs_that_fail_under_the_lightest_load_break_training() -> None:
+async def test_failures_with_one_program_at_a_time_break_training() -> None:
     fails = {"code": "doctor-sweep", "what": {"sandbox_error": "no room"}}
     async with scripted(faults=[fails]) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert breaking(result) == ["fails-under-load"]
 
 
-async def test_programs_that_fail_from_some_load_on_bound_the_limit() -> None:
+async def test_failures_under_load_bound_the_recommended_limit() -> None:
     fails = {"code": "doctor-sweep", "above_in_flight": 5, "what": {"sandbox_error": "no room"}}
     async with scripted(faults=[fails]) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=16)
@@ -115,42 +118,31 @@ async def test_programs_that_fail_from_some_load_on_bound_the_limit() -> None:
         assert result.measured["recommended_rate_limit"] <= 5
 
 
-async def test_the_load_is_bounded_and_said_before() -> None:
+async def test_the_load_is_bounded_and_announced() -> None:
     said: list[str] = []
     arrived: list[int] = []
 
-    class Watching:
-        def begins(self, check: object, number: int) -> None:
-            """Nothing."""
-
+    class Watching(NullObserver):
         def announces(self, text: str) -> None:
             said.append(text)
             arrived.append(sandbox.ledger.snapshot()["arrived"])
 
-        def ends(self, check: object, number: int, found: object, why_not: str) -> None:
-            """Nothing."""
-
-        def stops(self, left: object, why: str) -> None:
-            """Nothing."""
-
-    from sfusion.harness.doctor import Subject, examine
-
     async with scripted() as sandbox:
-        await examine(Subject(sandbox.url), PLAN, environ={}, listener=Watching(), checks=SWEEP)
+        await examine(SandboxSettings(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
         assert said[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
-        assert sent <= 62 + 1, "and one to see that it is still alive"
+        assert sent <= 62 + 1, "plus one to check that it is still alive"
 
 
 @pytest.mark.parametrize(("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")])
-async def test_load_can_be_left_out(plan: Plan, why: str) -> None:
+async def test_load_can_be_skipped(plan: Plan, why: str) -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, plan, checks=SWEEP)
         assert result.not_examined == [("throughput", f"left out by {why}")]
-        assert sandbox.ledger.snapshot()["arrived"] == 1, "the greeting alone"
+        assert sandbox.ledger.snapshot()["arrived"] == 1, "only the first program"
 
 
-def test_elsewhere_the_load_is_small_unless_asked_for() -> None:
+def test_the_load_on_other_machines_is_small_by_default() -> None:
     here, there = Plan().levels_for(local=True, rate_limit=None), Plan().levels_for(local=False, rate_limit=None)
     asked = Plan(sweep=True).levels_for(local=False, rate_limit=None)
     assert there < here < asked

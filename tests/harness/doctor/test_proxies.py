@@ -1,4 +1,4 @@
-"""Proxy variables of the environment: whom they catch, and what is told of it."""
+"""Findings about proxy variables: which clients they affect, and what follows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.wire import Answer
-from sfusion.harness.doctor.proxies import proxy_of_requests
+from sfusion.harness.doctor.proxy_env import proxy_of_requests
 from tests.harness.doctor.servers import (
     HASTY,
     QUICK,
@@ -30,10 +30,10 @@ from tests.harness.doctor.servers import (
 
 HELLO = until("run_code")
 ELSEWHERE = "http://sandbox.invalid:8080/run_code"
-"""A name that only a proxy could know."""
+"""A name that only a proxy could resolve."""
 
 
-async def test_a_proxy_that_answers_in_the_sandboxs_place_is_found() -> None:
+async def test_a_proxy_that_answers_instead_of_the_sandbox_breaks_training() -> None:
     page = Answer.text("<html>ERR_DNS_FAIL</html>", 503, "text/html")
 
     async def refuse(request: object) -> Answer:
@@ -43,19 +43,17 @@ async def test_a_proxy_that_answers_in_the_sandboxs_place_is_found() -> None:
         result = await examined(ELSEWHERE, HASTY, environ={"http_proxy": proxy})
         assert ids(result) == {"proxy-catches"}
         assert breaking(result) == ["proxy-catches"]
-        assert f"go through the proxy {proxy} of the environment: the ping is answered 503" in seen(
-            result, "proxy-catches"
-        )
+        assert f"go through the proxy {proxy} of the environment: the ping returns 503" in seen(result, "proxy-catches")
         assert "NO_PROXY" in result.findings[0].change
 
 
-async def test_a_dead_proxy_is_found() -> None:
+async def test_a_dead_proxy_breaks_training() -> None:
     result = await examined(ELSEWHERE, HASTY, environ={"ALL_PROXY": "http://user:s3cr3t@127.0.0.1:1"})
     assert breaking(result) == ["proxy-catches"]
     assert "s3cr3t" not in str(result.findings)
 
 
-async def test_a_proxy_that_is_needed_is_only_a_note() -> None:
+async def test_a_required_proxy_is_only_a_note() -> None:
     async with scripted() as sandbox, forwarding(sandbox.url) as proxy:
         result = await examined(ELSEWHERE, environ={"HTTP_PROXY": proxy}, checks=HELLO)
         assert ids(result) == {"proxy-catches"}
@@ -63,13 +61,13 @@ async def test_a_proxy_that_is_needed_is_only_a_note() -> None:
         assert sandbox.ledger.snapshot()["arrived"] >= 1, "the program went through the proxy"
 
 
-async def test_no_proxy_keeps_a_sandbox_out_of_it() -> None:
+async def test_no_proxy_exempts_a_sandbox() -> None:
     environ = {"HTTP_PROXY": "http://127.0.0.1:1", "NO_PROXY": "sandbox.invalid"}
     result = await examined(ELSEWHERE, environ=environ)
     assert ids(result) == {"unreachable"}
 
 
-async def test_on_loopback_only_requests_is_caught() -> None:
+async def test_only_requests_uses_the_proxy_for_loopback() -> None:
     environ = {"HTTP_PROXY": "http://127.0.0.1:1"}
     async with scripted() as sandbox:
         unknown = await examined(sandbox.url, environ=environ, checks=HELLO)
@@ -79,19 +77,19 @@ async def test_on_loopback_only_requests_is_caught() -> None:
         assert severity(ours, "proxy-catches") == "note"
         verl = await examined(sandbox.url, environ=environ, checks=HELLO, client=VERL)
         assert breaking(verl) == ["proxy-catches"]
-        assert "without it the sandbox answers" in seen(verl, "proxy-catches")
+        assert "without it: the sandbox answers" in seen(verl, "proxy-catches")
         exempt = await examined(sandbox.url, environ=environ | {"no_proxy": "127.0.0.1"}, checks=HELLO, client=VERL)
         assert ids(exempt) == set()
 
 
-async def test_an_environment_without_proxies_is_silent() -> None:
+async def test_no_finding_without_proxy_variables() -> None:
     async with scripted() as sandbox:
         assert ids(await examined(sandbox.url, QUICK, environ={"PATH": "/bin"}, checks=HELLO)) == set()
 
 
-async def test_a_proxy_that_wants_a_password_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_wants_a_password_breaks_training(monkeypatch: pytest.MonkeyPatch) -> None:
     async with always(Answer.json({"detail": "log in"}, 407)) as proxy:
-        # A lone pong through it: only programs are asked for a password.
+        # The ping passes: only programs need a password.
         result = await examined(ELSEWHERE, environ={"HTTP_PROXY": proxy}, checks=HELLO)
         assert breaking(result) == ["authentication"]
         assert "a proxy wants credentials" in result.findings[-1].training
@@ -117,7 +115,7 @@ ENTRIES = (
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),
     names=st.sets(st.sampled_from(["http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"])),
 )
-def test_requests_is_understood_as_requests_understands_itself(host: str, entries: list[str], names: set[str]) -> None:
+def test_our_model_of_requests_agrees_with_requests(host: str, entries: list[str], names: set[str]) -> None:
     environ = {name: f"http://{name.lower().partition('_')[0]}.proxy:3128" for name in names}
     if entries:
         environ["NO_PROXY"] = ", ".join(entries)

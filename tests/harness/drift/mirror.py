@@ -1,4 +1,4 @@
-"""A server that gives recorded answers to the byte, with changes planted in some of them."""
+"""A server that replays recorded answers byte for byte, with changes planted in some of them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sfusion.harness.probes import Heard, Probe, Server
-from sfusion.harness.probes.wire import request_bytes
+from sfusion.harness.probes import Probe, ProbeAnswer, Server
+from sfusion.harness.probes.raw_http import request_bytes
 
-Plant = Callable[[Heard], Heard]
+Plant = Callable[[ProbeAnswer], ProbeAnswer]
 PATIENCE = 20.0
 
 
 @dataclass
 class Mirror:
-    """Knows requests by their bytes, so that nothing about HTTP gets in between."""
+    """Recognises requests by their bytes, so that no HTTP library interferes."""
 
     url: str
     answers: dict[bytes, bytes]
@@ -26,20 +26,20 @@ class Mirror:
     @classmethod
     @asynccontextmanager
     async def serving(
-        cls, probes: Sequence[Probe], answers: Mapping[str, Heard], plants: Mapping[str, Plant]
+        cls, probes: Sequence[Probe], answers: Mapping[str, ProbeAnswer], plants: Mapping[str, Plant]
     ) -> AsyncIterator[Mirror]:
-        """Serve these answers; a planted one may also be no answer at all."""
+        """Serve these answers; a plant may also remove one."""
         mirror = cls("", {})
         server = await asyncio.start_server(mirror._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         mirror.url = f"http://127.0.0.1:{port}"
         for probe in probes:
-            heard = answers[probe.id]
+            answer = answers[probe.id]
             if probe.id in plants:
-                heard = plants[probe.id](heard)
-            mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(heard, probe.method == "HEAD")
+                answer = plants[probe.id](answer)
+            mirror.answers[request_bytes(probe, Server.at(mirror.url))] = _bytes(answer, probe.method == "HEAD")
         ping = b"GET /v1/ping HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port
-        mirror.answers.setdefault(ping, _bytes(Heard(200, (), b'"pong"'), False))
+        mirror.answers.setdefault(ping, _bytes(ProbeAnswer(200, (), b'"pong"'), False))
         async with server:
             yield mirror
 
@@ -52,33 +52,33 @@ class Mirror:
         writer.close()
 
 
-def _bytes(heard: Heard, head_only: bool) -> bytes:
-    if heard.failure:
+def _bytes(answer: ProbeAnswer, head_only: bool) -> bytes:
+    if answer.failure:
         return b""
-    named = {name.lower() for name, _ in heard.headers}
-    headers = list(heard.headers)
+    named = {name.lower() for name, _ in answer.headers}
+    headers = list(answer.headers)
     if not {"content-length", "transfer-encoding"} & named:
-        headers.append(("content-length", str(len(heard.body))))
+        headers.append(("content-length", str(len(answer.body))))
     if not head_only:
         headers = [
-            (name, str(len(heard.body)) if name.lower() == "content-length" else value) for name, value in headers
+            (name, str(len(answer.body)) if name.lower() == "content-length" else value) for name, value in headers
         ]
-    lines = [f"HTTP/1.1 {heard.status} Some reason", *(f"{name}: {value}" for name, value in headers)]
-    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head_only else heard.body)
+    lines = [f"HTTP/1.1 {answer.status} Some reason", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if head_only else answer.body)
 
 
 def body(change: Callable[[Any], Any]) -> Plant:
-    """Change the JSON of an answer, which is written as the server writes it."""
+    """Change the JSON of an answer, keeping the server's formatting."""
 
-    def plant(heard: Heard) -> Heard:
-        value = change(json.loads(heard.body))
-        return replace(heard, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+    def plant(answer: ProbeAnswer) -> ProbeAnswer:
+        value = change(json.loads(answer.body))
+        return replace(answer, body=json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
     return plant
 
 
 def put(*path: str | int, value: Any) -> Plant:
-    """Set one value deep inside an answer."""
+    """Set one value inside an answer."""
 
     def change(content: Any) -> Any:
         inside = content
@@ -91,7 +91,7 @@ def put(*path: str | int, value: Any) -> Plant:
 
 
 def renamed(*path: str | int, to: str) -> Plant:
-    """Give one key another name, in the same position."""
+    """Rename one key, keeping its position."""
 
     def change(content: Any) -> Any:
         inside = content
@@ -106,20 +106,18 @@ def renamed(*path: str | int, to: str) -> Plant:
 
 
 def text(old: str, new: str) -> Plant:
-    """Change the bytes of the body."""
 
-    def plant(heard: Heard) -> Heard:
-        assert old.encode() in heard.body, heard.body
-        return replace(heard, body=heard.body.replace(old.encode(), new.encode()))
+    def plant(answer: ProbeAnswer) -> ProbeAnswer:
+        assert old.encode() in answer.body, answer.body
+        return replace(answer, body=answer.body.replace(old.encode(), new.encode()))
 
     return plant
 
 
 def headers(change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> Plant:
-    """Change the headers of an answer."""
-    return lambda heard: replace(heard, headers=tuple(change(list(heard.headers))))
+    return lambda answer: replace(answer, headers=tuple(change(list(answer.headers))))
 
 
 def header(name: str, value: str) -> Plant:
-    """Give one header another value, in the same position."""
+    """Set one header, keeping its position."""
     return headers(lambda all_: [(key, value if key == name else was) for key, was in all_])

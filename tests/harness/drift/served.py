@@ -1,4 +1,4 @@
-"""A fake as a real process of its own."""
+"""A fake in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 60.0
 
 @contextmanager
 def served(*options: str) -> Iterator[str]:
-    """``sfusion serve sandbox`` on a free port; gives its address."""
+    """Run ``sfusion serve sandbox`` on a free port; yields its address."""
     command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -32,7 +32,6 @@ def served(*options: str) -> Iterator[str]:
 
 
 def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command, to its end."""
     return subprocess.run(
         [sys.executable, "-m", "sfusion", *arguments],
         env={**os.environ, "COLUMNS": "200"},

@@ -1,4 +1,4 @@
-"""``sfusion drift`` as a command: what it prints and writes, and its exit codes."""
+"""The command ``sfusion drift``: what it prints and writes, and its exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def old() -> Iterator[str]:
         yield sandbox.url
 
 
-def test_something_breaking_is_exit_code_1_and_a_plain_table(old: str, tmp_path: Path) -> None:
+def test_a_breaking_difference_exits_with_1_and_a_plain_table(old: str, tmp_path: Path) -> None:
     files = ["--json", str(tmp_path / "drift.json"), "--summary", str(tmp_path / "drift.md")]
     done = sfusion("drift", "--sandbox", old, "--profile", "2026-07", *MEMORY, *files)
     assert done.returncode == 1, done.stderr
@@ -60,24 +60,24 @@ def test_something_breaking_is_exit_code_1_and_a_plain_table(old: str, tmp_path:
     assert '| breaking | memory/over-limit | `body.status` | `"Failed"` | `"Success"` |' in markdown
 
 
-def test_the_profile_is_told_by_the_answers(old: str) -> None:
+def test_the_profile_is_detected_from_the_answers(old: str) -> None:
     code, said = drift("--sandbox", old, *MEMORY)
     assert code == 0
-    assert "the fake has profile 2025-06, as its memory limits tell" in said
+    assert "the fake plays profile 2025-06 (detected by its memory limits)" in said
     code, said = drift("--sandbox", old, "-k", "http/ping")
-    assert "the fake has profile 2026-07, as its answers do not tell which it is" in said
+    assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in said
 
 
-def test_accepted_differences_do_not_break(old: str, tmp_path: Path) -> None:
+def test_accepted_differences_exit_with_0(old: str, tmp_path: Path) -> None:
     known = tmp_path / "known.yaml"
     known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
     code, said = drift("--sandbox", old, "--profile", "2026-07", *MEMORY, "--accept", known)
     assert code == 0, said
     assert "0 breaking, 0 visible, 0 cosmetic, 7 accepted" in said
-    assert f"accepted, but not there any more: {known}:2: none/* *" in said
+    assert f"accepted, but no longer found: {known}:2: none/* *" in said
 
 
-def test_two_servers_are_compared_with_each_other(old: str) -> None:
+def test_against_compares_two_real_servers(old: str) -> None:
     with FakeSandbox() as scripted:
         code, said = drift("--sandbox", old, "--against", scripted.url, "-k", "http/unknown", "-k", "datasets/")
         assert code == 0, said
@@ -87,13 +87,13 @@ def test_two_servers_are_compared_with_each_other(old: str) -> None:
     assert '"hello\\n"' in said
 
 
-def test_programs_are_not_compared_with_a_fake_that_runs_none(old: str) -> None:
+def test_programs_are_not_compared_with_a_fake_that_runs_no_code(old: str) -> None:
     code, said = drift("--sandbox", old, "--executor", "scripted", "-k", "results/exit", "-k", "http/ping")
     assert code == 0, said
     assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in said
 
 
-def test_own_probes_are_compared_too(old: str, tmp_path: Path) -> None:
+def test_own_probes_are_compared(old: str, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text(
         "about: Questions of our own.\nprobes:\n"
@@ -111,9 +111,9 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     code, said = drift("--cassette", tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
     assert code == 2, said
-    assert "not comparable: a.jsonl holds the answer to another request: http/ping\n" in said
-    assert "not comparable: a.jsonl does not hold it: http/ping-query, " in said
-    assert "nothing could be compared, so nothing is known" in said  # a check that compares nothing must not pass
+    assert "not comparable: a.jsonl has the answer to a different request: http/ping\n" in said
+    assert "not comparable: not in a.jsonl: http/ping-query, " in said
+    assert "no probe could be compared" in said  # a check that compares nothing must not pass
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
         (["--sandbox", "http://127.0.0.1:1", "--profile", "2026-7"], "did you mean '2026-07'?"),
         (["--sandbox", "http://127.0.0.1:1", "--executor", "recorded"], "cannot be compared"),
         (["--sandbox", "http://127.0.0.1:1", "--json", "."], "--json .: is a folder; give a file"),
-        (["--sandbox", "http://127.0.0.1:1", "--against", "fake"], "--against: fake is no real sandbox"),
-        (["--sandbox", "http://127.0.0.1:1", "--against", "nonsense"], "--against: 'nonsense' is no sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "fake"], "--against: fake is not a real sandbox"),
+        (["--sandbox", "http://127.0.0.1:1", "--against", "nonsense"], "'nonsense' is not a sandbox"),
         (["--sandbox", "http://127.0.0.1:1", "--accept", "none.yaml"], "none.yaml:1: cannot be read"),
         (["--sandbox", "http://127.0.0.1:1", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
         (["--cassette", "none.jsonl"], "none.jsonl:1: the recording cannot be read"),
@@ -133,7 +133,7 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
         (["--sandbox", "http://xxx.apigateway.test"], "placeholder"),
     ],
 )
-def test_wrong_input_is_exit_code_2_and_one_clear_sentence(
+def test_wrong_input_exits_with_2_and_one_sentence(
     arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -144,7 +144,7 @@ def test_wrong_input_is_exit_code_2_and_one_clear_sentence(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_server_that_is_not_there_is_exit_code_3() -> None:
+def test_an_unreachable_server_exits_with_3() -> None:
     with FakeSandbox() as gone:
         url = gone.url
     code, said = drift("--sandbox", url)
@@ -153,17 +153,17 @@ def test_a_server_that_is_not_there_is_exit_code_3() -> None:
     assert (code, "zqsecret" in said) == (3, False)
 
 
-def test_a_server_that_is_no_sandbox_is_exit_code_3() -> None:
+def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
     async def page(request: Request) -> Answer:
         return Answer.text("<html>welcome</html>", status=404, content_type="text/html")
 
     with Served(WireServer(WireApp(page))) as web:
         code, said = drift("--sandbox", web.url)
     assert code == 3
-    assert "answers, but not as a Sandbox Fusion: GET /v1/ping gave 404 with text/html" in said
+    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in said
 
 
-def test_reports_hold_no_secret_that_the_server_echoes(tmp_path: Path) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path) -> None:
     async def echo(request: Request) -> Answer:
         return Answer.json({"detail": f"{dict(request.headers)} {request.query}"}, status=404)
 

@@ -1,4 +1,4 @@
-"""The table of grades: complete, explained, and the same in the documentation."""
+"""The table of grading rules: complete, explained, and identical in the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACES = ["body", "status", "headers", "header.x-any", "body.run_result.stdout",
 
 
 def test_every_kind_of_difference_has_a_rule_without_conditions() -> None:
-    plain = [rule for rule in RULES if rule.places == ".*" and not (rule.silence or rule.same_media)]
+    plain = [rule for rule in RULES if rule.places == ".*" and not (rule.one_empty or rule.same_media)]
     assert {kind for rule in plain for kind in rule.kinds} == set(KINDS)
 
 
@@ -48,8 +48,8 @@ def test_every_difference_is_graded(place: str, kind: str, left: object, right: 
         ("body.driver.return_code", "value", 0, 1, "outcome"),
         ("body.compile_result.status", "text", "a", "b", "outcome"),
         ("body.run_result.stderr", "text", "a", "b", "wording"),
-        ("body.run_result.stderr", "text", "a", "", "said or not"),
-        ("body.message", "text", "", "b", "said or not"),
+        ("body.run_result.stderr", "text", "a", "", "empty or not"),
+        ("body.message", "text", "", "b", "empty or not"),
         ("body.detail[0].ctx.error", "text", "a", "b", "echo of a refusal"),
         ("body.detail[0].ctx", "key-missing", {}, None, "missing key"),
         ("header.content-type", "header-value", "a/b", "a/b; charset=x", "content type"),
@@ -58,17 +58,17 @@ def test_every_difference_is_graded(place: str, kind: str, left: object, right: 
         ("body.anything", "value", 1, 2, "number"),
     ],
 )
-def test_places_have_their_rules(place: str, kind: str, left: object, right: object, rule: str) -> None:
+def test_each_place_gets_its_rule(place: str, kind: str, left: object, right: object, rule: str) -> None:
     assert rule_for(Difference("a/b", place, kind, left, right)).name == rule  # type: ignore[arg-type] # kinds as text
 
 
-def test_the_documentation_has_the_same_table() -> None:
+def test_the_docs_page_has_the_same_table() -> None:
     page = (ROOT / "docs" / "drift.md").read_text(encoding="utf-8")
     rows = [f"| {rule.grade} | {rule.name} | {rule.because} |" for rule in RULES]
     assert [row for row in rows if row not in page] == []
 
 
-def test_a_pattern_names_a_place_and_what_is_below_it() -> None:
+def test_a_pattern_matches_a_place_and_everything_below_it() -> None:
     assert matches("body.cells[3].error[0].ename", "body.cells[*].error")
     assert matches("body", "body")
     assert matches("body.a.b", "body.*")
@@ -76,7 +76,7 @@ def test_a_pattern_names_a_place_and_what_is_below_it() -> None:
     assert not matches("bodyguard", "body")
 
 
-def test_two_long_texts_are_shown_where_they_part() -> None:
+def test_long_texts_are_shown_from_where_they_diverge() -> None:
     left, right = Difference("a/b", "body", "text", "x" * 300 + "left\n", "x" * 300 + "right").shown(20)
     assert "left" in left
     assert "right" in right

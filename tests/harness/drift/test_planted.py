@@ -1,4 +1,4 @@
-"""A server with planted differences: exactly these are found, each with its grade, and nothing else."""
+"""A server with planted differences: exactly these are found, each with its grade."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from sfusion.harness.drift import Report, Side, fake_side, judge, live_side
-from sfusion.harness.probes import Heard, bundled_probes
+from sfusion.harness.drift import DriftReport, ServerAnswers, fake_answers, judge, live_answers
+from sfusion.harness.probes import ProbeAnswer, bundled_probes
 from tests.harness.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
 NOTHING = ""
 PLANTS: dict[str, tuple[Plant, str]] = {
-    # What a program or a training loop acts on.
+    # What a client or a training loop acts on.
     "results/hello": (renamed("run_result", "stdout", to="output"), "body.run_result.stdout key-renamed breaking"),
     "results/exit-3": (put("run_result", "return_code", value=4), "body.run_result.return_code value breaking"),
     "results/exit-1": (put("run_result", "return_code", value="1"), "body.run_result.return_code type breaking"),
@@ -39,7 +39,7 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "body.files.c key-missing breaking",
     ),
     "timeouts/zero": (put("run_result", "status", value="Finished"), "body.run_result.status text breaking"),
-    "http/unknown-post": (lambda heard: replace(heard, status=410), "status http-status breaking"),
+    "http/unknown-post": (lambda answer: replace(answer, status=410), "status http-status breaking"),
     "http/metrics": (header("content-type", "text/plain"), "header.content-type header-value breaking"),
     "http/run-code-slash": (
         header("location", "http://127.0.0.1:1/elsewhere"),
@@ -53,15 +53,15 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         headers(lambda all_: [*all_, ("retry-after", "3")]),
         "header.retry-after header-extra breaking",
     ),
-    "http/ping-body": (lambda heard: replace(heard, body=b"<p>pong</p>"), "body not-json breaking"),
-    "bodies/nan": (lambda _: Heard(failure="nothing"), "answer no-answer breaking"),
+    "http/ping-body": (lambda answer: replace(answer, body=b"<p>pong</p>"), "body not-json breaking"),
+    "bodies/nan": (lambda _: ProbeAnswer(failure="nothing"), "answer no-answer breaking"),
     "validation/no-code": (put("detail", 0, "type", value="absent"), "body.detail[0].type text breaking"),
     "validation/no-language": (put("detail", 0, "loc", 1, value="lang"), "body.detail[0].loc[1] text breaking"),
     "validation/all-wrong": (
         body(lambda content: {"detail": content["detail"][:-1]}),
         "body.detail length breaking",
     ),
-    # What a person or a model sees.
+    # What people or the model see.
     "results/raises": (text("bad value", "poor value"), "body.run_result.stderr text visible"),
     "results/child": (text("the parent\\n", "the parent"), "body.run_result.stdout blanks visible"),
     "files/bad-padding": (text("Incorrect padding", "Wrong padding"), "body.message text visible"),
@@ -69,9 +69,9 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "validation/code-null": (put("detail", 0, "msg", value="Not a text"), "body.detail[0].msg text visible"),
     "validation/code-list": (put("detail", 0, "input", value=["b"]), "body.detail[0].input[0] text visible"),
     "http/run-code-get": (header("allow", "GET, POST"), "header.allow header-value visible"),
-    # What nobody minds.
+    # What makes no difference to anyone.
     "results/nothing": (
-        lambda heard: replace(heard, body=re.sub(rb"(?<=time\":)[\d.e-]+", b"0.0200", heard.body)),
+        lambda answer: replace(answer, body=re.sub(rb"(?<=time\":)[\d.e-]+", b"0.0200", answer.body)),
         "body.run_result.execution_time number-form cosmetic",
     ),
     "results/comment": (
@@ -79,11 +79,11 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "body key-order cosmetic",
     ),
     "results/unicode": (
-        lambda heard: replace(heard, body=json.dumps(json.loads(heard.body), separators=(",", ":")).encode()),
+        lambda answer: replace(answer, body=json.dumps(json.loads(answer.body), separators=(",", ":")).encode()),
         "body body-form cosmetic",
     ),
     "results/no-newline": (
-        lambda heard: replace(heard, body=json.dumps(json.loads(heard.body)).encode()),
+        lambda answer: replace(answer, body=json.dumps(json.loads(answer.body)).encode()),
         "body body-form cosmetic",
     ),
     "results/syntax-error": (text("SyntaxError: ", "SyntaxError:  "), "body.run_result.stderr blanks cosmetic"),
@@ -100,11 +100,11 @@ PLANTS: dict[str, tuple[Plant, str]] = {
         "header.content-type header-value cosmetic",
     ),
     "http/favicon": (headers(lambda all_: [*all_, ("via", "1.1 gateway")]), "header.via header-extra cosmetic"),
-    # What never repeats, or may vary: not a difference at all.
+    # What changes between runs, or may vary: not a difference.
     "results/exit-127": (put("run_result", "execution_time", value=1.25), NOTHING),
     "results/work-directory": (put("run_result", "stdout", value="/var/lib/other/tmpab12cd34\n"), NOTHING),
     "http/ping-upper": (header("date", "Mon, 01 Jan 2035 00:00:00 GMT"), NOTHING),
-    "http/docs": (lambda heard: replace(heard, body=b"<html>another page</html>"), NOTHING),
+    "http/docs": (lambda answer: replace(answer, body=b"<html>another page</html>"), NOTHING),
     "languages/cpp-compile-timeout": (put("compile_result", "execution_time", value=9.5), NOTHING),
 }
 MISSING = "languages/perl"
@@ -115,16 +115,16 @@ pytestmark = pytest.mark.xdist_group("planted differences")
 
 
 @pytest.fixture(scope="module")
-def report() -> Report:
+def report() -> DriftReport:
     return asyncio.run(planted_report())
 
 
-async def planted_report() -> Report:
-    fake = await fake_side(PROBES)
+async def planted_report() -> DriftReport:
+    fake = await fake_answers(PROBES)
     plants = {name: plant for name, (plant, _) in PLANTS.items()}
     plants[MISSING] = body(_without_perl)
     async with Mirror.serving(PROBES, fake.answers, plants) as mirror:
-        planted = await live_side(mirror.url, PROBES, name="planted")
+        planted = await live_answers(mirror.url, PROBES, name="planted")
     return judge(PROBES, fake, planted)
 
 
@@ -138,7 +138,7 @@ def _without_perl(content: dict[str, object]) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("probe", PLANTS)
-def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: Report) -> None:
+def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: DriftReport) -> None:
     found = [
         f"{finding.difference.place} {finding.difference.kind} {finding.grade}"
         for finding in report.findings
@@ -147,25 +147,25 @@ def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: Re
     assert "; ".join(found) == PLANTS[probe][1]
 
 
-def test_nothing_is_found_where_nothing_was_planted(report: Report) -> None:
+def test_nothing_else_is_found(report: DriftReport) -> None:
     assert {finding.difference.probe for finding in report.findings} <= set(PLANTS)
     assert len(report.findings) == sum(expected != NOTHING for _, expected in PLANTS.values())
 
 
-def test_a_runtime_that_is_missing_is_not_drift(report: Report) -> None:
+def test_a_missing_runtime_is_not_comparable(report: DriftReport) -> None:
     assert report.not_comparable == ((MISSING, "planted has no perl"),)
     assert report.compared == len(PROBES) - 1
 
 
-def test_the_worst_comes_first(report: Report) -> None:
+def test_the_worst_comes_first(report: DriftReport) -> None:
     grades = [finding.grade for finding in report.open]
     assert grades == sorted(grades, key=["breaking", "visible", "cosmetic"].index)
     assert set(grades) == {"breaking", "visible", "cosmetic"}
     assert report.breaking
 
 
-def test_two_sides_that_answer_alike_have_no_drift() -> None:
-    answers = {"results/hello": Heard(200, (("a", "b"),), b"1")}
+def test_equal_answers_have_no_drift() -> None:
+    answers = {"results/hello": ProbeAnswer(200, (("a", "b"),), b"1")}
     probes = [probe for probe in PROBES if probe.id in answers]
-    report = judge(probes, Side("a", answers), Side("b", answers))
+    report = judge(probes, ServerAnswers("a", answers), ServerAnswers("b", answers))
     assert (report.findings, report.compared, report.breaking) == ((), 1, False)

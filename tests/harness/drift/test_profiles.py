@@ -1,4 +1,4 @@
-"""The fake in this process against fakes in other processes: of the same profile, and of another."""
+"""The fake in this process compared with fakes in other processes, of the same and of another profile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sfusion.harness.drift import Side, fake_side, judge, live_side, profile_of
+from sfusion.harness.drift import ServerAnswers, fake_answers, judge, live_answers, profile_of
 from sfusion.harness.probes import bundled_probes, chosen
 from tests.harness.drift.served import served
 
@@ -23,21 +23,21 @@ DIFFERENT = {
     "memory/over-limit-caught": {"body.run_result.stdout"},
     "memory/limit-seen": {"body.run_result.stdout"},
     "memory/limit-in-bash": {"body.run_result.stdout"},
-    # ... and minds whatever goes wrong with standard input.
+    # ... and fails on any error with standard input.
     "stdin/unread-burst": COULD_NOT_RUN,
     "stdin/surrogate": COULD_NOT_RUN,
 }
 
 
 @pytest.fixture(scope="module")
-def here() -> Side:
+def here() -> ServerAnswers:
     """The whole quick suite, answered by the fake of 2026-07 in this process."""
-    return asyncio.run(fake_side(QUICK))
+    return asyncio.run(fake_answers(QUICK))
 
 
-def test_another_profile_in_another_process_differs_exactly_where_the_profiles_do(here: Side) -> None:
+def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
     with served("--executor", "python", "--profile", "2025-06") as url:
-        there = asyncio.run(live_side(url, QUICK, name="2025-06"))
+        there = asyncio.run(live_answers(url, QUICK, name="2025-06"))
     report = judge(QUICK, here, there)
     found: dict[str, set[str]] = {}
     for finding in report.findings:
@@ -48,26 +48,26 @@ def test_another_profile_in_another_process_differs_exactly_where_the_profiles_d
     assert (profile_of(here.answers), profile_of(there.answers)) == ("2026-07", "2025-06")
 
 
-def test_the_same_profile_in_another_process_does_not_differ_at_all(here: Side) -> None:
+def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
     with served("--executor", "python") as url:
-        there = asyncio.run(live_side(url, LIGHT, name="the same"))
+        there = asyncio.run(live_answers(url, LIGHT, name="the same"))
     report = judge(LIGHT, here, there)
     assert report.findings == ()
     assert report.compared == len(LIGHT)
 
 
-def test_every_probe_of_the_quick_suite_is_answered(here: Side) -> None:
-    assert [name for name, heard in here.answers.items() if heard.failure] == []
+def test_every_probe_of_the_quick_suite_is_answered(here: ServerAnswers) -> None:
+    assert [name for name, answer in here.answers.items() if answer.failure] == []
 
 
-def test_a_fake_that_runs_nothing_is_compared_where_nothing_is_run() -> None:
+def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
     some = chosen(QUICK, only=["http/", "datasets/"])
-    scripted = asyncio.run(fake_side(some, executor="scripted"))
+    scripted = asyncio.run(fake_answers(some, executor="scripted"))
     ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
     assert ran
-    report = judge(some, scripted, Side("other", scripted.answers))
+    report = judge(some, scripted, ServerAnswers("other", scripted.answers))
     assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
 
 
-def test_answers_that_do_not_tell_a_profile_are_not_guessed_at() -> None:
+def test_no_profile_is_guessed_without_evidence() -> None:
     assert profile_of({}) is None

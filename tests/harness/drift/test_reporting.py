@@ -1,4 +1,4 @@
-"""Reports for people: colours only on a terminal, and nothing that a server said can break out of its place."""
+"""Reports: colours only on a terminal, and no text of a server can break out of its place."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import json
 import pytest
 
 from sfusion.harness.commands import _probing
-from sfusion.harness.drift import Report, Side, as_json, as_markdown, judge, print_report
+from sfusion.harness.drift import DriftReport, ServerAnswers, as_json, as_markdown, judge, print_report
 from sfusion.harness.drift.reporting import _code
-from sfusion.harness.probes import Heard, Probe, ProbeRequest
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest
 
 EVIL = "\x1b[31m| `` `x` <b> \n# heading \r [bold]y[/bold]"
 
 
 class Terminal(io.StringIO):
-    """Claims to be one."""
-
     def isatty(self) -> bool:
         return True
 
 
-def report(count: int = 1) -> Report:
+def report(count: int = 1) -> DriftReport:
     probes = [
         Probe(id=f"evil/{n}", about="Any question will do.", request=ProbeRequest(), needs=("cc",) if n else ())
         for n in range(count)
     ]
-    left = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
-    right = {probe.id: Heard(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes}
-    return judge(probes, Side("fake", left), Side("real", right), notes=["a note"])
+    left = {probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": EVIL}}).encode()) for probe in probes}
+    right = {
+        probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes
+    }
+    return judge(probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"])
 
 
-def test_a_terminal_gets_colours_and_nothing_that_the_server_sent() -> None:
+def test_a_terminal_gets_colours_but_no_escape_codes_of_the_server() -> None:
     out = Terminal()
     print_report(report(), out)
     said = out.getvalue()
@@ -42,7 +42,7 @@ def test_a_terminal_gets_colours_and_nothing_that_the_server_sent() -> None:
     assert "1 breaking, 0 visible, 0 cosmetic" in said
 
 
-def test_anything_else_gets_plain_lines() -> None:
+def test_other_outputs_get_plain_lines() -> None:
     out = io.StringIO()
     print_report(report(), out)
     said = out.getvalue()
@@ -51,7 +51,7 @@ def test_anything_else_gets_plain_lines() -> None:
     assert all(line.isprintable() for line in said.splitlines())
 
 
-def test_what_an_output_cannot_write_is_replaced() -> None:
+def test_characters_outside_the_encoding_are_replaced() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
     print_report(report(), out)
@@ -59,14 +59,14 @@ def test_what_an_output_cannot_write_is_replaced() -> None:
     out.close()
 
 
-def test_many_differences_are_cut_and_told() -> None:
+def test_long_tables_are_cut_with_a_note() -> None:
     out = io.StringIO()
     print_report(report(250), out)
-    assert "... and 50 more; --json FILE holds all of them" in out.getvalue()
+    assert "... and 50 more; --json FILE has all of them" in out.getvalue()
     assert len(json.loads(as_json(report(250)))["differences"]) == 250
 
 
-def test_markdown_keeps_what_servers_said_in_its_cell() -> None:
+def test_markdown_keeps_server_texts_inside_their_cell() -> None:
     text = as_markdown(report())
     (row,) = [line for line in text.splitlines() if line.startswith("| breaking")]
     assert row.replace("\\|", "").count("|") == 6
@@ -80,14 +80,14 @@ def test_code_in_markdown_has_as_many_ticks_as_it_needs(text: str, code: str) ->
     assert _code(text) == code
 
 
-def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_a_bar_on_a_terminal_and_a_few_lines_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
     shown: list[str] = []
     for stream in (Terminal(), io.StringIO()):
         monkeypatch.setattr("sys.stderr", stream)
-        with _probing.progress("asking [x]", 23) as told:
+        with _probing.progress("asking [x]", 23) as advance:
             for _ in range(23):
-                told(probe)
+                advance(probe)
         shown.append(stream.getvalue())
     assert "\x1b" in shown[0]
     assert "23/23" in shown[0]

@@ -1,4 +1,4 @@
-"""``sfusion record``: a file that the fake serves, or a sentence and an untouched file."""
+"""``sfusion record``: a file that the fake can serve, or an error and an untouched file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.cli import app
-from sfusion.harness.drift import judge, live_side, recorded_side
+from sfusion.harness.drift import judge, live_answers, recorded_answers
 from sfusion.harness.probes import (
     BadProbes,
-    Heard,
     Probe,
+    ProbeAnswer,
     ProbeRequest,
     Sender,
     Server,
     bundled_probes,
     chosen,
     read_recording,
-    write_whole,
+    write_atomically,
 )
 from sfusion.harness.probes.cassette import read_response, response_record
 from tests.harness.drift.served import PATIENCE
@@ -57,7 +57,7 @@ def sfusion(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers of a fake that runs code."""
+    """A recording of a fake that runs code."""
     path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
     with FakeSandbox(executor="python") as sandbox:
         code, said = sfusion("record", sandbox.url, "-o", path, *CODE)
@@ -71,7 +71,7 @@ def scripted() -> Iterator[FakeSandbox]:
         yield sandbox
 
 
-def test_the_first_line_says_where_the_answers_come_from(recorded: Path) -> None:
+def test_the_first_line_describes_the_origin(recorded: Path) -> None:
     meta = json.loads(recorded.read_text().split("\n")[0])["cassette"]
     assert meta["target"] == "http://<HOST>"
     assert meta["server"] == "uvicorn"
@@ -86,22 +86,22 @@ def test_answers_are_in_the_order_of_the_suite(recorded: Path) -> None:
     assert list(read_recording(recorded).answers) == expected
 
 
-def test_the_fake_serves_a_recording_and_does_not_differ_from_it(recorded: Path) -> None:
+def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) -> None:
     recording = read_recording(recorded)
     probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
     with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
-        served = asyncio.run(live_side(sandbox.url, probes, name="served"))
-    report = judge(probes, served, recorded_side(recording, probes, name="recorded"))
+        served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
+    report = judge(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))
 
 
-def test_a_fake_that_runs_code_does_not_differ_from_the_recording(recorded: Path) -> None:
+def test_a_fake_that_runs_code_does_not_differ_from_its_recording(recorded: Path) -> None:
     code, said = sfusion("drift", "--cassette", recorded, "-k", "results/exit", "-k", "http/")
     assert code == 0, said
     assert "0 breaking, 0 visible, 0 cosmetic" in said
 
 
-def test_a_cassette_says_what_it_does_not_serve(recorded: Path) -> None:
+def test_a_cassette_describes_what_it_does_not_serve(recorded: Path) -> None:
     cassette = Cassette.load(recorded)
     assert cassette.meta["target"] == "http://<HOST>"
     assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
@@ -110,12 +110,12 @@ def test_a_cassette_says_what_it_does_not_serve(recorded: Path) -> None:
     assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
 
 
-def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> None:
+def test_requests_that_are_not_plain_json_are_served(tmp_path: Path) -> None:
     with FakeSandbox(scripts=[{"prints": "seen\n"}]) as sandbox:
         sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "bodies/")
     cassette = Cassette.load(tmp_path / "a.jsonl")
     recording = read_recording(tmp_path / "a.jsonl")
-    sent = {name.partition("/")[2] for name, heard in recording.answers.items() if heard.status == 200}
+    sent = {name.partition("/")[2] for name, answer in recording.answers.items() if answer.status == 200}
     assert {"utf-16", "same-key-twice", "no-type"} <= sent
     answered = [take for takes in cassette.takes.values() for take in takes if take.crashed is None]
     assert len(answered) == len(sent)
@@ -125,37 +125,42 @@ def test_requests_that_were_not_sent_as_json_are_served_too(tmp_path: Path) -> N
     "body", [b'{"a": 1}', b'{"a":1.50}', b'"\\u00e9"', b"<p>", b"\xff", b"", b'{"a":"\\ud800"}', b"[1,null]"]
 )
 def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
-    heard = Heard(200, (("X-A", "b"),), body)
-    written = json.loads(json.dumps(response_record(heard)))
-    assert read_response(written) == heard
+    answer = ProbeAnswer(200, (("X-A", "b"),), body)
+    written = json.loads(json.dumps(response_record(answer)))
+    assert read_response(written) == answer
 
 
-def test_a_failure_is_kept_as_what_it_is(tmp_path: Path) -> None:
-    record = {"id": "a", "group": "b", "request": {"raw": "x"}, "response": response_record(Heard(failure="closed"))}
+def test_a_failure_is_recorded_as_one(tmp_path: Path) -> None:
+    record = {
+        "id": "a",
+        "group": "b",
+        "request": {"raw": "x"},
+        "response": response_record(ProbeAnswer(failure="closed")),
+    }
     (tmp_path / "a.jsonl").write_text(json.dumps(record))
-    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == Heard(failure="closed")
+    assert read_recording(tmp_path / "a.jsonl").answers["b/a"] == ProbeAnswer(failure="closed")
     assert Cassette.load(tmp_path / "a.jsonl").skipped == 1
 
 
-def test_a_request_over_which_the_server_crashed_gets_its_500_again() -> None:
+def test_a_recorded_500_is_served_again() -> None:
     cassette = Cassette()
     request = {"method": "POST", "path": "/run_code", "raw_body": '{"code":"\\ud800","language":"python"}'}
     cassette.add({"request": request, "response": {"status": 500, "json": {"detail": "it cannot", "traceback": []}}})
     with FakeSandbox(executor="recorded", cassette=cassette) as sandbox:
         probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(text=request["raw_body"]))
-        side = asyncio.run(live_side(sandbox.url, [probe], name="served"))
+        side = asyncio.run(live_answers(sandbox.url, [probe], name="served"))
     assert side.answers["a/b"].status == 500
     assert json.loads(side.answers["a/b"].body)["detail"] == "it cannot"
 
 
-def test_an_encoded_path_is_the_path_that_it_encodes() -> None:
+def test_an_encoded_path_is_decoded() -> None:
     cassette = Cassette()
     request = {"method": "POST", "path": "/run%5Fcode?x=1", "json": {"code": "1", "language": "python"}}
     cassette.add({"request": request, "response": {"status": 200, "json": {}}})
     assert (len(cassette.takes), cassette.skipped) == (1, 0)
 
 
-async def test_of_a_burst_the_worst_answer_counts() -> None:
+async def test_the_worst_answer_of_a_burst_counts() -> None:
     said = iter(["Success", "Failed", "SandboxError", "Failed", "Success"])
 
     async def answer(request: Request) -> Answer:
@@ -163,11 +168,11 @@ async def test_of_a_burst_the_worst_answer_counts() -> None:
 
     async with WireServer(WireApp(answer)) as server:
         probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(), burst=5)
-        (heard,) = await Sender(Server.at(server.url), "server").send([probe])
-    assert json.loads(heard.body) == {"status": "SandboxError"}
+        (answer,) = await Sender(Server.at(server.url), "server").send([probe])
+    assert json.loads(answer.body) == {"status": "SandboxError"}
 
 
-async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> None:
+async def test_probes_marked_alone_are_sent_alone() -> None:
     most = dict.fromkeys(["together", "alone"], 0)
     now = 0
 
@@ -175,7 +180,7 @@ async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> N
         nonlocal now
         now += 1
         most[request.path[1:]] = max(most[request.path[1:]], now)
-        for _ in range(20):  # turns of the loop in which others may arrive
+        for _ in range(20):  # gives other requests time to arrive
             await asyncio.sleep(0.001)
         now -= 1
         return Answer.json(1)
@@ -191,14 +196,12 @@ async def test_what_is_to_be_alone_is_sent_when_nothing_else_is_in_flight() -> N
     assert 1 < most["together"] <= 4
 
 
-def test_what_is_no_file_is_refused_and_behind_a_link_the_file_is_replaced(
-    tmp_path: Path, scripted: FakeSandbox
-) -> None:
+def test_special_files_are_refused_and_links_are_followed(tmp_path: Path, scripted: FakeSandbox) -> None:
     os.mkfifo(tmp_path / "pipe")
     code, said = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
-    assert (code, "is no regular file" in said) == (2, True)
+    assert (code, "is not a regular file" in said) == (2, True)
     with pytest.raises(OSError, match="not a regular file"):
-        write_whole(tmp_path / "pipe", "text")
+        write_atomically(tmp_path / "pipe", "text")
     assert (tmp_path / "pipe").is_fifo()
     (tmp_path / "real.jsonl").write_text("old")
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")
@@ -207,12 +210,12 @@ def test_what_is_no_file_is_refused_and_behind_a_link_the_file_is_replaced(
     assert "v1/ping" in (tmp_path / "real.jsonl").read_text()
 
 
-def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: FakeSandbox) -> None:
+def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: FakeSandbox) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping")
     assert (code, path.read_text()) == (2, "mine")
-    assert "is there already; give another name, or --force" in said
+    assert "already exists; give another name, or --force" in said
     code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping", "--force")
     assert code == 0
     assert len(read_recording(path).answers) == 8
@@ -224,17 +227,17 @@ def test_an_existing_file_is_only_replaced_by_force(tmp_path: Path, scripted: Fa
     [
         ([], "give one sandbox to record"),
         (["http://127.0.0.1:1", "--sandbox", "http://127.0.0.1:1", "-o", "x"], "give one sandbox to record"),
-        (["http://127.0.0.1:1"], "give the file for the recording with -o FILE"),
+        (["http://127.0.0.1:1"], "name the file for the recording with -o FILE"),
         (["http://127.0.0.1:1", "-o", "none/x.jsonl"], "there is no folder none"),
         (["http://127.0.0.1:1", "-o", "."], "is a folder"),
         (["http://127.0.0.1:1", "-o", "x", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
         (["http://127.0.0.1:1", "-o", "x", "--probes", "none.yaml"], "none.yaml:1: cannot be read"),
         (["http://127.0.0.1:1", "-o", "x", "--header", "no colon"], "--header takes 'Name: value'"),
-        (["dokcer", "-o", "x"], "is no sandbox"),
-        (["fake", "-o", "x"], "fake is no real sandbox"),
+        (["dokcer", "-o", "x"], "is not a sandbox"),
+        (["fake", "-o", "x"], "fake is not a real sandbox"),
     ],
 )
-def test_wrong_input_is_one_clear_sentence(
+def test_wrong_input_exits_with_2_and_one_sentence(
     arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -244,7 +247,7 @@ def test_wrong_input_is_one_clear_sentence(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_server_that_is_not_there_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_if_the_server_is_unreachable(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     with FakeSandbox() as gone:
@@ -255,7 +258,7 @@ def test_a_server_that_is_not_there_is_told_and_nothing_is_written(tmp_path: Pat
     assert path.read_text() == "mine"
 
 
-def test_a_server_that_goes_away_midway_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+def test_nothing_is_written_if_the_server_goes_away(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     with FakeSandbox(faults=[{"after": 5, "what": "crash"}]) as sandbox:
@@ -266,26 +269,26 @@ def test_a_server_that_goes_away_midway_is_told_and_nothing_is_written(tmp_path:
     assert path.read_text() == "mine"
 
 
-def test_a_server_that_stops_answering_is_told(tmp_path: Path) -> None:
+def test_nothing_is_written_if_the_server_stops_answering(tmp_path: Path) -> None:
     with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
         code, said = sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "0.2")
     assert code == 3
-    assert "does not answer any more: 3 probes got nothing within 0.2 s" in said
+    assert "stopped answering: 3 probes got no answer within 0.2 s" in said
     assert os.listdir(tmp_path) == []
 
 
-def test_a_server_that_is_no_sandbox_is_told(tmp_path: Path) -> None:
+def test_nothing_is_written_if_the_server_is_not_a_sandbox(tmp_path: Path) -> None:
     async def page(request: Request) -> Answer:
         return Answer.text("<html>welcome</html>", content_type="text/html")
 
     with Served(WireServer(WireApp(page))) as web:
         code, said = sfusion("record", web.url, "-o", tmp_path / "a.jsonl")
     assert code == 3
-    assert "answers, but not as a Sandbox Fusion: GET /v1/ping gave 200 with text/html" in said
+    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 200 with text/html" in said
     assert os.listdir(tmp_path) == []
 
 
-def test_an_interrupted_recording_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     asked = threading.Event()
@@ -307,7 +310,7 @@ def test_an_interrupted_recording_leaves_the_old_file(tmp_path: Path) -> None:
     assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
 
 
-def test_secrets_of_the_command_and_echoes_of_the_server_are_not_in_the_file(tmp_path: Path) -> None:
+def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path) -> None:
     async def echo(request: Request) -> Answer:
         if request.path == "/base/v1/ping":
             return Answer(body=b'"pong"')
@@ -321,7 +324,7 @@ def test_secrets_of_the_command_and_echoes_of_the_server_are_not_in_the_file(tmp
         code, said = sfusion("record", url, "-o", path, "-k", "results/exit", "-k", "http/no-host", *headers)
         port = str(server.port)
     assert code == 0, said
-    assert "1 probes of raw bytes were left out" in said
+    assert "left out 1 raw-byte probe, which" in said
     content = path.read_bytes() + said.encode()
     for planted in (b"zquser", b"zqpass", b"zqquery", b"zqheader", b"zqbearer", b"zqteam"):
         assert planted not in content, planted
@@ -330,12 +333,12 @@ def test_secrets_of_the_command_and_echoes_of_the_server_are_not_in_the_file(tmp
     assert b"<SECRET>" in content
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("old")
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        write_whole(path, "new")
+        write_atomically(path, "new")
     assert (path.read_text(), os.listdir(tmp_path)) == ("old", ["a.jsonl"])
 
 
@@ -348,7 +351,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         ("[1]\n", "a.jsonl:1: expected an object"),
     ],
 )
-def test_a_file_that_is_no_recording_is_told_with_its_line(content: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_recording_is_an_error_with_file_and_line(content: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(content)
     with pytest.raises(BadProbes, match=told):
         read_recording(tmp_path / "a.jsonl")
@@ -357,7 +360,7 @@ def test_a_file_that_is_no_recording_is_told_with_its_line(content: str, told: s
     assert told in said
 
 
-def test_the_probes_can_be_read(tmp_path: Path) -> None:
+def test_list_shows_the_probes(tmp_path: Path) -> None:
     code, said = sfusion("record", "--list", "-k", "http/ping")
     assert code == 0
     assert "http/ping          The health check answers the JSON text pong." in said

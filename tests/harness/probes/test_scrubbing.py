@@ -1,4 +1,4 @@
-"""What was planted in an answer is not in the recording of it, however the server echoes it."""
+"""Secrets and machine details never reach a recording, however the server echoes them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.harness.drift.normalising import stable, steady
-from sfusion.harness.probes import Heard, Probe, ProbeRequest, Scrubber, bundled_probes, recording_lines
-from sfusion.harness.probes.patterns import without_forms
+from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, bundled_probes, recording_lines
+from sfusion.harness.probes.patterns import mask
 from sfusion.harness.probes.recording import scrubber_for
 
 QUIET = settings(max_examples=60, deadline=None, derandomize=True)
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=12).map(lambda word: f"zq{word}")
-"""Words that no answer holds by chance."""
+"""Words that no answer contains by chance."""
 SIGNS = st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters="\\/@:?#&=%+ ")
 SECRETS = st.text(SIGNS, min_size=6, max_size=30).map(lambda text: f"zq{text}Z")
 AROUND = st.sampled_from(
@@ -48,8 +48,8 @@ PLACES = st.sampled_from(
 )
 
 
-def heard(place: str, text: str) -> Heard:
-    """An answer that echoes a text somewhere."""
+def echo_answer(place: str, text: str) -> ProbeAnswer:
+    """An answer that echoes a text in some place."""
     result = {"status": "Finished", "execution_time": 0.1, "return_code": 0, "stdout": "", "stderr": ""}
     body: dict[str, Any] = {"status": "Success", "message": "", "run_result": result, "files": {}}
     headers = [("server", "uvicorn"), ("content-type", "application/json")]
@@ -71,12 +71,12 @@ def heard(place: str, text: str) -> Heard:
         case "header":
             headers.append(("x-echo", text.replace("\n", " ")))
         case "html":
-            return Heard(200, tuple(headers), f"<html>{text}</html>".encode())
-    return Heard(200, tuple(headers), json.dumps(body, ensure_ascii=False).encode())
+            return ProbeAnswer(200, tuple(headers), f"<html>{text}</html>".encode())
+    return ProbeAnswer(200, tuple(headers), json.dumps(body, ensure_ascii=False).encode())
 
 
-def written(answer: Heard, scrubber: Scrubber, *, target: str = "http://target") -> bytes:
-    """The bytes of a recording with this answer, and with the files in it opened."""
+def written(answer: ProbeAnswer, scrubber: Scrubber, *, target: str = "http://target") -> bytes:
+    """The bytes of a recording with this answer, plus the decoded files in it."""
     probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest())
     lines = recording_lines([probe], [answer], target=target, recorded_at="now", scrubber=scrubber)
     files = json.loads(lines[1])["response"].get("json", {})
@@ -99,20 +99,20 @@ def test_secrets_never_reach_a_recording(secret: str, before: str, after: str, p
         "header": lambda: Scrubber.of(headers={"X-Api": secret}),
         "environ": lambda: Scrubber.of(environ={"OUR_API_TOKEN": secret}),
     }[way]()
-    content = written(heard(place, before + secret + after), scrubber)
+    content = written(echo_answer(place, before + secret + after), scrubber)
     assert secret.encode() not in content
     assert json.dumps(secret)[1:-1].encode() not in content
 
 
 @QUIET
 @given(secret=SECRETS, place=PLACES)
-def test_secrets_written_in_other_ways_do_not_reach_it_either(secret: str, place: str) -> None:
+def test_encoded_secrets_never_reach_a_recording(secret: str, place: str) -> None:
     token = base64.b64encode(f"team:{secret}".encode()).decode()
     scrubber = Scrubber.of(
         url=f"http://team:{quote(secret)}@sandbox.test", headers={"authorization": f"Bearer {secret}"}
     )
     echoes = [token, quote(secret, safe=""), repr(secret), json.dumps(secret), f"Bearer {secret}", f"Basic {token}"]
-    content = written(heard(place, " ".join(echoes)), scrubber)
+    content = written(echo_answer(place, " ".join(echoes)), scrubber)
     assert secret.encode() not in content
     assert token.encode() not in content
     if quote(secret, safe="") != secret:
@@ -127,7 +127,7 @@ def test_the_host_of_the_target_never_reaches_a_recording(
     host = f"{name}.example.org"
     scrubber = Scrubber.of(url=f"https://{host}:{port}/base-{name}")
     for echo in (host, host.upper(), f"{host}:{port}", f"https://{host}:{port}/base-{name}/run_code", f"root@{host}"):
-        content = written(heard(place, before + echo + after), scrubber, target=f"https://{host}:{port}")
+        content = written(echo_answer(place, before + echo + after), scrubber, target=f"https://{host}:{port}")
         assert name.encode() not in content.lower()
 
 
@@ -143,7 +143,7 @@ def test_addresses_never_reach_a_recording(address: Any, before: str, after: str
         return  # `::` and `::b` are names in C++ as well
     bracketed = f"[{address}]" if address.version == 6 else str(address)
     for echo in (str(address), f"http://{bracketed}:{port}/run_code", f"{bracketed}:{port}"):
-        assert str(address) not in without_forms(before + echo + after)
+        assert str(address) not in mask(before + echo + after)
 
 
 @QUIET
@@ -158,7 +158,7 @@ def test_paths_of_a_machine_never_reach_a_recording(
     root: str, steps: list[str], before: str, after: str, place: str
 ) -> None:
     text = before + "/".join([root, *steps]) + after
-    assert b"zq" not in written(heard(place, text), Scrubber.of())
+    assert b"zq" not in written(echo_answer(place, text), Scrubber.of())
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_paths_of_a_machine_never_reach_a_recording(
         ("worker-7.prod.svc.cluster.local:80", "<HOST>"),
     ],
 )
-def test_what_gives_a_machine_away_has_a_mark(text: str, clean: str) -> None:
-    assert without_forms(text) == clean
+def test_machine_details_are_masked(text: str, clean: str) -> None:
+    assert mask(text) == clean
 
 
 @pytest.mark.parametrize(
@@ -202,8 +202,8 @@ def test_what_gives_a_machine_away_has_a_mark(text: str, clean: str) -> None:
         "SyntaxError: invalid syntax near unexpected token `fi'",
     ],
 )
-def test_what_gives_nothing_away_stays(text: str) -> None:
-    assert without_forms(text) == text
+def test_harmless_text_is_kept(text: str) -> None:
+    assert mask(text) == text
 
 
 PARTS = (
@@ -215,20 +215,20 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=6)), max_siz
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(TEXTS)
-def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
-    once = without_forms(text)
-    assert without_forms(once) == once
+def test_scrubbing_is_idempotent(text: str) -> None:
+    once = mask(text)
+    assert mask(once) == once
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(TEXTS)
-def test_a_scrubbed_text_compares_like_the_one_it_was(text: str) -> None:
-    assert steady(without_forms(text)) == steady(text)
-    assert stable({"a": [without_forms(text)]}) == stable({"a": [text]})
+def test_scrubbed_text_compares_equal_to_the_original(text: str) -> None:
+    assert steady(mask(text)) == steady(text)
+    assert stable({"a": [mask(text)]}) == stable({"a": [text]})
 
 
 @pytest.mark.parametrize("secret", ["zqsecret1", "zq/a b+c=é&d", 'zq"quoted"', "zq\\back", "zq\nline"])
-def test_a_secret_is_found_inside_words_and_in_any_writing(secret: str) -> None:
+def test_a_secret_is_masked_inside_words_and_in_any_encoding(secret: str) -> None:
     scrubber = Scrubber.of(headers={"x-key": secret})
     ways = [
         secret,
@@ -242,31 +242,31 @@ def test_a_secret_is_found_inside_words_and_in_any_writing(secret: str) -> None:
         assert scrubber.text(f"x{way}y") == "x<SECRET>y"
 
 
-def test_short_secrets_are_not_looked_for_in_texts() -> None:
+def test_short_secrets_are_not_masked() -> None:
     assert Scrubber.of(url="http://u:pw@sandbox.test").text("pw u power") == "pw u power"
 
 
-def test_an_answer_without_anything_to_hide_keeps_its_bytes() -> None:
+def test_an_answer_with_nothing_to_mask_keeps_its_bytes() -> None:
     body = b'{ "detail" : "caf\\u00e9", "n": 1.50 }'
-    assert Scrubber.of().heard(Heard(200, (), body)).body == body
+    assert Scrubber.of().answer(ProbeAnswer(200, (), body)).body == body
 
 
-def test_an_answer_with_something_to_hide_keeps_its_form() -> None:
-    spaced = Scrubber.of().heard(Heard(200, (), b'{"detail": "caf\\u00e9 at /srv/x"}')).body
+def test_a_masked_answer_keeps_its_formatting() -> None:
+    spaced = Scrubber.of().answer(ProbeAnswer(200, (), b'{"detail": "caf\\u00e9 at /srv/x"}')).body
     assert spaced == b'{"detail": "caf\\u00e9 at <PATH>"}'
-    compact = Scrubber.of().heard(Heard(200, (), '{"detail":"café at /srv/x"}'.encode())).body
+    compact = Scrubber.of().answer(ProbeAnswer(200, (), '{"detail":"café at /srv/x"}'.encode())).body
     assert compact == '{"detail":"café at <PATH>"}'.encode()
 
 
-def test_requests_keep_their_words_but_not_a_secret() -> None:
+def test_requests_are_masked_only_for_secrets() -> None:
     request = ProbeRequest(json={"code": "open('/srv/data')  # zq-secret-zq", "language": "python"})
     probe = Probe(id="a/b", about="Any question will do.", request=request)
     scrubber = Scrubber.of(headers={"x-key": "zq-secret-zq"})
-    lines = recording_lines([probe], [Heard(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
+    lines = recording_lines([probe], [ProbeAnswer(200, (), b"1")], target="t", recorded_at="now", scrubber=scrubber)
     assert json.loads(lines[1])["request"]["json"]["code"] == "open('/srv/data')  # <SECRET>"
 
 
-def test_a_probe_may_carry_a_secret_of_its_own() -> None:
+def test_secrets_in_a_probes_own_headers_are_masked() -> None:
     request = ProbeRequest(
         headers={"Authorization": "Bearer zqtoken1", "Cookie": "zqcookie", "accept": "text/html"},
         json={"code": "key = 'sk-zqabcdefghijklmnopqrs'", "language": "python"},
@@ -274,20 +274,20 @@ def test_a_probe_may_carry_a_secret_of_its_own() -> None:
     probe = Probe(id="a/b", about="Any question will do.", request=request)
     scrubber = scrubber_for("http://sandbox.test", {}, [probe])
     lines = recording_lines(
-        [probe], [heard("stdout", "zqtoken1 zqcookie")], target="t", recorded_at="now", scrubber=scrubber
+        [probe], [echo_answer("stdout", "zqtoken1 zqcookie")], target="t", recorded_at="now", scrubber=scrubber
     )
     assert b"zq" not in "".join(lines).encode()
     assert json.loads(lines[1])["request"]["headers"]["accept"] == "text/html"
 
 
-def test_no_bundled_request_holds_anything_that_would_be_scrubbed_as_a_secret() -> None:
+def test_no_bundled_request_contains_anything_masked_as_a_secret() -> None:
     asked = [(probe.id, json.dumps(probe.request.body)) for probe in bundled_probes() if probe.request is not None]
-    assert [name for name, text in asked if "<SECRET>" in without_forms(text)] == []
+    assert [name for name, text in asked if "<SECRET>" in mask(text)] == []
 
 
 @pytest.mark.parametrize(
     "part", ["a.", "/a", "a-", "x", "/tmp", "a@", "[:", ":a", "0.", "http://a", "TOKEN", "~/", "eyJ"]
 )
-def test_a_long_answer_cannot_make_scrubbing_take_for_ever(part: str) -> None:
+def test_scrubbing_a_long_answer_stays_fast(part: str) -> None:
     text = part * (60_000 // len(part))
     assert len(Scrubber.of().text(text)) <= 8 * len(text)

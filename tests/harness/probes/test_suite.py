@@ -1,4 +1,4 @@
-"""The bundled suite is complete and readable, and probe files that are wrong are told where and why."""
+"""The bundled suite is complete and readable, and errors in probe files name their place."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.probes import BadProbes, Probe, Server, bundled_probes, chosen, read_probes, suite_with
+from sfusion.harness.probes.raw_http import request_bytes
 from sfusion.harness.probes.suite import _BUNDLED
-from sfusion.harness.probes.wire import request_bytes
 
 PROBES = bundled_probes()
 GROUPS = {
@@ -17,19 +17,19 @@ GROUPS = {
 }
 
 
-def test_there_are_at_least_150_probes_in_every_group() -> None:
+def test_there_are_at_least_150_probes_in_all_groups() -> None:
     assert len(PROBES) >= 150
     assert {probe.group for probe in PROBES} == GROUPS
 
 
-def test_ids_are_unique_and_every_probe_asks_something_else() -> None:
+def test_ids_and_requests_are_unique() -> None:
     assert len({probe.id for probe in PROBES}) == len(PROBES)
     asked = [(request_bytes(probe, Server("http", "server", 80)), probe.burst) for probe in PROBES]
     twice = [probe.id for number, probe in enumerate(PROBES) if asked.index(asked[number]) != number]
     assert twice == []
 
 
-def test_every_probe_says_in_a_sentence_what_it_is_for() -> None:
+def test_every_probe_has_its_own_sentence() -> None:
     said = [probe.about for probe in PROBES]
     assert len(set(said)) == len(said)
     assert all(len(sentence.split()) >= 4 for sentence in said), [one for one in said if len(one.split()) < 4]
@@ -44,13 +44,13 @@ def test_probes_are_bounded_in_time_and_size() -> None:
             assert len(probe.request.content) <= 2_000_000, probe.id
 
 
-def test_a_quick_run_leaves_out_the_slow_ones() -> None:
+def test_quick_skips_slow_probes() -> None:
     quick = chosen(PROBES, quick=True)
     assert 150 <= len(quick) < len(PROBES)
     assert not any(probe.slow for probe in quick)
 
 
-def test_probes_are_chosen_by_a_part_of_their_id() -> None:
+def test_probes_are_chosen_by_part_of_their_id() -> None:
     assert {probe.group for probe in chosen(PROBES, only=["stdin/", "memory/"])} == {"stdin", "memory"}
     with pytest.raises(BadProbes, match=r"no probe has 'stdim' in its id; groups: bodies, .*validation"):
         chosen(PROBES, only=["stdim"])
@@ -77,7 +77,7 @@ probes:
 """
 
 
-def test_defaults_of_a_file_stand_below_every_request(tmp_path: Path) -> None:
+def test_defaults_of_a_file_apply_to_every_request(tmp_path: Path) -> None:
     first, second = read_probes([_file(tmp_path, GOOD)])
     assert first.id == "own/first"
     assert first.request is not None
@@ -87,7 +87,7 @@ def test_defaults_of_a_file_stand_below_every_request(tmp_path: Path) -> None:
     assert second.request.content == b"hello"
 
 
-def test_own_probes_are_added_and_take_the_place_of_bundled_ones(tmp_path: Path) -> None:
+def test_own_probes_are_added_or_replace_bundled_ones(tmp_path: Path) -> None:
     text = 'about: Replaces one.\nprobes:\n  - {id: ping, about: Another way to ask., raw: "x"}\n'
     own = read_probes([_file(tmp_path, GOOD), _file(tmp_path, text, "http.yaml")])
     suite = suite_with(own)
@@ -95,7 +95,7 @@ def test_own_probes_are_added_and_take_the_place_of_bundled_ones(tmp_path: Path)
     assert next(probe for probe in suite if probe.id == "http/ping").raw == "x"
 
 
-def test_a_folder_is_read_in_the_order_of_its_files(tmp_path: Path) -> None:
+def test_a_folder_is_read_in_the_order_of_file_names(tmp_path: Path) -> None:
     _file(tmp_path, GOOD, "b.yaml")
     _file(tmp_path, GOOD, "a.yaml")
     assert [probe.id for probe in read_probes([tmp_path])] == ["a/first", "a/second", "b/first", "b/second"]
@@ -106,25 +106,28 @@ def test_a_folder_is_read_in_the_order_of_its_files(tmp_path: Path) -> None:
     [
         ("{id: a, about: What is asked here., reqest: {}}", r"own\.yaml:3: probe 'a': reqest: unknown key; did you"),
         ("{id: a, about: What is asked here., request: {jsn: 1}}", r"jsn: unknown key; did you mean 'json'"),
-        ("{id: a, about: no capital and no stop, request: {}}", r"about is one sentence"),
+        ("{id: a, about: no capital and no stop, request: {}}", r"about must be one sentence"),
         ("{id: a, request: {}}", r"about"),
-        ("{about: What is asked here., request: {}}", r"probe number 1: a probe has an id"),
+        ("{about: What is asked here., request: {}}", r"probe number 1: a probe needs an id"),
         ("{id: 'a b', about: What is asked here., request: {}}", r"probe 'a b': id"),
         ("{id: a, about: What is asked here., request: {json: 1, text: b}}", r"give one of json, text and base64"),
         ("{id: a, about: What is asked here., request: {base64: '*'}}", r"base64 is not base64"),
         ("{id: a, about: What is asked here., request: {path: run_code}}", r"path"),
         ("{id: a, about: What is asked here., request: {method: 'G ET'}}", r"method"),
         ('{id: a, about: What is asked here., request: {headers: {"x": "a\\r\\nb"}}}', r"headers"),
-        ("{id: a, about: What is asked here., request: [1]}", r"request is a mapping"),
+        ("{id: a, about: What is asked here., request: [1]}", r"request must be a mapping"),
         ("{id: a, about: What is asked here., raw: x, request: {}}", r"either a request or raw bytes"),
-        ("{id: a, about: What is asked here., raw: 世}", r"character that is no byte"),
-        ("{id: a, about: What is asked here., request: {}, varies: [bdy.x]}", r"begins with body, header or status"),
+        ("{id: a, about: What is asked here., raw: 世}", r"character that is not a byte"),
+        (
+            "{id: a, about: What is asked here., request: {}, varies: [bdy.x]}",
+            r"must begin with body, header",
+        ),
         ("{id: a, about: What is asked here., request: {}, burst: 1000}", r"burst"),
         ("{id: a, about: What is asked here., request: {spaces: 99999999}}", r"spaces"),
         ("5", r"own\.yaml"),
     ],
 )
-def test_a_probe_that_is_wrong_is_told_with_its_place(tmp_path: Path, entry: str, told: str) -> None:
+def test_an_invalid_probe_is_an_error_with_its_place(tmp_path: Path, entry: str, told: str) -> None:
     path = _file(tmp_path, f"about: Questions of our own.\nprobes:\n  - {entry}\n")
     with pytest.raises(BadProbes, match=told):
         read_probes([path])
@@ -133,34 +136,34 @@ def test_a_probe_that_is_wrong_is_told_with_its_place(tmp_path: Path, entry: str
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", r"own\.yaml:1: a probe file is a mapping"),
+        ("", r"own\.yaml:1: a probe file must be a mapping"),
         ("about: x\nprobes: []\n", r"own\.yaml:1: about"),
         ("about: Questions of our own.\n", r"probes: is missing"),
         ("about: Questions of our own.\nprobes: []\nextra: 1\n", r"own\.yaml:3: extra: unknown key"),
         ("about: [\n", r"not YAML"),
     ],
 )
-def test_a_file_that_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_an_invalid_file_is_an_error_with_its_place(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(BadProbes, match=told):
         read_probes([_file(tmp_path, text)])
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     entry = "{id: same, about: What is asked here., raw: x}"
     bad = _file(tmp_path, f"about: Questions of our own.\nprobes:\n  - {entry}\n  - {entry}\n  - {{id: b}}\n")
     with pytest.raises(BadProbes) as caught:
         read_probes([bad, tmp_path / "none.yaml", tmp_path])
     text = str(caught.value)
-    assert "'own/same' is there twice" in text
+    assert "two probes 'own/same'" in text
     assert "none.yaml:1: cannot be read" in text
     assert "probe 'b'" in text
 
 
-def test_files_of_the_suite_are_in_the_package() -> None:
+def test_every_group_is_a_file_of_the_package() -> None:
     assert {path.stem for path in _BUNDLED.glob("*.yaml")} == GROUPS
 
 
-def test_probes_that_run_code_say_so() -> None:
+def test_runs_is_the_endpoint_of_probes_that_run_code() -> None:
     ran = {probe.id: probe.runs for probe in PROBES}
     assert ran["results/hello"] == "/run_code"
     assert ran["jupyter/prints"] == "/run_jupyter"

@@ -1,1 +1,1 @@
-"""Reports: what a run tells people, build systems and browsers."""
+"""Tests of the reports of a run."""

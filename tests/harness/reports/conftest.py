@@ -1,4 +1,4 @@
-"""A real browser for the pages, where the machine has one."""
+"""A real browser for the pages, if one is installed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 def browser() -> Iterator[Any]:
     """Headless Chromium with an empty profile.
 
-    Of a module, not of the session: while playwright is open, an event loop counts as running in this thread, and
-    nobody else could run one.
+    The scope is the module, not the session: while playwright is open, asyncio believes that a loop is running in this
+    thread and refuses to start another.
     """
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra `test`)")
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
@@ -39,18 +39,18 @@ def browser() -> Iterator[Any]:
 
 
 class Opened:
-    """A page in the browser, with everything that went wrong on it and everything it asked the network for."""
+    """A page in the browser, with its console messages, its errors and the requests it made."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
-        self.complaints: list[str] = []
+        self.messages: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self.messages.append(message.text))
+        page.on("pageerror", lambda error: self.messages.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
 
     def colours(self, canvas: str, top: int, height: int) -> set[str]:
-        """The colours, as #rrggbb, that occur in a stripe of a canvas; in CSS pixels."""
+        """The colours, as #rrggbb, in a stripe of a canvas; ``top`` and ``height`` are CSS pixels."""
         script = """([id, top, height]) => {
             const canvas = document.getElementById(id), scale = devicePixelRatio;
             const { data } = canvas.getContext("2d").getImageData(0, top * scale, canvas.width, height * scale);
@@ -61,20 +61,20 @@ class Opened:
         }"""
         return set(self.page.evaluate(script, [canvas, top, height]))
 
-    def named(self, colour: str) -> str:
-        """The value of one of the page's named colours."""
+    def css_colour(self, name: str) -> str:
+        """The value of one of the page's colour variables."""
         read = "(name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
-        value: str = self.page.evaluate(read, colour)
+        value: str = self.page.evaluate(read, name)
         return value
 
     def settle(self) -> None:
-        """Wait until what was asked for is drawn: two frames."""
+        """Wait for two frames, after which everything is drawn."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Open HTML as a file, as somebody who downloaded it would."""
+    """Open HTML from a file, like a page that was downloaded."""
     contexts = []
 
     def opener(html: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Opened:

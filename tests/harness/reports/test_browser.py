@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.reports import Run, render_index, render_run
+from sfusion.harness.reports import RunReport, render_index, render_run
 from tests.harness.reports.conftest import Opened
 from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
 
@@ -16,16 +16,16 @@ Opener = Callable[..., Opened]
 pytestmark = pytest.mark.xdist_group("browser")
 
 
-def test_it_loads_without_a_complaint_and_asks_the_network_for_nothing(open_page: Opener) -> None:
-    for run in (broken_run(), held_run(), Run("nothing", []), Run("failed", [], error="it broke")):
+def test_a_page_loads_without_errors_and_without_network_requests(open_page: Opener) -> None:
+    for run in (broken_run(), held_run(), RunReport("nothing", []), RunReport("failed", [], error="it broke")):
         for dark, width in ((False, 1280), (True, 390)):
             opened = open_page(render_run(run), dark=dark, width=width)
-            assert opened.complaints == []
+            assert opened.messages == []
             assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
             assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_promises_come_first_and_the_broken_ones_before_the_others(open_page: Opener) -> None:
+def test_promises_come_before_the_timeline_with_broken_ones_first(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
     assert opened.page.locator("h1").inner_text() == "2 of 6 promises were broken, 1 could not be judged"
     shown = opened.page.locator(".verdict .pill").all_inner_texts()
@@ -34,22 +34,22 @@ def test_promises_come_first_and_the_broken_ones_before_the_others(open_page: Op
     assert promises["y"] < timeline["y"]
 
 
-def test_a_planted_script_does_not_run_anywhere(open_page: Opener) -> None:
+def test_script_tags_in_texts_do_not_run(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
     page = opened.page
     page.locator("#search").fill("c00023")
     page.locator("[data-group=call]").click()
     opened.settle()
     page.locator("#lanes").click(position={"x": 20, "y": 10})
-    assert PLANTED in page.locator("#story pre").all_inner_texts()
+    assert PLANTED in page.locator("#panel pre").all_inner_texts()
     page.locator("details.file summary").click()
     index = open_page(render_index([broken_run()]))
     for one in (opened, index):
         assert one.page.evaluate("window.planted") is None
-        assert one.complaints == []
+        assert one.messages == []
 
 
-def test_hovering_a_call_says_how_it_ended(open_page: Opener) -> None:
+def test_hovering_shows_how_a_call_ended_and_what_was_in_flight(open_page: Opener) -> None:
     opened = open_page(render_run(held_run()))
     opened.page.locator("[data-group=call]").click()
     opened.settle()
@@ -64,7 +64,7 @@ def test_hovering_a_call_says_how_it_ended(open_page: Opener) -> None:
     assert tip.is_hidden()
 
 
-def test_a_filter_leaves_the_calls_of_an_outcome(open_page: Opener) -> None:
+def test_calls_can_be_filtered_by_outcome(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
     page = opened.page
     chip = page.locator("[data-outcome=program_error]")
@@ -75,28 +75,28 @@ def test_a_filter_leaves_the_calls_of_an_outcome(open_page: Opener) -> None:
     page.locator("[data-group=call]").click()
     opened.settle()
     shown = opened.colours("lanes", 0, 60)
-    assert opened.named("program_error") in shown
-    assert opened.named("program_timeout") not in shown
+    assert opened.css_colour("program_error") in shown
+    assert opened.css_colour("program_timeout") not in shown
     chip.click()
     assert page.locator("#shown").inner_text() == f"{total} calls"
 
 
-def test_a_click_on_the_evidence_tells_the_story_of_the_call(open_page: Opener) -> None:
+def test_a_click_on_evidence_opens_the_events_of_the_call(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
     page = opened.page
     page.locator(".evidence .link[data-call]").first.click()
-    story = page.locator("#story")
-    assert story.locator("h2").inner_text() == "c00001"
-    lines = story.locator("li").all_inner_texts()
+    panel = page.locator("#panel")
+    assert panel.locator("h2").inner_text() == "c00001"
+    lines = panel.locator("li").all_inner_texts()
     assert "call started" in lines[0]
     assert "call ended" in lines[-1]
-    story.get_by_label("Next call").click()
-    assert story.locator("h2").inner_text() != "c00001"
+    panel.get_by_label("Next call").click()
+    assert panel.locator("h2").inner_text() != "c00001"
     page.keyboard.press("Escape")
-    assert story.is_hidden()
+    assert panel.is_hidden()
 
 
-def test_dragging_over_the_chart_zooms_and_a_double_click_shows_everything(open_page: Opener) -> None:
+def test_dragging_over_the_chart_zooms_and_a_double_click_resets(open_page: Opener) -> None:
     opened = open_page(render_run(broken_run()))
     page = opened.page
     box = page.locator("#chart").bounding_box()
@@ -117,7 +117,7 @@ def test_dragging_over_the_chart_zooms_and_a_double_click_shows_everything(open_
     assert time_at(900) - time_at(300) == pytest.approx(whole, rel=0.01)
 
 
-def test_dark_and_light_follow_the_system_and_the_button(open_page: Opener) -> None:
+def test_the_theme_follows_the_system_and_the_button(open_page: Opener) -> None:
     opened = open_page(render_run(held_run()), dark=True)
     page = opened.page
     background = "getComputedStyle(document.body).backgroundColor"
@@ -129,9 +129,9 @@ def test_dark_and_light_follow_the_system_and_the_button(open_page: Opener) -> N
     assert open_page(render_run(held_run())).page.evaluate(background) != dark
 
 
-def test_ten_thousand_calls_can_be_used(open_page: Opener) -> None:
+def test_ten_thousand_calls_stay_usable(open_page: Opener) -> None:
     events = Simulation(10_000, workers=8, limit=64).run()
-    html = render_run(Run("many", [Verdict("outcomes", "held", "fine")], events=events))
+    html = render_run(RunReport("many", [Verdict("outcomes", "held", "fine")], events=events))
     assert len(html) < 12_000_000
     opened = open_page(html)
     page = opened.page
@@ -140,16 +140,16 @@ def test_ten_thousand_calls_can_be_used(open_page: Opener) -> None:
     page.locator("#rows").evaluate("(rows) => { rows.scrollTop = rows.scrollHeight; }")
     opened.settle()
     page.locator("#lanes").click(position={"x": 20, "y": 200})
-    assert page.locator("#story li").count() >= 5
+    assert page.locator("#panel li").count() >= 5
     page.locator("[data-outcome=ok]").click()
     page.locator("[data-zoom=in]").click()
     opened.settle()
     assert page.locator("canvas").count() == 2
-    assert page.locator("*").count() < 600  # calls are drawn, not put into the document
-    assert opened.complaints == []
+    assert page.locator("*").count() < 600  # calls are drawn on the canvas, they are not elements
+    assert opened.messages == []
 
 
-def test_the_summary_of_all_runs_can_be_filtered(open_page: Opener) -> None:
+def test_the_index_of_runs_can_be_filtered(open_page: Opener) -> None:
     html = render_index([broken_run(60), held_run(10)], {"single-node": "single-node/report.html"})
     opened = open_page(html)
     page = opened.page
@@ -160,4 +160,4 @@ def test_the_summary_of_all_runs_can_be_filtered(open_page: Opener) -> None:
     assert page.locator(".run:visible a").get_attribute("href") == "single-node/report.html"
     page.locator("#search").fill("no such thing")
     assert page.locator("#none").is_visible()
-    assert opened.complaints == []
+    assert opened.messages == []

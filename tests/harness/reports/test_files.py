@@ -1,4 +1,4 @@
-"""The files for build systems, pull requests and programs."""
+"""JUnit XML, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 from xml.etree import ElementTree
 
 from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.reports import Run, headline, junit, markdown, summary, summary_json
+from sfusion.harness.reports import RunReport, headline, junit, markdown, summary, summary_json
 from tests.harness.reports.synthetic import PLANTED, broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
 
 
-def test_junit_counts_add_up_and_unknown_is_no_pass() -> None:
+def test_junit_counts_add_up_and_unknown_is_a_failure() -> None:
     top = ElementTree.fromstring(junit(RUNS))
     assert top.tag == "testsuites"
     assert (top.get("tests"), top.get("failures"), top.get("errors")) == ("8", "3", "0")
@@ -27,14 +27,14 @@ def test_junit_counts_add_up_and_unknown_is_no_pass() -> None:
             assert case.get("name")
 
 
-def test_junit_failures_hold_the_sentence_and_the_way_to_replay() -> None:
+def test_junit_failures_have_the_sentence_and_the_replay_command() -> None:
     failures = ElementTree.fromstring(junit(RUNS)).findall(".//failure")
     assert [failure.get("type") for failure in failures] == ["broken", "broken", "unknown"]
-    assert failures[0].get("message") == "broken: " + RUNS[0].of("broken")[0].sentence
+    assert failures[0].get("message") == "broken: " + RUNS[0].in_state("broken")[0].sentence
     assert "sfusion replay runs/throttled-gateway" in (failures[0].text or "")
 
 
-def test_junit_survives_every_character_a_program_can_print() -> None:
+def test_junit_is_valid_xml_whatever_a_program_prints() -> None:
     nasty = "".join(map(chr, range(0x20))) + "\ud800\ufffe]]>&<" + PLANTED
     run = dataclasses.replace(RUNS[0], verdicts=[Verdict(nasty, "broken", nasty)], about=nasty)
     failure = ElementTree.fromstring(junit([run]).encode()).find(".//failure")
@@ -42,15 +42,15 @@ def test_junit_survives_every_character_a_program_can_print() -> None:
     assert PLANTED in (failure.text or "")
 
 
-def test_a_run_that_could_not_be_run_is_an_error_in_every_report() -> None:
-    run = Run("dead", [], error="the tool raised KeyError: 'x'")
+def test_a_run_that_failed_is_an_error_in_every_report() -> None:
+    run = RunReport("dead", [], error="the tool raised KeyError: 'x'")
     top = ElementTree.fromstring(junit([run]))
     assert (top.get("tests"), top.get("errors"), top.get("failures")) == ("1", "1", "0")
     assert "the tool raised KeyError" in markdown([run])
     assert summary([run])["runs"][0]["state"] == "broken"
 
 
-def test_markdown_tells_broken_promises_first_and_stays_text() -> None:
+def test_markdown_lists_broken_promises_first_and_escapes_texts() -> None:
     text = markdown(RUNS)
     first, *_ = text.splitlines()
     assert first == "### ❌ sfusion: 2 runs: 1 broke a promise, 1 held."
@@ -61,16 +61,16 @@ def test_markdown_tells_broken_promises_first_and_stays_text() -> None:
     assert text.index("broken:") < text.index("| ✅ | single-node |")
 
 
-def test_a_sentence_cannot_break_the_markdown() -> None:
+def test_a_sentence_cannot_inject_markdown() -> None:
     evil = "a | b\n# big\n[x](http://x) @everyone `code` <b>" + "x" * 1000
-    text = markdown([Run("s", [Verdict("p", "broken", evil)])])
+    text = markdown([RunReport("s", [Verdict("p", "broken", evil)])])
     assert "\n# big" not in text
     assert "[x](" not in text.replace("\\[", "")
     assert "<b>" not in text.replace("\\<", "")
     assert max(map(len, text.splitlines())) < 500
 
 
-def test_many_runs_are_folded_in_markdown() -> None:
+def test_a_long_markdown_table_is_collapsed() -> None:
     runs = [dataclasses.replace(RUNS[1], scenario=f"s{number}") for number in range(20)]
     text = markdown(runs)
     assert text.startswith("### ✅ sfusion: 20 runs: every promise held.")
@@ -85,12 +85,12 @@ def test_the_json_summary_has_outcomes_and_promises() -> None:
     assert [one["state"] for one in broken["promises"]] == [one.state for one in RUNS[0].verdicts]
 
 
-def test_the_headline_says_the_worst_first() -> None:
-    unknown = Run("u", [Verdict("p", "unknown", "not seen")])
+def test_the_headline_counts_the_worst_first() -> None:
+    unknown = RunReport("u", [Verdict("p", "unknown", "not seen")])
     assert headline([]) == "Nothing was run."
     assert headline([RUNS[1]]) == "1 run: every promise held."
-    assert headline([unknown, *RUNS]).endswith("1 broke a promise, 1 could not be judged in full, 1 held.")
+    assert headline([unknown, *RUNS]).endswith("1 broke a promise, 1 could not be judged completely, 1 held.")
 
 
-def test_a_run_without_any_promise_has_not_passed() -> None:
-    assert Run("nothing", []).state == "unknown"
+def test_a_run_without_promises_is_unknown() -> None:
+    assert RunReport("nothing", []).state == "unknown"

@@ -1,4 +1,4 @@
-"""``sfusion run`` from a shell, with every report that it can write."""
+"""``sfusion run`` in a process of its own, with every report it can write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sfusion(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("expected", "code", "state"), [("all", 0, "held"), ("none", 1, "broken")])
-def test_all_reports_say_the_same(tmp_path: Path, expected: str, code: int, state: str) -> None:
+def test_all_reports_agree(tmp_path: Path, expected: str, code: int, state: str) -> None:
     (tmp_path / "planted.yaml").write_text(SCENARIO.replace("EXPECTED", expected))
     wanted = ["--out", "runs", "--html", "deep/index.html", "--junit", "j.xml", "--summary", "s.md", "--json", "s.json"]
     done = sfusion(tmp_path, "run", "planted.yaml", "--jobs", "1", *wanted)
@@ -51,11 +51,11 @@ def test_all_reports_say_the_same(tmp_path: Path, expected: str, code: int, stat
         assert "<script>window.planted" not in page
         quoted = folder.name.replace("[", "%5B").replace("]", "%5D").replace("=", "%3D")
         assert f'href="../runs/{quoted}/report.html"' in index
-        # Brackets of a cell are quoted: some shells would look for files of that name.
+        # The brackets of a cell are quoted, since a shell would expand them.
         assert (f"sfusion replay '{run['directory']}'" in done.stdout) is (state == "broken")
 
 
-def test_a_single_run_is_its_own_page(tmp_path: Path) -> None:
+def test_the_html_file_of_a_single_run_is_its_page(tmp_path: Path) -> None:
     text = SCENARIO.replace("EXPECTED", "all").replace("matrix: {tools.rate_limit: [1, 2]}\n", "")
     (tmp_path / "planted.yaml").write_text(text)
     assert sfusion(tmp_path, "run", "planted.yaml", "--html", "page.html").returncode == 0
@@ -63,22 +63,22 @@ def test_a_single_run_is_its_own_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("--html", "--html taken: is a folder; give a file"),
         ("--junit", "--junit taken: is a folder; give a file"),
     ],
 )
-def test_a_report_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path, option: str, said: str) -> None:
+def test_an_unwritable_report_is_an_error_before_anything_runs(tmp_path: Path, option: str, message: str) -> None:
     (tmp_path / "planted.yaml").write_text(SCENARIO.replace("EXPECTED", "all"))
     (tmp_path / "taken").mkdir()
     done = sfusion(tmp_path, "run", "planted.yaml", option, "taken")
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", said)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", message)
 
 
-def test_a_folder_for_runs_that_is_a_file_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_an_out_folder_that_is_a_file_is_an_error_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "planted.yaml").write_text(SCENARIO.replace("EXPECTED", "all"))
     (tmp_path / "taken").write_text("")
     done = sfusion(tmp_path, "run", "planted.yaml", "--out", "taken")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "a file is in the way" in done.stderr
+    assert "is a file; give a folder" in done.stderr

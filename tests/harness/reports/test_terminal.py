@@ -1,4 +1,4 @@
-"""What a terminal shows, and what a build log gets instead."""
+"""The output of ``sfusion run`` on a terminal and in a build log."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ import re
 import pytest
 
 from sfusion.harness.promises.verdict import Verdict
-from sfusion.harness.reports import LiveReporter, PlainReporter, Run, reporter
+from sfusion.harness.reports import RunReport, RunReporter
 from tests.harness.reports.synthetic import broken_run, held_run
 
 RUNS = [broken_run(60), held_run(10)]
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
     def isatty(self) -> bool:
         return True
 
 
-def shown(out: io.StringIO, runs: list[Run]) -> str:
-    with reporter(out, len(runs)) as told:
+def shown(out: io.StringIO, runs: list[RunReport]) -> str:
+    with RunReporter(out, len(runs)) as reporter:
         for run in runs:
-            told.ended(run)
-        told.finish(runs, " 2 cells do not run here.")
+            reporter.run_ended(run)
+        reporter.finish(runs, " 2 skipped (not written for world sim).")
     return out.getvalue()
 
 
@@ -38,10 +36,10 @@ def test_a_build_log_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first == "[1/2] broken  throttled-gateway[nodes=2,limit=10]"
     assert second == "[2/2] held    single-node"
     assert (empty, head.split()) == ("", ["scenario", "promises", "calls", "time", "took"])
-    assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 cells do not run here.\n")
+    assert text.endswith("2 runs: 1 broke a promise, 1 held. 2 skipped (not written for world sim).\n")
 
 
-def test_what_did_not_hold_is_told_below_the_table_with_the_way_to_replay_it() -> None:
+def test_broken_and_unknown_promises_follow_the_table_with_the_replay_command() -> None:
     text = shown(io.StringIO(), RUNS)
     below = text[text.index("held ") :]
     assert "  broken: every_call_ends_once: 12 of 60 calls never ended" in below
@@ -58,22 +56,17 @@ def test_a_terminal_gets_a_bar_and_colours() -> None:
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
-def test_a_program_cannot_command_the_terminal(out: io.StringIO) -> None:
+def test_printed_text_cannot_control_the_terminal(out: io.StringIO) -> None:
     evil = "\x1b]0;owned\x07 [bold]x[/bold] \r\nnext"
-    text = shown(out, [Run("s", [Verdict("p", "broken", evil)])])
+    text = shown(out, [RunReport("s", [Verdict("p", "broken", evil)])])
     assert "\x07" not in text
     assert "]0;owned" in text
     assert "\x1b]" not in text
     assert "[bold]x[/bold]" in text
 
 
-def test_a_stream_that_cannot_write_a_sign_does_not_fail() -> None:
+def test_characters_that_the_stream_cannot_encode_are_replaced() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
-    PlainReporter(out, 1).finish([Run("s", [Verdict("p", "broken", "half \ud83d and ü")])])
+    RunReporter(out, 1).finish([RunReport("s", [Verdict("p", "broken", "half \ud83d and ü")])])
     assert rb"half \ud83d and ?" in raw.getvalue()
-
-
-def test_the_reporter_fits_the_stream() -> None:
-    assert isinstance(reporter(io.StringIO(), 1), PlainReporter)
-    assert isinstance(reporter(Terminal(), 1), LiveReporter)

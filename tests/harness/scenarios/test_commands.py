@@ -182,15 +182,15 @@ def test_check_prints_the_schema() -> None:
     ("arguments", "code", "words"),
     [
         (["--sandbox", "nonsense"], 2, "'nonsense' is no sandbox"),
-        (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be mixed"),
-        (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "no real time"),
-        (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave one of them out"),
-        (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "only world sim can promise that"),
-        (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "do not run in world ray"),
+        (["--sandbox", "http://127.0.0.1:8080", "--sandbox", "fake"], 2, "cannot be combined"),
+        (["--sandbox", "http://127.0.0.1:8080", "--world", "sim"], 2, "a real sandbox needs --world ray"),
+        (["--sandbox", "http://127.0.0.1:8080", "--fake-on", "node"], 2, "leave out one of them"),
+        (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
+        (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),
         (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),
     ],
 )
-def test_a_real_sandbox_that_cannot_be_is_told_before_anything_starts(
+def test_a_real_sandbox_that_cannot_be_used_is_refused_before_anything_starts(
     arguments: list[str], code: int, words: str
 ) -> None:
     found, text = in_process("run", *arguments)

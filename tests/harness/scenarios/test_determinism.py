@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
-from sfusion.harness.runs import plan, run_all
+from sfusion.harness.runs import read_tasks, run_all
 from sfusion.harness.scenarios import Scenario, read_scenarios, scenario_files
 from sfusion.harness.worlds import sim
 from tests.harness.scenarios.scenes import scene
@@ -112,7 +112,7 @@ def test_no_address_or_port_stands_in_a_journal(journal: Journal) -> None:
 
 def test_bundled_scenarios_run_the_same_in_two_processes() -> None:
     names = ["limiter-death", "crash-and-restart", "over-sampling"]
-    tasks, _ = plan(scenario_files(names))
+    tasks = read_tasks(scenario_files(names), "sim")
     for result in run_all(tasks, jobs=2, twice=True):
         assert result.difference == ""
         assert result.repeated == result.digest

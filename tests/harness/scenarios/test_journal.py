@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.journal import Journal, JournalError, first_difference
+from sfusion.harness.errors import JournalError
+from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.runs import run_one
 from sfusion.harness.runs.directory import read_run, write_run
-from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion.harness.worlds import sim
 from tests.harness.scenarios.scenes import scene, verdicts

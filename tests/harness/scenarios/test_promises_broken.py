@@ -99,8 +99,8 @@ class LastComeFirstServed(LimiterCore):
     """Serves from the end of the line."""
 
     def _grant(self, now: float) -> None:
-        for ticket in sorted(self._line, reverse=True):
-            self._line.move_to_end(ticket)
+        for ticket in sorted(self._queue, reverse=True):
+            self._queue.move_to_end(ticket)
         super()._grant(now)
 
 
@@ -115,10 +115,10 @@ class Starving(LimiterCore):
 
     def _grant(self, now: float) -> None:
         if now < 70:
-            for ticket, (client, _) in list(self._line.items()):
+            for ticket, (client, _) in list(self._queue.items()):
                 if client.name == "n2-w1":
-                    self._line.move_to_end(ticket)
-            if next(iter(self._line.values()), (None, 0))[0] is self._clients.get("n2-w1"):
+                    self._queue.move_to_end(ticket)
+            if next(iter(self._queue.values()), (None, 0))[0] is self._clients.get("n2-w1"):
                 return
         super()._grant(now)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sfusion.harness.runs import plan
+from sfusion.harness.runs import read_tasks, select_tasks
 from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.realising import only_faked, realised
@@ -31,7 +31,7 @@ PROGRAMS: list[dict[str, Any]] = [
 
 
 def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
-    code = part.written_for("c0001", seed=0).arguments["code"]
+    code = part.prepare("c0001", seed=0).arguments["code"]
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
     )
@@ -40,7 +40,7 @@ def run(part: ProgramPart) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: "-".join(program))
 def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> None:
     part = ProgramPart.model_validate({**program, "real": True})
-    written = part.written_for("c0001", seed=0)
+    written = part.prepare("c0001", seed=0)
     ran = run(part)
     assert ran.stdout == written.early + written.prints
     assert ran.returncode == (part.exit if not part.raises else -2 if part.raises == "KeyboardInterrupt" else 1)
@@ -51,12 +51,12 @@ def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> 
 
 def test_a_long_filling_stays_short_in_the_code() -> None:
     part = ProgramPart(prints="{fill:200000}", real=True)
-    hint, _, body = part.written_for("c1", seed=0).arguments["code"].partition("\n")
+    hint, _, body = part.prepare("c1", seed=0).arguments["code"].partition("\n")
     assert len(hint) > 200_000 > 1000 > len(body)
 
 
 def test_the_mark_and_the_hints_stay_so_that_a_fake_still_understands() -> None:
-    plain, real = (ProgramPart(prints="x\n", real=value).written_for("c1", seed=0) for value in (False, True))
+    plain, real = (ProgramPart(prints="x\n", real=value).prepare("c1", seed=0) for value in (False, True))
     assert real.arguments["code"].startswith(plain.arguments["code"])
     assert plain.intent(30.0) == real.intent(30.0)
 
@@ -101,14 +101,14 @@ def test_the_rest_can_be_played_by_a_real_one(keys: dict[str, Any]) -> None:
     assert real.written == made.written
 
 
-def test_the_plan_leaves_out_what_needs_the_fake_and_says_why(tmp_path: Path) -> None:
+def test_scenarios_that_need_the_fake_are_skipped_with_the_reason(tmp_path: Path) -> None:
     for name, program in (("fine", "{}"), ("failing", "{sandbox_error: 'no'}")):
         (tmp_path / f"{name}.yaml").write_text(
             f"scenario: {name}\nabout: a\nworlds: [ray]\nload: {{program: {program}}}\n"
             "promises: [every_call_ends_once]\n"
         )
-    files = scenario_files([str(tmp_path)])
-    tasks, left_out = plan(files, world="ray", real=True)
-    assert [task.name for task in tasks] == ["fine"]
-    assert [count for why, count in left_out.items() if "sandbox_error" in why] == [1]
-    assert len(plan(files, world="ray")[0]) == 2
+    tasks = read_tasks(scenario_files([str(tmp_path)]), "ray")
+    selected, skipped = select_tasks(tasks, real=True)
+    assert [task.name for task in selected] == ["fine"]
+    assert [count for why, count in skipped.items() if "sandbox_error" in why] == [1]
+    assert select_tasks(tasks) == (tasks, {})

@@ -11,9 +11,9 @@ import pytest
 
 from sfusion.harness.runs import run_one
 from sfusion.harness.runs.directory import write_run
-from sfusion.harness.runs.plan import Task
+from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios import parse_scenarios, read_scenarios, scenario_files
-from sfusion.harness.scenarios.tables import tables
+from sfusion.harness.scenarios.tables import tables, updated
 from sfusion.harness.worlds import sim
 from tests import ROOT
 from tests.harness.scenarios.test_determinism import STORMY
@@ -27,9 +27,13 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("name", tables())
-def test_the_tables_are_those_of_the_models(name: str) -> None:
-    assert tables()[name] in SCENARIOS
+@pytest.mark.parametrize("heading", tables())
+def test_the_tables_are_those_of_the_models(heading: str) -> None:
+    assert tables()[heading] in SCENARIOS, "update them: python -m sfusion.harness.scenarios.tables docs/scenarios.md"
+
+
+def test_the_command_for_updating_the_tables_changes_nothing_else() -> None:
+    assert updated(SCENARIOS) == SCENARIOS
 
 
 def test_the_example_runs_and_its_promises_hold(tmp_path: Path) -> None:

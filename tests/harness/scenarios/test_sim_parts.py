@@ -1,4 +1,4 @@
-"""The parts of the simulated cluster: the way to the limiter, its deaths, and workers that end without a word."""
+"""The parts of the simulated cluster: the link to the limiter, its deaths, and killed workers."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import pytest
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import LinkPart
-from sfusion.harness.worlds.limiter_place import LimiterPlace, Link
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.sim_limiter import Link, SimLimiter
+from sfusion.harness.worlds.sim_worker import SimWorker
 from sfusion.harness.worlds.virtual_time import run_virtually
-from sfusion.harness.worlds.worker import Worker
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings
 from sfusion_tools.limiter.messages import Attach, Batch
+from sfusion_tools.rollout import RolloutLimits
+from tests.harness.scenarios import scenes
 
 Scene = Callable[["Cluster"], Coroutine[Any, Any, Any]]
 
 
 class Cluster:
-    """A limiter, and links to it."""
-
     def __init__(self, **settings: Any) -> None:
         self.journal = Journal.begin(scenario="parts", cell="", seed=0, world="sim")
         self.recorder = Recorder(self.journal, asyncio.get_running_loop().time)
-        self.place = LimiterPlace(LimiterSettings(**{"rate_limit": 2, "lease": 6.0, **settings}), self.recorder)
-        self.place.start()
+        self.limiter = SimLimiter(LimiterSettings(**{"rate_limit": 2, "lease": 6.0, **settings}), self.recorder)
+        self.limiter.start()
 
     def link(self, name: str = "n1-w1", **part: Any) -> Link:
-        return Link(name, self.place, LinkPart.model_validate(part), seed=0)
+        return Link(name, self.limiter, LinkPart.model_validate(part), seed=0)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         return [event for event in self.journal.events if event["event"] == name]
@@ -44,9 +44,9 @@ def play(scene: Scene, **settings: Any) -> Any:
     return run_virtually(main())
 
 
-def test_a_message_takes_its_time_both_ways() -> None:
+def test_the_delay_applies_in_both_directions() -> None:
     async def scene(cluster: Cluster) -> float:
-        await cluster.link(delay="50ms").exchange(Batch("n1-w1", bye=True))
+        await cluster.link(delay="50ms").exchange(Batch("n1-w1", detach=True))
         return asyncio.get_running_loop().time()
 
     assert play(scene) == pytest.approx(0.1)
@@ -58,7 +58,7 @@ def test_lost_messages_are_the_same_ones_in_every_run() -> None:
         arrived = []
         for _ in range(40):
             try:
-                await link.exchange(Batch("n1-w1", bye=True))
+                await link.exchange(Batch("n1-w1", detach=True))
                 arrived.append(True)
             except LimiterUnreachable:
                 arrived.append(False)
@@ -69,19 +69,19 @@ def test_lost_messages_are_the_same_ones_in_every_run() -> None:
     assert 10 < sum(first) < 35
 
 
-def test_a_cut_link_is_noticed_and_a_mended_one_works() -> None:
+def test_a_cut_link_raises_and_works_again_once_restored() -> None:
     async def scene(cluster: Cluster) -> None:
         link = cluster.link()
         link.cut(True)
         with pytest.raises(LimiterUnreachable):
-            await link.exchange(Batch("n1-w1", bye=True))
+            await link.exchange(Batch("n1-w1", detach=True))
         link.cut(False)
-        await link.exchange(Batch("n1-w1", bye=True))
+        await link.exchange(Batch("n1-w1", detach=True))
 
     play(scene)
 
 
-def test_whoever_waits_at_a_limiter_that_dies_hears_of_it_at_once() -> None:
+def test_waiting_at_a_limiter_fails_at_once_when_it_dies() -> None:
     async def scene(cluster: Cluster) -> float:
         link = cluster.link()
         await link.exchange(Batch("n1-w1", attach=Attach(1, (), ())))
@@ -89,7 +89,7 @@ def test_whoever_waits_at_a_limiter_that_dies_hears_of_it_at_once() -> None:
         waiting = asyncio.ensure_future(link.wait("n1-w1", 1, 100.0))
         await asyncio.sleep(1)
         died = asyncio.get_running_loop().time()
-        cluster.place.kill()
+        cluster.limiter.kill()
         with pytest.raises(LimiterUnreachable):
             await waiting
         return asyncio.get_running_loop().time() - died
@@ -103,10 +103,10 @@ def test_callers_in_line_are_served_by_the_next_limiter() -> None:
         held = [await limiter.acquire() for _ in range(2)]
         third = asyncio.ensure_future(limiter.acquire())
         await asyncio.sleep(1)
-        cluster.place.kill()
+        cluster.limiter.kill()
         await asyncio.sleep(1)
         assert not third.done()
-        cluster.place.start()
+        cluster.limiter.start()
         held[0].release()
         await third
         assert [event["life"] for event in cluster.events("limiter_started")] == [1, 2]
@@ -115,14 +115,14 @@ def test_callers_in_line_are_served_by_the_next_limiter() -> None:
     play(scene)
 
 
-def test_a_restarted_limiter_grants_nothing_before_it_heard_what_is_held() -> None:
+def test_a_restarted_limiter_grants_nothing_before_it_has_learned_what_is_held() -> None:
     async def scene(cluster: Cluster) -> tuple[float, int]:
         loop = asyncio.get_running_loop()
         holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
         for _ in range(2):
             await holder.acquire()
-        cluster.place.kill()
-        cluster.place.start()
+        cluster.limiter.kill()
+        cluster.limiter.start()
         waiting = asyncio.ensure_future(asker.acquire())
         await asyncio.sleep(20)
         learned = len(cluster.events("learned"))
@@ -135,27 +135,42 @@ def test_a_restarted_limiter_grants_nothing_before_it_heard_what_is_held() -> No
     assert play(scene)[1] == 2
 
 
-def test_a_killed_worker_gives_nothing_back_and_tells_nothing() -> None:
+class Holder:
+    """A tool whose calls hold a permit until they are cancelled."""
+
+    def __init__(self, worker: SimWorker) -> None:
+        self._worker = worker
+
+    async def create(self, instance_id: str, **_: Any) -> str:
+        return instance_id
+
+    async def execute(self, instance_id: str, parameters: Any, **_: Any) -> str:
+        limiter = self._worker.limiter()
+        assert limiter is not None
+        permit = await limiter.acquire()
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            self._worker.client_event("permit_released", {"call": instance_id})
+            permit.release()
+        return ""
+
+    async def release(self, instance_id: str, **_: Any) -> None: ...
+
+
+def test_a_killed_worker_releases_no_permit_and_records_nothing() -> None:
     async def scene(cluster: Cluster) -> None:
-        link = cluster.link()
-        worker = Worker("n1-w1", link, cluster.recorder, lambda _: [])
-
-        async def hold() -> None:
-            permit = await worker.limiter().acquire()
-            try:
-                await asyncio.sleep(1000)
-            finally:
-                worker.hear("permit_released", {"call": "c1"})
-                permit.release()
-
-        worker.run(hold(), "c1")
+        worker = SimWorker("n1-w1", scenes.scene(), cluster.recorder, cluster.link(), RolloutLimits())
+        worker._tools = [Holder(worker)]
+        calling = asyncio.ensure_future(worker.call(1))
         await asyncio.sleep(1)
         await worker.die()
-        assert [event["call"] for event in cluster.events("lost")] == ["c1"]
+        await calling
+        assert [event["call"] for event in cluster.events("lost")] == ["c0001"]
         assert not cluster.events("permit_released")
-        assert cluster.place.snapshot().in_use == 1  # type: ignore[union-attr] # it lives
+        assert cluster.limiter.snapshot().in_use == 1  # type: ignore[union-attr] # it is alive
         await asyncio.sleep(10)
-        assert cluster.place.snapshot().in_use == 0  # type: ignore[union-attr] # it lives
+        assert cluster.limiter.snapshot().in_use == 0  # type: ignore[union-attr] # it is alive
         assert len(cluster.events("expired")) == 1
 
     play(scene)
@@ -168,7 +183,7 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
         permit = await limiter.acquire()
         link.hold()
         await asyncio.sleep(10)
-        assert cluster.place.snapshot().in_use == 0  # type: ignore[union-attr] # it lives
+        assert cluster.limiter.snapshot().in_use == 0  # type: ignore[union-attr] # it is alive
         link.release()
         permit.release()
         again = await limiter.acquire()

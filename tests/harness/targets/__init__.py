@@ -1,1 +1,1 @@
-"""Targets as they are typed, and all about them that needs no container engine."""
+"""Targets: everything about them that needs no container engine."""

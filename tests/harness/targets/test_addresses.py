@@ -1,4 +1,4 @@
-"""Addresses as sandboxes: looked at, shared, and never killed."""
+"""Addresses as sandboxes: checked, shared, and never killed."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def closed_port() -> int:
     return port
 
 
-def test_an_address_where_something_answers_is_handed_out(running: FakeSandbox) -> None:
+def test_an_address_that_answers_is_opened(running: FakeSandbox) -> None:
     with open_targets([UrlTarget(running.url)]) as (sandbox,):
-        assert (sandbox.url, sandbox.name, sandbox.mortal) == (running.url, running.url, False)
+        assert (sandbox.url, sandbox.name, sandbox.killable) == (running.url, running.url, False)
 
 
-def test_an_answer_is_an_answer_whatever_it_says(running: FakeSandbox) -> None:
+def test_any_http_answer_counts_as_one(running: FakeSandbox) -> None:
     with open_targets([UrlTarget(f"{running.url}/behind/a/prefix")]) as (sandbox,):
         assert sandbox.url.endswith("/prefix")
 
 
-def test_addresses_take_turns_until_there_are_enough(running: FakeSandbox) -> None:
+def test_addresses_take_turns(running: FakeSandbox) -> None:
     with FakeSandbox() as other, open_targets([UrlTarget(running.url), UrlTarget(other.url)], at_least=3) as three:
         assert [one.url for one in three] == [running.url, other.url, running.url]
         assert [one.name for one in three] == [running.url, other.url, f"{running.url} #2"]
 
 
-def test_nothing_there_is_told_without_the_password(closed_port: int) -> None:
+def test_an_unreachable_address_is_an_error_without_the_password(closed_port: int) -> None:
     target = UrlTarget(f"http://me:hunter2@127.0.0.1:{closed_port}")
     with pytest.raises(MissingTarget) as missing, open_targets([target]):
         pass
@@ -49,26 +49,26 @@ def test_nothing_there_is_told_without_the_password(closed_port: int) -> None:
     assert "hunter2" not in str(missing.value)
 
 
-def test_who_does_not_check_gets_it_unseen(closed_port: int) -> None:
+def test_without_check_an_address_is_not_contacted(closed_port: int) -> None:
     with open_targets([UrlTarget(f"http://127.0.0.1:{closed_port}")], check=False) as (sandbox,):
         assert sandbox.url == f"http://127.0.0.1:{closed_port}"
 
 
-def test_somebody_elses_server_is_neither_killed_nor_started(running: FakeSandbox) -> None:
+def test_an_address_can_be_neither_killed_nor_revived(running: FakeSandbox) -> None:
     with open_targets([UrlTarget(running.url)]) as (sandbox,):
         for act in (sandbox.kill, sandbox.revive):
             with pytest.raises(BadTarget, match="only a container that sfusion started"):
                 act()
 
 
-def test_a_login_in_the_address_is_sent_as_such() -> None:
+def test_a_login_in_the_address_is_sent_as_basic_auth() -> None:
     import base64
     from http.server import BaseHTTPRequestHandler, HTTPServer
     from threading import Thread
 
     seen: list[str | None] = []
 
-    class Door(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             seen.append(self.headers["Authorization"])
             self.send_response(200)
@@ -77,7 +77,7 @@ def test_a_login_in_the_address_is_sent_as_such() -> None:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Door) as server:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.handle_request)
         thread.start()
         with open_targets([UrlTarget(f"http://me:p%40ss@127.0.0.1:{server.server_port}")]):
@@ -85,8 +85,8 @@ def test_a_login_in_the_address_is_sent_as_such() -> None:
     assert seen == ["Basic " + base64.b64encode(b"me:p@ss").decode()]
 
 
-def test_the_fake_is_no_real_sandbox() -> None:
-    with pytest.raises(BadTarget, match="fake is no real sandbox"), open_targets([FakeTarget()]):
+def test_the_fake_is_not_a_real_sandbox() -> None:
+    with pytest.raises(BadTarget, match="fake is not a real sandbox"), open_targets([FakeTarget()]):
         pass
-    with pytest.raises(BadTarget, match="no sandbox was named"), open_targets([]):
+    with pytest.raises(BadTarget, match="no sandbox given"), open_targets([]):
         pass

@@ -1,4 +1,4 @@
-"""The limits of containers can be set in the environment, and nonsense there is told."""
+"""The limits of containers can be set in the environment, and invalid values are errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from sfusion.harness.targets import BadTarget
 from sfusion.harness.targets.options import DockerOptions, size
 
 
-def test_what_is_not_set_stays() -> None:
+def test_unset_variables_keep_the_default() -> None:
     assert DockerOptions.from_environ({"SFUSION_DOCKER_MEMORY": " "}) == DockerOptions()
     assert DockerOptions() == DockerOptions(memory=4 * 2**30, cpus=4.0, pids=4096, ready=60.0, port=0)
 
 
-def test_all_can_be_set() -> None:
+def test_every_option_can_be_set() -> None:
     environ = {"MEMORY": "1.5g", "CPUS": "0.5", "PIDS": "64", "READY": "120", "PORT": "8080"}
     assert DockerOptions.from_environ({f"SFUSION_DOCKER_{name}": text for name, text in environ.items()}) == (
         DockerOptions(memory=3 * 2**29, cpus=0.5, pids=64, ready=120.0, port=8080)
@@ -21,7 +21,7 @@ def test_all_can_be_set() -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("512m", 2**29), ("512 MiB", 2**29), ("8388608", 2**23), ("1T", 2**40)])
-def test_sizes_as_people_write_them(text: str, count: int) -> None:
+def test_sizes_are_parsed(text: str, count: int) -> None:
     assert DockerOptions.from_environ({"SFUSION_DOCKER_MEMORY": text}).memory == count
 
 
@@ -38,12 +38,12 @@ def test_sizes_as_people_write_them(text: str, count: int) -> None:
         ("PORT", "65536", "a port from 1 to 65535"),
     ],
 )
-def test_nonsense_is_told_with_its_name(name: str, text: str, wanted: str) -> None:
+def test_an_invalid_value_is_an_error_with_its_name(name: str, text: str, wanted: str) -> None:
     with pytest.raises(BadTarget, match=f"^SFUSION_DOCKER_{name}='{text}' in the environment: expected .*{wanted}"):
         DockerOptions.from_environ({f"SFUSION_DOCKER_{name}": text})
 
 
-def test_sizes_as_people_read_them() -> None:
+def test_sizes_are_formatted() -> None:
     assert [size(count) for count in (0, 2**10, 5 * 2**20, 4 * 2**30, 2.14 * 2**30)] == [
         "0 bytes",
         "1 KiB",

@@ -1,4 +1,4 @@
-"""The fault proxy before a sandbox finds its way as the tool does."""
+"""The fault proxy in front of a sandbox uses HTTP proxies as the tool does."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import urllib.request
 import pytest
 
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
-from sfusion.harness.targets.proxying import proxy_before
+from sfusion.harness.targets.proxying import proxy_in_front_of
 
 
 class Forward(Served):
-    """An HTTP proxy that answers for every server itself, and keeps whom it was asked for."""
+    """An HTTP proxy that answers for every server itself, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -29,19 +29,19 @@ def ping(url: str) -> bytes:
     return content
 
 
-def test_through_the_environments_proxy_where_the_sandbox_is_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_proxy_is_used_for_a_remote_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     with Forward() as forward:
         monkeypatch.setenv("HTTP_PROXY", forward.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with proxy_before("http://sandbox.test:8080") as proxy:
+        with proxy_in_front_of("http://sandbox.test:8080") as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert forward.asked == ["http://sandbox.test:8080/v1/ping"]
 
 
-def test_straight_to_loopback_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loopback_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with Forward() as forward, Forward() as sandbox:
         monkeypatch.setenv("HTTP_PROXY", forward.url)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with proxy_before(sandbox.url) as proxy:
+        with proxy_in_front_of(sandbox.url) as proxy:
             assert ping(proxy.url) == b'"pong"'
         assert (forward.asked, sandbox.asked) == ([], ["/v1/ping"])

@@ -1,4 +1,4 @@
-"""A pull's thousand events become a few lines that say how far all layers are."""
+"""The many events of a pull become a few lines of progress over all layers."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def test_layers_are_summed_up() -> None:
         event("c", "Downloading", 2**20, 6 * 2**20),
         {"status": "Digest: sha256:0"},
     ):
-        progress.hear(one, now=0)
+        progress.update(one, now=0)
     assert progress.text == "pulling sandbox:1: 1 of 3 layers, 2 MiB of 10 MiB"
-    progress.hear(event("a", "Verifying Checksum"), now=0)
-    progress.hear(event("a", "Extracting", 1, 100), now=0)
+    progress.update(event("a", "Verifying Checksum"), now=0)
+    progress.update(event("a", "Extracting", 1, 100), now=0)
     assert progress.text == "pulling sandbox:1: 1 of 3 layers, 5 MiB of 10 MiB"
-    progress.hear(event("a", "Pull complete"), now=0)
+    progress.update(event("a", "Pull complete"), now=0)
     assert progress.text == "pulling sandbox:1: 2 of 3 layers, 5 MiB of 10 MiB"
 
 
-def test_one_line_at_a_time_and_only_for_news() -> None:
+def test_lines_are_rate_limited_and_only_for_news() -> None:
     progress = PullProgress("sandbox:1")
     lines = [
-        progress.hear(event("a", "Downloading", at * 2**20, 600 * 2**20), now=at / 100)  # a hundred events a second
+        progress.update(event("a", "Downloading", at * 2**20, 600 * 2**20), now=at / 100)  # a hundred events a second
         for at in range(600)
     ]
     assert [line for line in lines if line] == [
@@ -43,5 +43,5 @@ def test_one_line_at_a_time_and_only_for_news() -> None:
         "pulling sandbox:1: 0 of 1 layers, 500 MiB of 600 MiB",
     ]
     for later in (100.0, 200.0):
-        news = progress.hear(event("a", "Downloading", 599 * 2**20, 600 * 2**20), now=later)
+        news = progress.update(event("a", "Downloading", 599 * 2**20, 600 * 2**20), now=later)
         assert (news is not None) == (later == 100.0)

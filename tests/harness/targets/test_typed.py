@@ -1,4 +1,4 @@
-"""What a person types after ``--sandbox`` is understood, or refused with a sentence that helps."""
+"""``read_target``: what users type for ``--sandbox`` is parsed, or refused with a hint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_address_is_normalised(typed: str, url: str) -> None:
     assert str(read_target(typed)) == url
 
 
-def test_a_password_is_kept_and_never_shown() -> None:
+def test_a_password_is_kept_but_never_shown() -> None:
     target = read_target("https://me:hunter2@sandbox.corp/run_code?key=s3cret")
     assert isinstance(target, UrlTarget)
     assert target.url == "https://me:hunter2@sandbox.corp?key=s3cret"
@@ -53,12 +53,12 @@ def test_a_password_is_kept_and_never_shown() -> None:
         DIGEST,
     ],
 )
-def test_any_name_of_an_image(image: str) -> None:
+def test_image_names_are_accepted(image: str) -> None:
     assert read_target(f"docker:{image}") == DockerTarget(image)
     assert str(read_target(f"docker:{image}")) in (f"docker:{image}", "docker")
 
 
-def test_docker_alone_is_the_published_image() -> None:
+def test_docker_without_an_image_means_the_published_one() -> None:
     assert read_target("docker") == DockerTarget(DEFAULT_IMAGE)
     assert str(read_target("docker")) == "docker"
 
@@ -66,24 +66,25 @@ def test_docker_alone_is_the_published_image() -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("", "no sandbox was named"),
+        ("", "no sandbox given"),
         ("dokcer", "did you mean 'docker'?"),
-        ("docker:", "names no image"),
-        ("docker:Sandbox", "the name is written in lower case"),
-        ("docker:a b", "'a b' is no name of an image"),
-        ("docker:../etc", "no name of an image"),
-        ("docker:--privileged", "no name of an image"),
-        ("docker:sandbox@sha256:12", "no name of an image"),
+        ("docker:", "lacks an image"),
+        ("docker:Sandbox", "image names are in lower case"),
+        ("docker:a b", "'a b' is not the name of an image"),
+        ("docker:../etc", "not the name of an image"),
+        ("docker:--privileged", "not the name of an image"),
+        ("docker:sandbox@sha256:12", "not the name of an image"),
         ("localhost:8080/run_code", "as in http://localhost:8080/run_code"),
         ("127.0.0.1:8080", "as in http://127.0.0.1:8080"),
         ("ftp://127.0.0.1", "not the address of a sandbox"),
         ("http://", "not the address of a sandbox"),
         ("http://127.0.0.1:99999", "not the address of a sandbox"),
+        ("http://my box:8080", "not the address of a sandbox"),
         ("https://xxx.apigateway-cn-beijing.volceapi.com/run_code", "a placeholder that was never filled in"),
         ("http://<host>:8080", "a placeholder"),
     ],
 )
-def test_anything_else_is_refused_with_a_hint(typed: str, said: str) -> None:
+def test_invalid_targets_are_refused_with_a_hint(typed: str, said: str) -> None:
     with pytest.raises(BadTarget) as refused:
         read_target(typed)
     assert said in str(refused.value)
@@ -93,7 +94,7 @@ def test_anything_else_is_refused_with_a_hint(typed: str, said: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["me:hunter2@sandbox.corp:80", "ftp://me:hunter2@corp", "https://me:hunter2@xxx.corp"]
 )
-def test_a_refusal_shows_no_password(typed: str) -> None:
+def test_errors_show_no_password(typed: str) -> None:
     with pytest.raises(BadTarget) as refused:
         read_target(typed)
     assert "hunter2" not in str(refused.value)

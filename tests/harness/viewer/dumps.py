@@ -1,4 +1,4 @@
-"""Dumps to look at."""
+"""Dumps for the tests of the viewer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALL = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "x = 2\\
 
 
 def record(question: str, answer: str = "4", score: float = 1, step: int = 1, **more: Any) -> dict[str, Any]:
-    """A sample as a training dumps it."""
+    """A line as verl dumps it."""
     return {
         "input": f"{SYSTEM}user\n{question}\nassistant\n",
         "output": f"assistant\n<think>\nI compute.\n</think>\n\n{CALL}\ntool\n{answer}\n\nassistant\n#### {answer}",
@@ -22,7 +22,7 @@ def record(question: str, answer: str = "4", score: float = 1, step: int = 1, **
 
 
 def write(path: Path, records: list[Any]) -> Path:
-    """Write a dump; strings are written as they are, as broken lines."""
+    """Write a dump; strings are written as they are, for malformed lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [item if isinstance(item, str) else json.dumps(item) for item in records]
     path.write_text("".join(f"{line}\n" for line in lines))

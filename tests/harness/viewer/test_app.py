@@ -1,4 +1,4 @@
-"""The viewer driven by keys, as somebody at a terminal would."""
+"""The viewer, driven by keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Opener = Callable[..., AbstractAsyncContextManager[tuple[ViewerApp, Pilot[None]]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Opener:
-    """Opens a dump in a running viewer."""
+    """Open a dump in a running viewer."""
 
     @asynccontextmanager
     async def run(**files: list[Any]) -> AsyncIterator[tuple[ViewerApp, Pilot[None]]]:
@@ -40,7 +40,7 @@ def opened(tmp_path: Path) -> Opener:
 
 
 async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
-    """Press keys and wait until everything that they set off is done."""
+    """Press keys and wait until their effects are complete."""
     await pilot.press(*keys)
     await pilot.pause()
     await app.workers.wait_for_complete()
@@ -48,14 +48,14 @@ async def settle(app: ViewerApp, pilot: Pilot[None], *keys: str) -> None:
 
 
 async def ask(app: ViewerApp, pilot: Pilot[None], key: str, text: str) -> None:
-    """Open the input line with a key, fill it in, and send it off."""
+    """Open the input line with a key, fill it in and press enter."""
     await pilot.press(key)
     app.query_one("#ask-input", Input).value = text
     await settle(app, pilot, "enter")
 
 
 def shown(app: ViewerApp) -> str:
-    """The text on the right."""
+    """The text of the right pane."""
     return "\n".join(str(widget.render()) for widget in app.query_one("#detail").query(Static))
 
 
@@ -66,7 +66,7 @@ def status(app: ViewerApp) -> str:
 QUESTIONS = [record("What is 2 + 2?"), record("John's bonus?", "220000.0", 0), record("How many [red]eggs[/red]?", "7")]
 
 
-async def test_next_and_previous_go_through_the_samples(opened: Opener) -> None:
+async def test_n_and_p_select_the_next_and_previous_sample(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         assert "What is 2 + 2?" in shown(app)
         await settle(app, pilot, "n")
@@ -79,7 +79,7 @@ async def test_next_and_previous_go_through_the_samples(opened: Opener) -> None:
         assert "sample 1 of 3" in status(app)
 
 
-async def test_steps_are_walked_with_capital_letters(opened: Opener) -> None:
+async def test_capital_n_and_p_select_the_next_and_previous_step(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS, step_2=[record("second step", step=2)]) as (app, pilot):
         await settle(app, pilot, "N")
         assert "second step" in shown(app)
@@ -88,22 +88,22 @@ async def test_steps_are_walked_with_capital_letters(opened: Opener) -> None:
         assert "What is 2 + 2?" in shown(app)
 
 
-async def test_tool_calls_are_folded_until_asked_for(opened: Opener) -> None:
+async def test_tool_calls_are_collapsed_until_t_is_pressed(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
-        folds = list(app.query(Collapsible))
-        assert [fold.title for fold in folds] == [
+        collapsibles = list(app.query(Collapsible))
+        assert [one.title for one in collapsibles] == [
             "system  You are a math expert.",
             "call code_interpreter · 2 lines",
             "tool  4",
         ]
-        assert all(fold.collapsed for fold in folds)
+        assert all(one.collapsed for one in collapsibles)
         await settle(app, pilot, "t")
-        assert [fold.collapsed for fold in app.query(Collapsible)] == [True, False, False]
+        assert [one.collapsed for one in app.query(Collapsible)] == [True, False, False]
         await settle(app, pilot, "n")
-        assert [fold.collapsed for fold in app.query(Collapsible)] == [True, False, False]
+        assert [one.collapsed for one in app.query(Collapsible)] == [True, False, False]
 
 
-async def test_a_search_goes_to_the_sample_and_highlights_it(opened: Opener) -> None:
+async def test_a_search_selects_the_sample_and_highlights_the_text(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "slash", "BONUS")
         assert "sample 2 of 3" in status(app)
@@ -113,7 +113,7 @@ async def test_a_search_goes_to_the_sample_and_highlights_it(opened: Opener) -> 
         assert [found.plain[span.start : span.end] for span in found.spans] == ["bonus"]
 
 
-async def test_enter_goes_from_hit_to_hit_and_round(opened: Opener) -> None:
+async def test_enter_selects_the_next_hit_and_wraps_around(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "slash", "What is")
         assert "sample 1 of 3" in status(app)
@@ -123,25 +123,25 @@ async def test_enter_goes_from_hit_to_hit_and_round(opened: Opener) -> None:
             assert f"sample {wanted} of 3" in status(app)
 
 
-async def test_a_hit_inside_a_folded_call_unfolds_it(opened: Opener) -> None:
+async def test_a_hit_in_a_collapsed_call_expands_it(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "slash", "print")
-        folded = {fold.title.split()[0]: fold.collapsed for fold in app.query(Collapsible)}
-        assert folded == {"system": True, "call": False, "tool": True}
+        collapsed = {one.title.split()[0]: one.collapsed for one in app.query(Collapsible)}
+        assert collapsed == {"system": True, "call": False, "tool": True}
 
 
-async def test_a_filter_by_score_lists_what_passes(opened: Opener) -> None:
+async def test_a_filter_by_score_lists_the_matching_samples(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "f", "score<1")
         assert list(app.samples.rows) == [1]
         assert "John's bonus?" in shown(app)
-        assert "1 listed by the filter" in status(app)
+        assert "1 matching the filter" in status(app)
         await settle(app, pilot, "escape")
         assert len(app.samples.rows) == 3
         assert "sample 2 of 3" in status(app)
 
 
-async def test_a_filter_by_outcome_reads_the_requests_beside(opened: Opener) -> None:
+async def test_a_filter_by_outcome_reads_the_requests_file(opened: Opener) -> None:
     requests = [{"outcomes": {"ok": 1}}, {"outcomes": {"unreachable": 1}}, {"outcomes": {"ok": 1}}]
     async with opened(step_1=QUESTIONS, requests_1=requests) as (app, pilot):
         await ask(app, pilot, "f", "outcome:unreachable")
@@ -149,14 +149,14 @@ async def test_a_filter_by_outcome_reads_the_requests_beside(opened: Opener) -> 
         assert "unreachable ×1" in status(app)
         await ask(app, pilot, "f", "outcome:throttled")
         assert list(app.samples.rows) == []
-        assert "no sample is listed" in shown(app)
+        assert "no samples to show" in shown(app)
 
 
-async def test_a_senseless_filter_changes_nothing(opened: Opener) -> None:
+async def test_a_malformed_filter_is_reported_and_changes_nothing(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         await ask(app, pilot, "f", "score<high")
         assert len(app.samples.rows) == 3
-        assert "a number was meant" in next(iter(app._notifications)).message
+        assert "give a number" in next(iter(app._notifications)).message
 
 
 async def test_request_fields_are_shown_on_demand(opened: Opener) -> None:
@@ -169,10 +169,10 @@ async def test_request_fields_are_shown_on_demand(opened: Opener) -> None:
         assert "ended_by: length" in fields
 
 
-async def test_malformed_lines_are_shown_as_such(opened: Opener) -> None:
+async def test_malformed_lines_are_shown_with_the_reason(opened: Opener) -> None:
     async with opened(step_1=[record("good"), "{oops", "", record("also good")]) as (app, pilot):
         await settle(app, pilot, "n")
-        assert "line 2 is no sample: not JSON" in shown(app)
+        assert "line 2 is not a sample: not JSON" in shown(app)
         assert "{oops" in shown(app)
         await settle(app, pilot, "n", "n")
         assert "also good" in shown(app)
@@ -180,7 +180,7 @@ async def test_malformed_lines_are_shown_as_such(opened: Opener) -> None:
         assert list(app.samples.rows) == [1, 2]
 
 
-async def test_go_to_a_number(opened: Opener) -> None:
+async def test_g_selects_a_sample_by_number(opened: Opener) -> None:
     async with opened(step_1=[record(f"question {i}") for i in range(50)]) as (app, pilot):
         await ask(app, pilot, "g", "42")
         assert "question 41" in shown(app)
@@ -196,7 +196,7 @@ async def test_the_rest_of_a_long_file_is_indexed_in_the_background(
         assert len(app.samples.rows) == 400
         await settle(app, pilot, "end")
         assert "question 399" in shown(app)
-        # Only what was on the screen was ever read.
+        # Only visible samples were read.
         assert app.step.sample.cache_info().misses < 120
 
 
@@ -207,10 +207,10 @@ async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> N
         assert "\\x1b[31mred" in shown(app)
 
 
-async def test_the_keys_are_shown(opened: Opener) -> None:
+async def test_the_footer_shows_the_keys(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, _):
         described = {
             key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
         }
-        assert {"Next", "Prev", "Step+", "Step-", "Find", "Hit", "Filter", "Calls", "Fields", "Quit"} <= described
+        assert {"Next", "Prev", "Step+", "Step-", "Find", "Next hit", "Filter", "Calls", "Fields", "Quit"} <= described
         assert app.query("Footer")

@@ -1,4 +1,4 @@
-"""Reading dumps: lines are found without loading the file, and nothing in a line is an exception."""
+"""Reading dumps: large files are not loaded, and malformed lines raise nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.harness.viewer.dumps import CALL, record, write
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
 @pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\nbb\n\nccc", "é\nü\r\nx\n"])
-def test_lines_are_found_however_the_blocks_fall(
+def test_lines_are_found_whatever_the_block_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, text: str
 ) -> None:
     monkeypatch.setattr(lines_module, "_BLOCK", block)
@@ -58,7 +58,7 @@ def test_a_hundred_thousand_samples_open_with_one_block_read(tmp_path: Path) -> 
     assert not step.index.extend_to(100_000)
 
 
-def test_steps_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_steps_are_ordered_by_number(tmp_path: Path) -> None:
     for name in ("10", "9", "2"):
         write(tmp_path / f"{name}.jsonl", [record("q")])
     write(tmp_path / "requests" / "2.jsonl", [{}])
@@ -66,14 +66,14 @@ def test_steps_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert [step.name for step in open_dump(tmp_path / "9.jsonl")] == ["9"]
 
 
-def test_a_place_without_a_dump_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NoDump, match=r"holds no \.jsonl file"):
+def test_a_path_without_a_dump_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NoDump, match=r"has no \.jsonl file"):
         open_dump(tmp_path)
     with pytest.raises(NoDump, match="does not exist"):
         open_dump(tmp_path / "missing")
 
 
-def test_the_requests_beside_a_dump_add_their_fields(tmp_path: Path) -> None:
+def test_the_requests_file_adds_its_fields(tmp_path: Path) -> None:
     write(tmp_path / "1.jsonl", [record("a"), record("b", acc=True)])
     write(tmp_path / "requests" / "1.jsonl", [{"request_id": "r0", "outcomes": {"ok": 2}, "step": 99}])
     step = open_dump(tmp_path)[0]
@@ -92,12 +92,12 @@ def test_the_requests_beside_a_dump_add_their_fields(tmp_path: Path) -> None:
         ("", "an empty line"),
         ("{oops", "not JSON"),
         ("[1]", "a JSON list"),
-        ('{"input": "x", "score": 1}', r"no text under output \(the keys are: input, score\)"),
-        ('{"input": 3, "output": null}', "no text under input and output"),
+        ('{"input": "x", "score": 1}', r"no text in output \(found keys: input, score\)"),
+        ('{"input": 3, "output": null}', "no text in input and output"),
         ("[" * 100_000, "not JSON"),
     ],
 )
-def test_a_malformed_line_is_shown_as_such(line: str, problem: str) -> None:
+def test_a_malformed_line_is_a_sample_with_a_problem(line: str, problem: str) -> None:
     sample = read_sample(line.encode(), 4)
     assert sample.problem is not None
     assert re.match(problem, sample.problem)
@@ -111,16 +111,16 @@ def test_a_malformed_line_is_shown_as_such(line: str, problem: str) -> None:
         st.binary(max_size=60), st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode())
     )
 )
-def test_no_line_is_an_exception(raw: bytes) -> None:
+def test_no_line_raises_an_exception(raw: bytes) -> None:
     assert read_sample(raw, 0).preview is not None
 
 
 @pytest.mark.parametrize("score", ["high", None, True, float("nan")])
-def test_a_score_that_is_no_number_is_no_score(score: Any) -> None:
+def test_a_score_that_is_not_a_number_is_none(score: Any) -> None:
     assert read_sample(json.dumps({"input": "", "output": "", "score": score}).encode(), 0).score is None
 
 
-def test_turns_are_split_at_role_names_that_stand_alone() -> None:
+def test_turns_are_split_at_role_names_on_a_line_of_their_own() -> None:
     turns = split_turns(record("2 + 2?", "4\n")["output"])
     assert [(turn.role, [part.kind for part in turn.parts]) for turn in turns] == [
         ("assistant", ["think", "call"]),
@@ -130,7 +130,7 @@ def test_turns_are_split_at_role_names_that_stand_alone() -> None:
     assert turns[1].parts[0].text == "4"
 
 
-def test_turns_are_split_at_special_tokens_where_they_were_kept() -> None:
+def test_turns_are_split_at_special_tokens_if_the_dump_has_them() -> None:
     text = "I say.<|im_end|>\n<|im_start|>tool\nuser\n4<|im_end|>\n<|im_start|>assistant\n#### 4<|im_end|>"
     turns = split_turns(text)
     assert [(turn.role, turn.parts[0].text) for turn in turns] == [
@@ -140,12 +140,12 @@ def test_turns_are_split_at_special_tokens_where_they_were_kept() -> None:
     ]
 
 
-def test_thinking_that_is_never_closed_ends_at_the_call() -> None:
+def test_unclosed_thinking_ends_at_the_call() -> None:
     (turn,) = split_turns(f"<think>\nhm\n{CALL}")
     assert [part.kind for part in turn.parts] == ["think", "call"]
 
 
-def test_a_call_is_shown_with_real_line_ends() -> None:
+def test_a_call_has_real_line_breaks_and_a_malformed_one_only_its_name() -> None:
     call = read_call(CALL)
     assert (call.name, call.arguments) == ("code_interpreter", (("code", "x = 2\nprint(x)"),))
     broken = read_call('<tool_call>\n{"name": "code_interpreter", "arguments": {"code": \n</tool_call>')
@@ -170,20 +170,20 @@ SAMPLE = Sample(
         '"john\'s b"',
     ],
 )
-def test_a_filter_lets_through_what_it_describes(text: str) -> None:
+def test_a_filter_accepts_a_matching_sample(text: str) -> None:
     assert read_filter(text).accepts(SAMPLE)
 
 
 @pytest.mark.parametrize("text", ["score<0.5", "outcome:ok", "turns:3", "Mary", "bonus score!=0.5", "nothing:here"])
-def test_a_filter_keeps_back_what_it_does_not_describe(text: str) -> None:
+def test_a_filter_rejects_other_samples(text: str) -> None:
     assert not read_filter(text).accepts(SAMPLE)
 
 
-def test_a_sample_without_a_score_passes_no_comparison() -> None:
+def test_a_sample_without_a_score_matches_no_comparison() -> None:
     assert not read_filter("score!=5").accepts(Sample(0))
 
 
 @pytest.mark.parametrize("text", ["score<high", 'say "hi'])
-def test_a_filter_that_makes_no_sense_is_refused(text: str) -> None:
+def test_a_malformed_filter_is_an_error(text: str) -> None:
     with pytest.raises(BadFilter):
         read_filter(text)

@@ -27,7 +27,7 @@ def test_every_format_and_alias_is_named() -> None:
 
 def test_every_kind_of_problem_is_explained() -> None:
     package = Path(sfusion_tools.formats.__file__).parent
-    source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
+    source = "".join(file.read_text(encoding="utf-8") for file in package.rglob("*.py"))
     kinds = set(re.findall(r'(?:Flaw|problem)\(\s*"([a-z_]+)"', source))
     assert len(kinds) > 25
     assert sorted(kind for kind in kinds if f"`{kind}`" not in DOC) == []

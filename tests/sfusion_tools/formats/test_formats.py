@@ -34,7 +34,7 @@ def test_there_are_eleven_formats_and_their_old_names_still_work() -> None:
 
 
 def test_an_unknown_format_is_refused_with_a_near_match() -> None:
-    with pytest.raises(UnknownFormatError, match="Did you mean 'hermes'"):
+    with pytest.raises(UnknownFormatError, match="did you mean 'hermes'"):
         get_format("herms")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sfusion.fakes.sglang.malformed import TOOLS, Malformed, catalogue, kinds, malformed
+from sfusion.fakes.sglang.malformed import TOOLS, MalformedText, catalogue, kinds, malformed
 from sfusion_tools.formats import format_names, get_format
 from tests.sfusion_tools.formats.recordings import chunkings, plain, streamed
 
@@ -44,7 +44,7 @@ def test_one_format_does_not_change_when_another_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("entry", list(catalogue(11)), ids=lambda entry: f"{entry.form}-{entry.kind}")
-def test_the_grade_says_how_much_is_lost(entry: Malformed) -> None:
+def test_the_grade_says_how_much_is_lost(entry: MalformedText) -> None:
     match entry.grade:
         case "harmless":
             assert entry.calls

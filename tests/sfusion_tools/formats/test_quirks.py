@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang.chance import whole
-from sfusion.fakes.sglang.quirks import QuirkError, held_by_client, quirk_stream, sglang_parse
-from sfusion.fakes.sglang.quirks_parser import QuirkParser
+from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, held_by_client, quirk_stream, sglang_parse
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
 
 EVENTS = [
@@ -44,7 +43,7 @@ def test_a_whole_text_becomes_what_sglang_made_of_it(record: dict[str, Any]) -> 
             sglang_parse(record["format"], record["text"], TOOLS)
         return
     parsed = sglang_parse(record["format"], record["text"], TOOLS)
-    calls = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
+    calls = [{"name": call.name, "arguments": call.arguments} for call in parsed.pieces]
     assert {"content": parsed.content, "calls": calls} == expected
 
 
@@ -53,7 +52,7 @@ def test_a_stream_sends_the_recorded_pieces_with_the_recorded_deltas(recording: 
     tools = [tool for tool in TOOLS if tool["function"]["name"] in recording["tools"]]
     stream = quirk_stream(recording["format"], tools)
     events: list[list[Any]] = []
-    for delta in (*map(stream.feed, recording["chunks"]), stream.finish()):
+    for delta in (*map(stream.feed, recording["chunks"]), stream.finish("stop")):
         if delta.content:
             events.append(["c", delta.content])
         events.extend(["t", piece.index, piece.name, piece.arguments] for piece in delta.pieces)
@@ -103,9 +102,9 @@ def test_an_unknown_tool_in_a_stream_glues_a_later_call_to_the_first() -> None:
 
 def test_the_index_of_a_whole_call_is_the_place_of_its_tool() -> None:
     text = '<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>'
-    assert sglang_parse("hermes", text, TOOLS).calls[0].index == 2
+    assert sglang_parse("hermes", text, TOOLS).pieces[0].index == 2
     coder = "<tool_call>\n<function=search>\n</function>\n</tool_call>"
-    assert sglang_parse("qwen3_coder", coder, TOOLS).calls[0].index == 0
+    assert sglang_parse("qwen3_coder", coder, TOOLS).pieces[0].index == 0
 
 
 def test_the_parser_of_the_chat_route_keeps_a_text_whose_parsing_raised() -> None:

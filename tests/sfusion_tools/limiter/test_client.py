@@ -18,7 +18,7 @@ from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTr
 from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
-from sfusion_tools.limiter.messages import Batch, Reply
+from sfusion_tools.limiter.messages import Batch, LimiterReply
 
 
 async def settle() -> None:
@@ -214,7 +214,7 @@ class StalledOnTheWayBack(LocalTransport):
 
     stall: asyncio.Event | None = None
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         reply = await super().wait(client, epoch, at_most)
         if self.stall is not None:
             await self.stall.wait()
@@ -226,12 +226,12 @@ class Stalling(LocalTransport):
 
     stall: asyncio.Event | None = None
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         if self.stall is not None:
             await self.stall.wait()
         return await super().exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> Reply:
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         if self.stall is not None:
             await self.stall.wait()
         return await super().wait(client, epoch, at_most)
@@ -244,7 +244,7 @@ class Flaky(LocalTransport):
         super().__init__(host)
         self.count = 0
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         self.count += 1
         if self.count % 3 == 0:
             raise LimiterUnreachable("not heard")
@@ -283,7 +283,7 @@ def test_a_limiter_that_is_often_unreachable_loses_no_permit_and_no_caller() -> 
 class Broken(LocalTransport):
     """A limiter with a defect."""
 
-    async def exchange(self, batch: Batch) -> Reply:
+    async def exchange(self, batch: Batch) -> LimiterReply:
         raise ZeroDivisionError("a defect")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Attach, Batch, Reply
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
 from sfusion_tools.limiter.settings import LimiterSettings
 
 
@@ -20,16 +20,16 @@ class Bench:
         self.core = LimiterCore(LimiterSettings(**settings), self.now)  # type: ignore[arg-type]
         self.granted: list[tuple[str, int, str]] = []
 
-    def attach(self, client: str, *, epoch: int = 1, held: tuple[str, ...] = (), waiting: tuple = ()) -> Reply:
+    def attach(self, client: str, *, epoch: int = 1, held: tuple[str, ...] = (), waiting: tuple = ()) -> LimiterReply:
         return self._note(client, self.core.exchange(self.now, Batch(client, Attach(epoch, held, waiting))))
 
-    def say(self, client: str, **batch: object) -> Reply:
+    def say(self, client: str, **batch: object) -> LimiterReply:
         return self._note(client, self.core.exchange(self.now, Batch(client, **batch)))  # type: ignore[arg-type]
 
-    def poll(self, client: str, epoch: int = 1) -> Reply:
+    def poll(self, client: str, epoch: int = 1) -> LimiterReply:
         return self._note(client, self.core.poll(self.now, client, epoch))
 
-    def _note(self, client: str, reply: Reply) -> Reply:
+    def _note(self, client: str, reply: LimiterReply) -> LimiterReply:
         self.granted += [(client, number, permit) for number, permit in reply.grants]
         return reply
 
@@ -146,7 +146,7 @@ def test_a_dead_waiter_does_not_block_the_line(bench: Bench) -> None:
 
 def test_a_client_that_says_goodbye_leaves_nothing_behind(bench: Bench) -> None:
     bench.say("a", acquire=(1, 2, 3))
-    bench.say("a", bye=True)
+    bench.say("a", detach=True)
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.waiting, snapshot.holders) == (0, 0, {})
 
@@ -173,7 +173,7 @@ def test_widening_grants_to_those_who_wait(bench: Bench) -> None:
     bench.say("a", acquire=(1, 2))
     bench.say("b", acquire=(1, 2, 3))
     bench.core.configure(bench.now, LimiterSettings(4, lease=10))
-    assert "b" in bench.core.take_ready()
+    assert "b" in bench.core.take_updated()
     assert [number for number, _ in bench.poll("b").grants] == [1, 2]
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_handed_on_while_there_are_more_permits_out_than_allowed(benc
     bench.say("a", acquire=(1, 2))
     assert bench.say("a", acquire=(3,)).run > 0
     bench.core.configure(bench.now, LimiterSettings(1, lease=10))
-    assert "a" in bench.core.take_ready(), "the client must hear at once"
+    assert "a" in bench.core.take_updated(), "the client must hear at once"
     assert bench.poll("a").run == 0
 
 
@@ -274,7 +274,7 @@ def test_a_poll_from_before_the_last_attachment_hears_nothing(bench: Bench) -> N
     bench.say("b", acquire=(1, 2))
     bench.say("a", acquire=(1,))
     bench.attach("a", epoch=2, waiting=((1, None),))
-    bench.say("b", bye=True)
+    bench.say("b", detach=True)
     assert bench.poll("a", epoch=1).grants == ()
     assert len(bench.poll("a", epoch=2).grants) == 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Attach, Batch, Reply
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
 from sfusion_tools.limiter.settings import LimiterSettings
 
 LEASE = 10.0
@@ -21,9 +21,9 @@ class WatchedCore(LimiterCore):
     """Checks each grant at the moment it is made."""
 
     def _grant(self, now: float) -> None:
-        line = list(self._line)
+        line = list(self._queue)
         super()._grant(now)
-        served = [ticket for ticket in line if ticket not in self._line]
+        served = [ticket for ticket in line if ticket not in self._queue]
         assert served == sorted(line)[: len(served)], "grants go to the lowest tickets, in order"
 
 
@@ -68,7 +68,7 @@ class LimiterMachine(RuleBasedStateMachine):
         for permit in [p for p, until in peer.held.items() if until <= self.now]:
             del peer.held[permit]
 
-    def hear(self, peer: Peer, reply: Reply, renewed: tuple[str, ...] = ()) -> None:
+    def hear(self, peer: Peer, reply: LimiterReply, renewed: tuple[str, ...] = ()) -> None:
         if reply.unknown or reply.incarnation != peer.incarnation:
             self.attach(peer)
             return
@@ -144,7 +144,7 @@ class LimiterMachine(RuleBasedStateMachine):
         """A permit released twice, expired, or somebody else's: refused, and nothing comes free."""
         peer = self.living(name)
         permit = f"{self.core.incarnation}-{number}"
-        if permit not in peer.held and not self.core.has_news(name, peer.epoch):
+        if permit not in peer.held and not self.core.has_update(name, peer.epoch):
             before = self.core.snapshot(self.now)
             self.core.exchange(self.now, Batch(name, release=(permit,)))
             after = self.core.snapshot(self.now)
@@ -237,7 +237,7 @@ class LimiterMachine(RuleBasedStateMachine):
             return
         known = sum(len(c.permits) for c in self.core._clients.values())
         assert known == self.core.in_use
-        assert self.core.next_deadline(self.now) < float("inf") or not (self.core.in_use or self.core._line)
+        assert self.core.next_deadline(self.now) < float("inf") or not (self.core.in_use or self.core._queue)
 
     def teardown(self) -> None:
         if not hasattr(self, "core"):

@@ -92,5 +92,5 @@ async def test_nothing_to_do_is_done() -> None:
 
 @pytest.mark.parametrize("enough", [0, 3])
 async def test_an_impossible_enough_is_refused(enough: int) -> None:
-    with pytest.raises(ValueError, match="between 1 and the 2 requests"):
+    with pytest.raises(ValueError, match="it must be between 1 and 2, the size of the batch"):
         await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), requests(2), enough=enough)

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
-    CallResult,
     EndCause,
     FoundCall,
     IllegalTransition,
     ParsedTurn,
     Refusal,
     RolloutLimits,
+    ToolResult,
     UnreadableCall,
 )
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
@@ -54,7 +54,7 @@ def say(
 
 
 def answer(request: AsyncRolloutRequest, *texts: str, **options: Any) -> None:
-    request.add_tool_results([CallResult(ToolResponse(text=text), **options) for text in texts])
+    request.add_tool_results([ToolResult(ToolResponse(text=text), **options) for text in texts])
 
 
 def check_rows(request: AsyncRolloutRequest) -> None:
@@ -292,9 +292,9 @@ def test_infrastructure_failures_are_told_apart_from_the_models_own() -> None:
     say(request, "calling", CALL, CALL, CALL)
     request.add_tool_results(
         [
-            CallResult(ToolResponse(text="x"), metrics={"outcome": Outcome.PROGRAM_ERROR}),
-            CallResult(ToolResponse(text="x"), metrics={"outcome": Outcome.UNREACHABLE}),
-            CallResult(ToolResponse(text="x"), raised=True),
+            ToolResult(ToolResponse(text="x"), metrics={"outcome": Outcome.PROGRAM_ERROR}),
+            ToolResult(ToolResponse(text="x"), metrics={"outcome": Outcome.UNREACHABLE}),
+            ToolResult(ToolResponse(text="x"), raised=True),
         ]
     )
     assert request.metrics.outcomes == {"program_error": 1, "unreachable": 1}
@@ -303,20 +303,20 @@ def test_infrastructure_failures_are_told_apart_from_the_models_own() -> None:
 
 def test_steps_that_the_state_does_not_allow_are_refused() -> None:
     request = AsyncRolloutRequest(messages=[{"role": "user", "content": "hi"}])
-    with pytest.raises(IllegalTransition, match="is pending, this step needs it to be running"):
+    with pytest.raises(IllegalTransition, match="is pending; this step is allowed only when it is running"):
         say(request, "too early")
     request.start()
     with pytest.raises(IllegalTransition):
         request.start()
     say(request, "done")
-    with pytest.raises(IllegalTransition, match="is completed already"):
+    with pytest.raises(IllegalTransition, match="is already completed"):
         request.fail(EndCause.ERROR, "late")
 
 
 def test_results_must_match_the_calls() -> None:
     request = make()
     say(request, "calling", CALL)
-    with pytest.raises(IllegalTransition, match="1 results were expected, 2 given"):
+    with pytest.raises(IllegalTransition, match="expected 1 results, got 2"):
         answer(request, "a", "b")
 
 

@@ -43,8 +43,8 @@ def test_as_many_characters_are_kept_as_are_allowed(text: str, limit: int, side:
     [
         ({"max_response_len": 0}, "max_response_len is 0: it must be at least 1"),
         ({"max_user_turns": -1}, "max_user_turns is -1: it must be at least 0"),
-        ({"max_model_len": "4096"}, "max_model_len is '4096': a whole number or null"),
-        ({"max_parallel_calls": True}, "max_parallel_calls is True: a whole number"),
+        ({"max_model_len": "4096"}, "max_model_len is '4096': it must be a whole number, or null"),
+        ({"max_parallel_calls": True}, "max_parallel_calls is True: it must be a whole number"),
         ({"tool_response_truncate_side": "head"}, "must be one of left, right, middle"),
         ({"max_prompt_len": 100, "max_model_len": 100}, "leaves no token for a reply"),
     ],

@@ -1,0 +1,18 @@
+"""What all tests share; at the top of the repository, so that a checkout runs its tests without being installed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from importlib.metadata import entry_points
+
+# An installed sfusion brings its pytest plugin along; in a bare checkout it is loaded from here.
+pytest_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
+
+# Before anything imports Ray: no telemetry, logs as they come.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+# Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

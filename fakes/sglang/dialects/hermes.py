@@ -1,0 +1,54 @@
+"""What sglang does with Hermes and Qwen 2.5/3 calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+
+from sfusion.fakes.sglang.calls import CallPiece, Extract
+from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.malformed_kinds import prose_inside
+from sfusion.fakes.sglang.quirk_json_stream import Grammar, JsonQuirkStream
+from sfusion.fakes.sglang.quirk_text import QuirkError, ToolTable, from_objects
+
+HERMES = Grammar("<tool_call>", "</tool_call>", "", trims=True)
+QWEN = Grammar("<tool_call>\n", "\n</tool_call>", "\n")
+
+
+def _hermes(text: str, table: ToolTable) -> Extract:
+    start = text.find("<tool_call>")
+    if start < 0:
+        return Extract(text)
+    calls: list[CallPiece] = []
+    for match in re.finditer(r"(?s)<tool_call>(?:(.*?)</tool_call>|(.*))", text):
+        body = match[1] or match[2] or ""
+        if not body:
+            continue
+        try:
+            calls += from_objects(json.loads(body), table)
+        except (ValueError, QuirkError):
+            return Extract(text)
+    return Extract(text[:start].strip(), calls)
+
+
+def _qwen25(text: str, table: ToolTable) -> Extract:
+    start = text.find("<tool_call>\n")
+    if start < 0:
+        return Extract(text)
+    calls: list[CallPiece] = []
+    for body in re.findall(r"(?s)<tool_call>\n(.*?)\n</tool_call>", text):
+        try:
+            found = json.loads(body)
+        except ValueError:
+            continue
+        calls += from_objects(found, table)
+    return Extract(text[:start].strip(), calls)
+
+
+_MALFORMED = {"prose_inside": prose_inside}
+
+DIALECTS = (
+    Dialect("hermes", parse=_hermes, stream=partial(JsonQuirkStream, HERMES), malformed=_MALFORMED),
+    Dialect("qwen25", parse=_qwen25, stream=partial(JsonQuirkStream, QWEN), shown_name="qwen", malformed=_MALFORMED),
+)

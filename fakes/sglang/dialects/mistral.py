@@ -1,0 +1,117 @@
+"""What sglang does with Mistral calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
+from sfusion.fakes.sglang.dialect import Dialect
+from sfusion.fakes.sglang.malformed_kinds import doubled_payload, expecting, truncated, two_objects
+from sfusion.fakes.sglang.partial_json import BrokenJson, partial_json
+from sfusion.fakes.sglang.quirk_json_stream import Grammar, JsonQuirkStream
+from sfusion.fakes.sglang.quirk_text import ToolTable, from_objects
+
+MISTRAL = Grammar("[TOOL_CALLS] [", "]", "")
+_COMPACT = re.compile(r"\[TOOL_CALLS\]?\s*([^\s{]+?)\s*\[ARGS\]?\s*(?=[{\[])")
+
+
+def _parse(text: str, table: ToolTable) -> Extract:
+    if "[TOOL_CALLS" not in text:
+        return Extract(text)
+    before, _, _ = text.partition("[TOOL_CALLS")
+    compact = list(re.finditer(r"\[TOOL_CALLS\]?\s*([^\s{]+?)\s*\[ARGS\]?\s*(?=[{\[])", text))
+    if compact:
+        return _parse_compact(text, compact, table)
+    opening = text.find("[TOOL_CALLS] [")
+    if opening < 0:
+        return Extract(before.strip())
+    begin = opening + len("[TOOL_CALLS] ")
+    end = _array_end(text, begin)
+    after = text[end:] if end else ""
+    content = " ".join(part for part in (text[:opening].strip(), after.strip()) if part)
+    try:
+        found = json.loads(text[begin : end or len(text)])
+    except ValueError:
+        return Extract(content)
+    return Extract(content, from_objects(found, table))
+
+
+def _parse_compact(text: str, matches: Sequence[re.Match[str]], table: ToolTable) -> Extract:
+    decoder = json.JSONDecoder()
+    content = text[: matches[0].start()]
+    calls: list[CallPiece] = []
+    end = 0
+    for match in matches:
+        try:
+            value, size = decoder.raw_decode(text[match.end() :])
+        except ValueError:
+            return Extract(content.strip(), calls)
+        end = match.end() + size
+        calls += from_objects({"name": match[1], "arguments": value}, table)
+    tail = text[end:].strip()
+    return Extract(" ".join(part for part in (content.strip(), tail) if part), calls)
+
+
+def _array_end(text: str, begin: int) -> int:
+    """Behind the bracket that closes the one at ``begin``, strings left aside; 0 if there is none."""
+    depth = 0
+    for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]]', text[begin:], re.DOTALL):
+        depth += {"[": 1, "]": -1}.get(match[0], 0)
+        if depth == 0 and match[0] == "]":
+            return begin + match.end()
+    return 0
+
+
+class MistralQuirkStream(JsonQuirkStream):
+    """The list keeps its first call only; the compact form waits for whole arguments."""
+
+    def __init__(self, tools: Sequence[Any]) -> None:
+        super().__init__(MISTRAL, tools)
+
+    def feed(self, delta: str) -> Extract:
+        begin = (self.buffer + delta).find("[TOOL_CALLS")
+        if begin < 0:
+            return super().feed(delta)
+        text = self.buffer + delta
+        before, self.buffer = text[:begin], text[begin:]
+        listed = "[TOOL_CALLS] ["
+        if self.buffer.startswith(listed) or listed.startswith(self.buffer):
+            found = super().feed("")
+            return Extract(before + found.content, found.pieces)
+        return self._compact(before)
+
+    def _compact(self, before: str) -> Extract:
+        match = _COMPACT.match(self.buffer)
+        if match is None:
+            return Extract(before)
+        try:
+            value, end, complete = partial_json(self.buffer[match.end() :], strings=True)
+        except BrokenJson:
+            return Extract(before)
+        if not complete:
+            return Extract(before)
+        text, self.buffer = self.buffer[: match.end() + end], self.buffer[match.end() + end :]
+        if match[1] not in self.table.places:
+            return Extract(before + text)
+        self.call = max(self.call, 0)
+        pieces = [CallPiece(self.call, match[1], ""), CallPiece(self.call, None, arguments_text(value))]
+        self.call += 1
+        rest = self.feed("") if self.buffer else Extract()
+        return Extract(before + rest.content, pieces + rest.pieces)
+
+
+DIALECTS = (
+    Dialect(
+        "mistral",
+        parse=_parse,
+        stream=MistralQuirkStream,
+        malformed={
+            "two_objects": expecting(two_objects, ("repaired", "bad_separator")),
+            "doubled_payload": expecting(doubled_payload, ("refused", "doubled_payload")),
+            "truncated": expecting(truncated, ("refused", "truncated"), ("repaired", "missing_close")),
+        },
+    ),
+)

@@ -1,0 +1,156 @@
+"""What sglang's parsers of JSON calls send while a text streams, and what they lose on the way.
+
+All of them work alike: they keep the text since the last call in a buffer, read its JSON again with every delta, send
+the name when it is known and then the arguments as far as two consecutive readings agree, which is one delta late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
+from sfusion.fakes.sglang.partial_json import BrokenJson, partial_json
+from sfusion.fakes.sglang.quirk_text import QuirkStream, held
+
+__all__ = ["Grammar", "JsonQuirkStream"]
+
+
+@dataclass
+class Grammar:
+    """What the formats of this kind differ in."""
+
+    opening: str
+    closing: str
+    separator: str
+    bare: bool = False
+    """A text that begins with a brace is a call, too."""
+    trims: bool = False
+    """White space behind a call is dropped with it."""
+
+
+class JsonQuirkStream(QuirkStream):
+    """The common streaming of hermes, qwen, llama3 and mistral's list."""
+
+    def __init__(self, grammar: Grammar, tools: Sequence[Any]) -> None:
+        super().__init__(tools)
+        self.grammar = grammar
+        self.call = -1
+        self.named = False
+        self.sent: list[str] = []
+        self.seen: list[dict[str, Any]] = []
+
+    def feed(self, delta: str) -> Extract:
+        self.buffer += delta
+        if not self._in_call():
+            return Extract(self._plain())
+        try:
+            return Extract("", self._advance())
+        except (BrokenJson, AttributeError, TypeError, KeyError, IndexError):
+            return Extract()
+
+    def finish(self, reason: str) -> Extract:
+        """The server compares what it knows of the last call with what it sent, and sends the difference."""
+        if not self.seen or not self.sent:
+            return Extract()
+        place = len(self.seen) - 1
+        arguments = self.seen[place].get("arguments")
+        if arguments is None:
+            return Extract()
+        known = arguments_text(arguments)
+        sent = self.sent[place] if place < len(self.sent) else ""
+        rest = known.replace(sent, "", 1) if sent in known else ""
+        return Extract("", [CallPiece(place, None, rest)] if rest else [])
+
+    def _in_call(self) -> bool:
+        grammar = self.grammar
+        if grammar.trims and self.call >= 0 and self.buffer.startswith(grammar.closing):
+            self.buffer = self.buffer[len(grammar.closing) :]
+        if not grammar.trims and grammar.closing and self.call > 0 and self.buffer.startswith(grammar.closing):
+            self.buffer = self.buffer[len(grammar.closing) :]
+        if grammar.opening in self.buffer or (grammar.bare and self.buffer.startswith("{")):
+            return True
+        return self.call > 0 and bool(grammar.separator) and self.buffer.startswith(grammar.separator)
+
+    def _plain(self) -> str:
+        grammar = self.grammar
+        bare = grammar.closing.lstrip("\n")
+        if held(self.buffer, (grammar.opening,)) or held(self.buffer, (bare,)):
+            return ""
+        text, self.buffer = self.buffer, ""
+        return text.replace(grammar.closing, "").replace(bare, "") if bare else text
+
+    def _advance(self) -> list[CallPiece]:
+        grammar = self.grammar
+        begin = self.buffer.find(grammar.opening)
+        if begin >= 0:
+            begin += len(grammar.opening)
+        else:
+            begin = len(grammar.separator) if self.call > 0 and self.buffer.startswith(grammar.separator) else 0
+        if begin >= len(self.buffer):
+            return []
+        found, end, complete = partial_json(self.buffer[begin:], strings=self.named)
+        if "name" in found and found["name"] not in self.table.places:
+            self._forget()
+            return []
+        if "parameters" in found:
+            found["arguments"] = found["parameters"]
+        if not found:
+            return []
+        if not self.named:
+            return self._name(found)
+        return self._arguments(found, begin + end, complete)
+
+    def _forget(self) -> None:
+        """An unknown name throws away all that came with it, and the count of calls."""
+        self.buffer = ""
+        self.call = -1
+        self.named = False
+        if self.sent:
+            self.sent.pop()
+
+    def _name(self, found: dict[str, Any]) -> list[CallPiece]:
+        name = found.get("name")
+        if not name:
+            return []
+        self.call = max(self.call, 0)
+        while len(self.sent) <= self.call:
+            self.sent.append("")
+        self.named = True
+        return [CallPiece(self.call, name, "")]
+
+    def _arguments(self, found: dict[str, Any], end: int, complete: bool) -> list[CallPiece]:
+        call = self.call
+        pieces: list[CallPiece] = []
+        arguments = found.get("arguments")
+        if arguments is not None:
+            text = arguments_text(arguments)
+            if complete:
+                pieces.append(CallPiece(call, None, text[len(self.sent[call]) :]))
+                self._completed(end)
+                return pieces
+            before = self.seen[call].get("arguments") if call < len(self.seen) else None
+            if before and arguments_text(before) != text:
+                news = _agreed(arguments_text(before), text)[len(self.sent[call]) :]
+                pieces.append(CallPiece(call, None, news))
+                self.sent[call] += news
+        while len(self.seen) <= call:
+            self.seen.append({})
+        self.seen[call] = found
+        return [piece for piece in pieces if piece.arguments]
+
+    def _completed(self, end: int) -> None:
+        rest = self.buffer[end:]
+        self.buffer = rest.lstrip() if self.grammar.trims else rest
+        if self.call < len(self.seen):
+            self.seen[self.call] = {}
+        self.sent[self.call] = ""
+        self.named = False
+        self.call += 1
+
+
+def _agreed(one: str, other: str) -> str:
+    """What two texts begin with in common."""
+    size = min(len(one), len(other))
+    return one[: next((place for place in range(size) if one[place] != other[place]), size)]

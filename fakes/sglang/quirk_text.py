@@ -1,0 +1,127 @@
+"""What the imitations of sglang's own parsers share; see docs/tool-call-formats.md.
+
+They are written from what sglang's parsers were recorded to do (sglang of August 2026), not from their code, and are
+measured against the recordings. A parser that raises in sglang raises here, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
+from sfusion_tools.formats.literal import is_json_tree
+
+__all__ = ["QuirkError", "QuirkStream", "TokenQuirkStream", "ToolTable", "from_objects", "held", "literal"]
+
+
+class QuirkError(Exception):
+    """Raised where sglang's parser raises: the request ends without any of its calls."""
+
+
+@dataclass
+class ToolTable:
+    """The names of the tools with their places, and their parameters."""
+
+    places: dict[str, int] = field(default_factory=dict)
+    parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tools: Sequence[Any]) -> ToolTable:
+        table = cls()
+        for place, tool in enumerate(tools):
+            function = tool.get("function") or tool
+            table.places[function["name"]] = place
+            table.parameters[function["name"]] = (function.get("parameters") or {}).get("properties") or {}
+        return table
+
+    def type_of(self, name: str, key: str) -> str | None:
+        kind = self.parameters.get(name, {}).get(key, {}).get("type")
+        return kind if isinstance(kind, str) else None
+
+
+def from_objects(found: Any, table: ToolTable) -> list[CallPiece]:
+    """Calls out of decoded JSON: unknown names vanish, the place of the tool becomes the index of the call."""
+    calls = []
+    for item in found if isinstance(found, list) else [found]:
+        if not isinstance(item, dict):
+            raise QuirkError(f"AttributeError: {type(item).__name__!r} object has no attribute 'get'")
+        name = item.get("name")
+        if not isinstance(name, str) or name not in table.places:
+            continue
+        arguments = item.get("parameters") or item.get("arguments", {})
+        calls.append(CallPiece(table.places[name], name, arguments_text(arguments)))
+    return calls
+
+
+def literal(text: str) -> Any:
+    """A Python literal, as far as JSON could hold it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value = ast.literal_eval(text.strip())
+    if not is_json_tree(value):
+        raise ValueError(text)
+    return value
+
+
+def held(text: str, tokens: Sequence[str]) -> int:
+    """Return how much of the end of ``text`` may become one of ``tokens``."""
+    for size in range(min(len(text), max(map(len, tokens)) - 1), 0, -1):
+        if any(token.startswith(text[-size:]) for token in tokens):
+            return size
+    return 0
+
+
+class QuirkStream:
+    """Parses one text as it streams; by default in steps that take something off the front of the buffer."""
+
+    def __init__(self, tools: Sequence[Any]) -> None:
+        self.table = ToolTable.of(tools)
+        self.buffer = ""
+
+    def feed(self, delta: str) -> Extract:
+        self.buffer += delta
+        result = Extract()
+        while self._step(result):
+            pass
+        return result
+
+    def _step(self, result: Extract) -> bool:
+        """Add to ``result`` what the beginning of the buffer says; False if more text is needed."""
+        raise NotImplementedError
+
+    def finish(self, reason: str) -> Extract:
+        return Extract()
+
+    def _take_plain(self, tokens: Sequence[str]) -> str:
+        """Take what cannot become one of ``tokens`` off the front of the buffer."""
+        size = len(self.buffer) - held(self.buffer, tokens)
+        text, self.buffer = self.buffer[:size], self.buffer[size:]
+        return text
+
+
+class TokenQuirkStream(QuirkStream):
+    """Sends a name once it is known, then whatever is new of its arguments."""
+
+    def __init__(self, tools: Sequence[Any]) -> None:
+        super().__init__(tools)
+        self.call = 0
+        self.named = False
+        self.sent = ""
+
+    def _send(self, name: str, body: str) -> list[CallPiece]:
+        if not self.named:
+            self.named = True
+            self.sent = ""
+            return [CallPiece(self.call, name or None, "")]
+        news = body[len(self.sent) :] if body.startswith(self.sent) else body
+        self.sent += news
+        return [CallPiece(self.call, None, news)] if news else []
+
+    def _next(self, rest: str) -> None:
+        self.buffer = rest
+        self.call += 1
+        self.named = False

@@ -1,0 +1,161 @@
+"""The sandbox to examine: its address, and what the tool config expects of it."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+
+from sfusion_tools.errors import ConfigError
+from sfusion_tools.hosts import is_this_machine
+from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.tool_registry import read_entries
+
+_URL_KEY = "sandbox_fusion_url"
+SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
+"""Shorter ones are not masked in texts: they would hide half of every sentence."""
+
+
+class Client(StrEnum):
+    """The code that sends the calls; it decides how a URL is used."""
+
+    SFUSION = "sfusion"
+    """Appends /run_code itself, connects to loopback without a proxy, retries on 429."""
+    VERL = "verl"
+    """Posts to the URL unchanged, through the proxies that `requests` finds, and retries on 504 only."""
+    OTHER = "other"
+    """Another class of a tool config."""
+    UNKNOWN = "unknown"
+    """Only a URL was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """One sandbox, and what training expects of it; without a config, verl's defaults."""
+
+    url: str
+    """As given."""
+    client: Client = Client.UNKNOWN
+    source: str = ""
+    """Where the URL comes from: a file and an entry in it."""
+    rate_limit: int | None = None
+    """This sandbox's share of the limit; None if there is none or it is unknown."""
+    default_timeout: float = 30.0
+    memory_limit_mb: int = 1024
+    default_language: str = "python"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    trust_proxy_env: bool = True
+    started_here: bool = False
+    """It was started for this examination, so its address is not judged."""
+
+    @property
+    def base(self) -> str:
+        """The URL without the route, even if that was appended more than once."""
+        base = normalise_url(self.url)
+        while (shorter := normalise_url(base)) != base:
+            base = shorter
+        return base
+
+    @property
+    def label(self) -> str:
+        """The URL without secrets."""
+        return redact(self.url.strip())
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base).hostname or ""
+
+    @property
+    def port(self) -> int:
+        parts = urlsplit(self.base)
+        return parts.port or (443 if parts.scheme == "https" else 80)
+
+    @property
+    def scheme(self) -> str:
+        return urlsplit(self.base).scheme
+
+    @property
+    def is_local(self) -> bool:
+        return is_this_machine(self.host)
+
+    def at(self, route: str) -> str:
+        parts = urlsplit(self.base)
+        return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
+
+    def secrets(self) -> list[str]:
+        """What must never be shown, the longest first: passwords and tokens of the URL, and header values."""
+        parts = urlsplit(self.url.strip())
+        tokens = {*self.headers.values(), *(value for _, value in parse_qsl(parts.query))}
+        tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
+        # "Bearer abc": the second word alone is as secret as the whole value.
+        tokens |= {word for value in self.headers.values() for word in value.split()[1:]}
+        if not parts.password:
+            tokens.add(parts.username or "")  # a token instead of a user name
+        found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
+        if len(parts.password or "") >= SHORTEST_PASSWORD:
+            found.add(parts.password or "")
+            pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+            found.add(b64encode(pair.encode()).decode())  # as in the Authorization header
+        return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
+
+
+def settings_of_url(url: str) -> SandboxSettings:
+    """Settings with verl's defaults; raises ConfigError unless ``url`` is an address."""
+    normalise_url(url)
+    return SandboxSettings(url)
+
+
+def settings_of_tools(path: Path, *, url: str | None = None) -> list[SandboxSettings]:
+    """The sandboxes of a tool config file, or its settings applied to another ``url``; raises ConfigError."""
+    sandboxes: list[SandboxSettings] = []
+    for number, entry in enumerate(read_entries(path)):
+        config = entry.get("config") or {}
+        if not isinstance(config, dict) or _URL_KEY not in config:
+            continue
+        if url is not None:
+            config = {**config, _URL_KEY: url}
+        owner = f"{path}: tools[{number}] ({entry['class_name']})"
+        sandboxes += _of_config(config, entry["class_name"], owner, f"{path.name}, tools[{number}]")
+    if not sandboxes:
+        raise ConfigError(f"{path}: no tool has a {_URL_KEY} in its config, so there is nothing to examine")
+    return list({(one.url, one.client, one.rate_limit, one.memory_limit_mb): one for one in sandboxes}.values())
+
+
+def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str) -> list[SandboxSettings]:
+    client = _client(class_name)
+    if client is not Client.SFUSION:
+        # Other classes may have keys of their own; those that we know are checked like ours.
+        config = {key: value for key, value in config.items() if key in SandboxToolConfig.model_fields}
+    read = SandboxToolConfig.read(config, owner)
+    urls = [read.sandbox_fusion_url] if isinstance(read.sandbox_fusion_url, str) else read.sandbox_fusion_url
+    limit = math.ceil(read.rate_limit / len(urls)) if read.enable_global_rate_limit else None
+    return [
+        SandboxSettings(
+            url,
+            client,
+            source,
+            limit,
+            read.default_timeout,
+            read.memory_limit_mb,
+            read.default_language,
+            read.headers,
+            read.trust_proxy_env,
+        )
+        for url in dict.fromkeys(urls)
+    ]
+
+
+def _client(class_name: str) -> Client:
+    match class_name.partition(".")[0]:
+        case "sfusion_tools":
+            return Client.SFUSION
+        case "verl":
+            return Client.VERL
+        case _:
+            return Client.OTHER

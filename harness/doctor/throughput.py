@@ -1,0 +1,187 @@
+"""Throughput at rising concurrency, and the rate_limit that follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+
+from sfusion.harness.doctor.context import CheckContext, marked
+from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
+from sfusion.harness.doctor.http import HttpAnswer
+from sfusion.harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
+from sfusion.harness.doctor.settings import Client
+from sfusion.harness.errors import NotExamined
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.answer import read_answer
+from sfusion_tools.sandbox.program import Program
+
+ROUNDS = 2
+"""Programs that each concurrent worker sends, one after the other."""
+GAIN = 1.15
+"""A level must beat the best one so far by this factor; after two levels in a row that do not, the sweep ends."""
+MARGIN = 10.0
+"""Seconds beyond a program's own time limit after which clients give up."""
+
+
+@dataclass(slots=True)
+class _LevelResult:
+    seconds: list[float] = field(default_factory=list)
+    """How long each successful program took."""
+    throttled: int = 0
+    failed: int = 0
+    statuses: set[int] = field(default_factory=set)
+    retry_after: str | None = None
+
+
+@dataclass(slots=True)
+class Sweep:
+    """The measurements of all levels, and the first level that was throttled."""
+
+    points: list[Point] = field(default_factory=list)
+    throttled_at: int | None = None
+    statuses: set[int] = field(default_factory=set)
+    retry_after: str | None = None
+
+
+async def check_throughput(context: CheckContext) -> list[Finding]:
+    settings, plan = context.settings, context.plan
+    if plan.sweep is False:
+        raise NotExamined("left out by --no-sweep")
+    highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
+    levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
+    context.announce(
+        f"load: at most {sum(levels) * ROUNDS} programs of {plan.sweep_sleep:g} s, at most {levels[-1]} at a time, "
+        f"for about {plan.sweep_seconds:g} s"
+    )
+    sweep = await _measure(context, levels)
+    await context.must_answer(f"it stopped answering after {sweep.points[-1].concurrency} programs at a time")
+    context.measured["sweep"] = [asdict(point) for point in sweep.points]
+    knee = find_knee(sweep.points)
+    if knee is not None:
+        context.measured["recommended_rate_limit"] = knee.rate_limit
+    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, sweep.points, knee)]
+
+
+async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + context.plan.sweep_seconds
+    sweep, without_gain, best = Sweep(), 0, 0.0
+    for level in levels:
+        point, result = await _measure_level(context, level)
+        sweep.points.append(point)
+        sweep.statuses |= result.statuses
+        if result.throttled and sweep.throttled_at is None:
+            sweep.throttled_at, sweep.retry_after = level, result.retry_after
+        without_gain = 0 if point.throughput > GAIN * best else without_gain + 1
+        best = max(best, point.throughput)
+        if not point.works or without_gain == 2 or point.throughput < COLLAPSED * best or loop.time() > ends:
+            break
+    return sweep
+
+
+async def _measure_level(context: CheckContext, level: int) -> tuple[Point, _LevelResult]:
+    loop = asyncio.get_running_loop()
+    result = _LevelResult()
+    began = loop.time()
+    await asyncio.gather(*(_worker(context, level, number, result) for number in range(level)))
+    seconds = max(loop.time() - began, 1e-6)
+    latency = median(result.seconds) if result.seconds else 0.0
+    point = Point(level, len(result.seconds) / seconds, latency, level * ROUNDS, result.throttled, result.failed)
+    return point, result
+
+
+async def _worker(context: CheckContext, level: int, number: int, result: _LevelResult) -> None:
+    sleep = context.plan.sweep_sleep
+    for turn in range(ROUNDS):
+        # A fake that runs no code takes the program's duration from the hint beside the mark.
+        code = marked(f"sweep-{level}-{number}-{turn}", f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
+        answer = await context.post(Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb))
+        if not isinstance(answer, HttpAnswer):
+            result.failed += 1
+        elif answer.status in (429, 503):
+            result.throttled += 1
+            result.statuses.add(answer.status)
+            result.retry_after = answer.headers.get("Retry-After", result.retry_after)
+        elif read_answer(answer.status, answer.content_type, answer.body).outcome is Outcome.OK:
+            result.seconds.append(answer.seconds)
+        else:
+            result.failed += 1
+
+
+def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) -> list[Finding]:
+    level = sweep.throttled_at
+    if level is None:
+        return []
+    statuses = " and ".join(map(str, sorted(sweep.statuses)))
+    wait = f"with Retry-After {sweep.retry_after}" if sweep.retry_after else "without Retry-After"
+    limit = context.settings.rate_limit
+    seen = f"with {level} programs at a time, requests get {statuses} {wait}"
+    change = f"set rate_limit to {knee.rate_limit if knee else 1}, or raise the quota"
+    if limit is not None and limit < level:
+        return [note("throttled", seen=seen, training=f"does not happen with rate_limit {limit}", change=change)]
+    verl = context.settings.client is Client.VERL
+    make = breaks if verl and limit is not None else hurts
+    return [
+        make(
+            "throttled",
+            seen=seen + (f"; rate_limit is {limit}" if limit is not None else ""),
+            training="verl's tool does not repeat such a call: it is lost, and the model reads an error"
+            if verl
+            else "sfusion's tool repeats such calls later, verl's tool loses them; either way training waits",
+            change=change,
+        )
+    ]
+
+
+def _judge_limit(context: CheckContext, points: Sequence[Point], knee: Knee | None) -> list[Finding]:
+    limit = context.settings.rate_limit
+    if knee is None:
+        if points and points[0].throttled:
+            return []
+        return [
+            breaks(
+                "fails-under-load",
+                seen=f"{points[0].failed} of {points[0].requests} short programs failed, sent one at a time",
+                training="calls fail at random; their rewards are noise",
+                change="look at the server's log",
+            )
+        ]
+    figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
+    by_concurrency = f"(programs per second by concurrency: {figures})"
+    if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
+        wait = limit / knee.throughput
+        late = wait > context.settings.default_timeout + MARGIN
+        what = {"plateau": "gains nothing", "collapse": "loses throughput", "failing": "fails calls"}[knee.shape]
+        make = breaks if late else hurts
+        return [
+            make(
+                "rate-limit-above-knee",
+                seen=f"rate_limit is {limit}, but above {knee.rate_limit} at a time the sandbox {what} "
+                f"{by_concurrency}",
+                training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
+                + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
+                change=f"set rate_limit: {knee.rate_limit}, or add sandboxes",
+            )
+        ]
+    if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
+        return []
+    end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
+    change = f"set rate_limit: {knee.rate_limit}"
+    if limit is not None and limit > knee.rate_limit:
+        end, change = f"{end}; rate_limit is {limit}", "unknown so far; --sweep measures further"
+    elif limit is not None:
+        change = f"raise rate_limit from {limit} towards {knee.rate_limit}"
+    elif knee.shape == "rising":
+        change = f"set rate_limit: {knee.rate_limit} or more; --sweep measures further"
+    return [
+        note(
+            "rate-limit",
+            seen=f"{knee.rate_limit} at a time reach nearly all of its {math.floor(knee.throughput)} programs per "
+            f"second, {end} {by_concurrency}",
+            training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
+            change=change,
+        )
+    ]

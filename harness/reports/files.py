@@ -1,0 +1,67 @@
+"""The report files of a command: which ones are wanted, and writing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os.path import relpath
+from pathlib import Path
+from urllib.parse import quote
+
+from sfusion.harness.errors import HarnessError
+from sfusion.harness.reports.html import render_index, render_run
+from sfusion.harness.reports.junit import junit
+from sfusion.harness.reports.markdown import markdown
+from sfusion.harness.reports.run_report import RunReport
+from sfusion.harness.reports.summary import summary_json
+
+PAGE = "report.html"
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Where to write which report; None where it is not wanted."""
+
+    out: Path | None = None
+    """Folder of the runs; the page of each run goes beside its journal."""
+    html: Path | None = None
+    junit: Path | None = None
+    summary: Path | None = None
+    json: Path | None = None
+
+    def check(self) -> None:
+        """Create the files and their folders, so that a mistake shows before anything runs; raises HarnessError."""
+        if self.out is not None and self.out.exists() and not self.out.is_dir():
+            raise HarnessError(f"--out {self.out}: is a file; give a folder")
+        for option in ("html", "junit", "summary", "json"):
+            file: Path | None = getattr(self, option)
+            if file is None:
+                continue
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                if file.is_dir():
+                    raise HarnessError(f"--{option} {file}: is a folder; give a file")
+                file.touch()
+            except OSError as error:
+                raise HarnessError(f"--{option} {file}: cannot be written: {error.strerror}") from error
+
+    def write(self, runs: Sequence[RunReport]) -> None:
+        """Write the files about all runs. The HTML file of a single run is its own page."""
+        if self.html is not None:
+            page = render_run(runs[0]) if len(runs) == 1 else render_index(runs, _links(runs, self.html))
+            self.html.write_text(page, encoding="utf-8")
+        for file, text in ((self.junit, junit), (self.summary, markdown), (self.json, summary_json)):
+            if file is not None:
+                file.write_text(text(runs), encoding="utf-8")
+
+
+def write_page(run: RunReport) -> None:
+    """Write the page of a run beside its journal, if that was written."""
+    if run.directory:
+        Path(run.directory, PAGE).write_text(render_run(run), encoding="utf-8")
+
+
+def _links(runs: Sequence[RunReport], page: Path) -> dict[str, str]:
+    """The address of each run's page, relative to the page with the summary."""
+    pages = {run.name: Path(run.directory, PAGE) for run in runs if run.directory}
+    return {name: quote(Path(relpath(path, page.parent)).as_posix()) for name, path in pages.items()}

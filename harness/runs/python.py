@@ -1,0 +1,42 @@
+"""Run and judge a scenario from Python; the fixture ``run_scenario`` is the same function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.runs.result import RunResult
+from sfusion.harness.runs.runner import run_one
+from sfusion.harness.runs.tasks import Task
+from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios
+
+
+class PromisesBroken(AssertionError):
+    """Raised when not every promise of a scenario held. The message lists those that did not; see ``result``."""
+
+    def __init__(self, result: RunResult) -> None:
+        self.result = result
+        task = result.task
+        lines = [f"{task.name}: not every promise held (world {task.world}, seed {task.scenario.seed})"]
+        lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if not one.held]
+        lines += [f"  {text}" for text in (result.error, result.difference) if text]
+        super().__init__("\n".join(lines))
+
+
+def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any) -> list[RunResult]:
+    """Run a scenario in virtual time and return one result for each cell of its matrix.
+
+    ``source`` is the path of a file, YAML text or a dict. ``changes`` replace top-level keys (``seed=3``). Raises
+    PromisesBroken unless ``check`` is false.
+    """
+    if isinstance(source, dict):
+        import yaml
+
+        source = yaml.safe_dump(source, sort_keys=False)
+    is_text = isinstance(source, str) and "\n" in source
+    cells = parse_scenarios(str(source), file="<scenario>") if is_text else read_scenarios(Path(source))
+    results = [run_one(Task(cell.changed(**changes) if changes else cell, "sim")) for cell in cells]
+    broken = next((result for result in results if not result.ok), None)
+    if check and broken is not None:
+        raise PromisesBroken(broken)
+    return results

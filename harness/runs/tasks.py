@@ -1,0 +1,106 @@
+"""The tasks of a command: ``read_tasks``, then ``select_tasks``, then ``adapt_tasks``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.errors import ScenarioError
+from sfusion.harness.scenarios.model import Scenario, World
+from sfusion.harness.scenarios.reading import read_files
+from sfusion.harness.scenarios.realising import only_faked
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One cell to run in one world."""
+
+    scenario: Scenario
+    world: World
+    file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Return scenario and cell."""
+        return self.scenario.title
+
+    @property
+    def folder(self) -> str:
+        """Return the name of its folder below --out."""
+        cell = "".join(one if one.isalnum() or one in "=,.-_+" else "-" for one in self.scenario.cell)
+        world = "" if self.world == "sim" else f"@{self.world}"
+        return f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
+
+
+def read_tasks(files: Iterable[Path], world: World) -> list[Task]:
+    """Read every cell of every file. All problems of all files are raised as one ScenarioError."""
+    found, problems = read_files(files)
+    tasks: list[Task] = []
+    names: dict[str, Path] = {}
+    for file, cells in found.items():
+        name = cells[0].scenario
+        if name in names:
+            problems.append(f"{file}:1: the scenario {name!r} is also in {names[name]}; give one of them another name")
+            continue
+        names[name] = file
+        tasks += [Task(cell, world, file) for cell in cells]
+    if problems:
+        raise ScenarioError(problems)
+    return tasks
+
+
+def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False) -> tuple[list[Task], Counter[str]]:
+    """Return the tasks that match the keyword and can run, and how many cannot for which reason.
+
+    With ``real`` the sandboxes are not fakes.
+    """
+    selected: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for task in tasks:
+        if keyword and not _matches(task.name, keyword):
+            continue
+        if task.world not in task.scenario.worlds:
+            skipped[f"not for world {task.world}"] += 1
+        elif real and (why := only_faked(task.scenario)) is not None:
+            skipped[f"only for the fake sandbox: {why}"] += 1
+        else:
+            selected.append(task)
+    return selected, skipped
+
+
+def adapt_tasks(
+    tasks: Iterable[Task], *, seed: int | None = None, tools: list[dict[str, Any]] | None = None
+) -> list[Task]:
+    """Replace the seed and the tools of the scenarios, where given."""
+    adapted: list[Task] = []
+    for task in tasks:
+        changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+        if tools is not None:
+            changes["tools"] = _merged(tools, task.scenario)
+        adapted.append(replace(task, scenario=task.scenario.changed(**changes)) if changes else task)
+    return adapted
+
+
+def _merged(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
+    """Put the scenario's values (limits and timeouts are what it tests) into the keys that the given tools have."""
+    own = scenario.own_config or {}
+    return [
+        {**entry, "config": {**config, **{key: value for key, value in own.items() if key in config}}}
+        for entry in tools
+        for config in [entry.get("config") or {}]
+    ]
+
+
+def _matches(title: str, keyword: str) -> bool:
+    """Match a title as pytest's -k does: `a or b`, `a and not b`, or plain `a`."""
+    return any(
+        all((word[4:] not in title) if word.startswith("not ") else word in title for word in _words(alternative))
+        for alternative in keyword.split(" or ")
+    )
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(" and ")]

@@ -1,0 +1,97 @@
+"""Output of long-running commands: a progress bar and colours on a terminal, plain lines in a file or build log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+_UNLIMITED = 1_000_000
+"""The width of a build log: lines there are never wrapped."""
+
+
+class ProgressReporter:
+    """Base of the reporters. Subclasses supply the texts; colours and movement appear only on a terminal."""
+
+    def __init__(self, out: TextIO, total: int, label: str) -> None:
+        self._out, self._total = out, total
+        self._bar: Progress | None = None
+        if not out.isatty():
+            # Also when FORCE_COLOR is set: a file with escape codes helps nobody.
+            self._console = Console(file=out, force_terminal=False, color_system=None, width=_UNLIMITED)
+            return
+        self._console = Console(file=out, force_terminal=True, highlight=False)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task(Text(label).markup, total=total, note="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def progress(self, done: int, note: Text | str = "", *, line: str = "") -> None:
+        """Move the bar to ``done`` with ``note`` beside it; without a terminal, print ``line`` unless it is empty."""
+        if self._bar is not None:
+            text = note if isinstance(note, Text) else Text(self._clean(note))
+            self._bar.update(self._task, completed=done, note=text.markup)
+        elif line:
+            self.print(line)
+
+    def print(self, text: str = "", style: str = "") -> None:
+        """Print one line, above the bar while there is one."""
+        self._console.print(Text(self._clean(text), style), soft_wrap=True)
+
+    def table(self, rows: Iterable[Sequence[str]], head: Sequence[str] = (), styles: Sequence[str] = ()) -> None:
+        """Print rows in aligned columns, with ``styles`` for the first cell of each row.
+
+        The second column wraps where a terminal is too narrow; those after it are aligned to the right.
+        """
+        listed = [[self._clean(cell) for cell in row] for row in rows]
+        box = SIMPLE_HEAD if head and self._bar is not None else None
+        table = Table(box=box, show_header=bool(head), pad_edge=False, header_style="dim")
+        for column in range(max(map(len, listed), default=0)):
+            table.add_column(
+                head[column] if head else "",
+                justify="left" if column < 2 else "right",
+                overflow="fold",
+                no_wrap=column != 1,
+            )
+        for number, (first, *rest) in enumerate(listed):
+            table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))
+        if self._bar is not None:
+            self._bar.stop()
+            self._console.print(table)
+            return
+        with self._console.capture() as rendered:
+            self._console.print(table)
+        self._out.writelines(f"{line.rstrip()}\n" for line in rendered.get().splitlines())
+
+    def _clean(self, text: str) -> str:
+        """The text as the stream can encode it, unable to control a terminal."""
+        encoding = self._out.encoding or "utf-8"
+        return printable(text).encode(encoding, "replace").decode(encoding)
+
+
+def printable(text: str) -> str:
+    """The text on one line, with control characters and lone surrogates spelled out."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

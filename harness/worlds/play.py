@@ -1,0 +1,255 @@
+"""Plays a scenario: load or rollouts, events, the horizon and the wind-up, the same in every world.
+
+A world implements two protocols: ``Backend`` for the cluster and ``WorkerHandle`` for each worker, as seen from
+outside. What happens inside a worker is in ``worker.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, ClassVar, Protocol
+
+from sfusion.harness.errors import WorldError
+from sfusion.harness.journal import Event, Journal
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.calling import call_facts
+from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.rollouts import names as rollout_names
+from sfusion.harness.worlds.sandboxes import SandboxGroup
+from sfusion.harness.worlds.workload import Workload
+from sfusion_tools.limiter import Snapshot
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+
+
+class WorkerHandle(Protocol):
+    """A worker as seen from outside."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+    async def call(self, number: int) -> None:
+        """Make a call; return when it has ended or the worker has died."""
+
+    async def roll(self, name: str) -> str | None:
+        """Run a trajectory and return its final state; None if it was cancelled or the worker died."""
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def cut_off(self, off: bool) -> None:
+        """Cut the connection to the limiter, or restore it."""
+
+
+class Backend(Protocol):
+    """A cluster with its limiter and sandboxes: what a world provides."""
+
+    poll_seconds: ClassVar[float | None]
+    """How often the wind-up looks at the limiter; None for a tenth of a lease."""
+    horizon: float
+    """Seconds after which the run is broken off."""
+    time_scale: float
+    """Factor for the durations of load and events."""
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+    @property
+    def workers(self) -> Sequence[WorkerHandle]: ...
+
+    @property
+    def sandboxes(self) -> SandboxGroup: ...
+
+    @property
+    def lease(self) -> float | None:
+        """The limiter's lease; None when there is no limiter to look at."""
+
+    async def kill(self, target: str, names: list[str]) -> None:
+        """Kill the workers of these names, with their node or driver if that is the target."""
+
+    async def kill_limiter(self, seconds: float | None) -> None:
+        """Kill the limiter and, where the world does not do it by itself, start it again after some seconds."""
+
+    async def restart_limiter(self) -> None: ...
+
+    async def resize(self, rate_limit: int) -> None: ...
+
+    async def cancel_calls(self, share: float) -> None:
+        """Cancel a share of the calls under way, drawn by their ids."""
+
+    async def cancel_rollouts(self) -> None: ...
+
+    async def flush(self) -> None:
+        """Deliver what the workers still have to send to the limiter."""
+
+    async def snapshot(self) -> Snapshot | None: ...
+
+    def on_broken_off(self) -> None:
+        """Called when the horizon is reached."""
+
+    def closing_facts(self) -> dict[str, Any]:
+        """What the event ``ended`` says besides the limiter's state."""
+
+
+class Play:
+    """One scenario on one backend."""
+
+    def __init__(self, scenario: Scenario, backend: Backend) -> None:
+        self._scenario = scenario
+        self._backend = backend
+        self._note = backend.recorder.note
+        self._numbers = itertools.count(1)
+
+    async def run(self) -> None:
+        """Play load and events until the load has ended or the horizon is reached."""
+        backend, loop = self._backend, asyncio.get_running_loop()
+        events = [loop.create_task(self._event(event)) for event in self._scenario.events]
+        work = loop.create_task(self._load() if self._scenario.load is not None else self._roll_out())
+        try:
+            await asyncio.wait([work], timeout=backend.horizon)
+            if not work.done():
+                self._note("world", "broken_off", after=backend.horizon)
+                backend.on_broken_off()
+        finally:
+            for task in (work, *events):
+                task.cancel()
+        await _all([work, *events])
+
+    # -- load --
+
+    async def _load(self) -> None:
+        load = self._scenario.load
+        assert load is not None
+        workload = Workload.of(self._scenario, self._backend.time_scale)
+        workers = itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls))
+        await _together(self._caller(worker, workload, load.calls) for worker in workers)
+
+    async def _caller(self, worker: WorkerHandle, workload: Workload, calls: int) -> None:
+        """Make one call after the other for as long as the worker lives."""
+        while worker.alive and (number := next(self._numbers)) <= calls:
+            think = workload.think(number)
+            if think > 0:
+                await asyncio.sleep(think)
+            if not worker.alive:
+                # The worker died while its caller was thinking.
+                facts = call_facts(workload.prepare(number), worker.name, self._scenario.default_timeout)
+                note_never_made(self._backend.recorder, facts)
+                return
+            await worker.call(number)
+
+    # -- rollouts --
+
+    async def _roll_out(self) -> None:
+        """Distribute trajectories over the workers; when ``enough`` are completed, cancel the rest."""
+        part = self._scenario.rollouts
+        assert part is not None
+        gate = asyncio.Semaphore(part.at_once or part.count)
+        completed, stop = 0, False
+
+        async def roll(worker: WorkerHandle, name: str) -> None:
+            nonlocal completed, stop
+            async with gate:
+                if stop or not worker.alive:
+                    return
+                state = await worker.roll(name)
+                completed += state == State.COMPLETED.value
+                if part.enough is not None and completed >= part.enough and not stop:
+                    stop = True
+                    await self._backend.cancel_rollouts()
+
+        pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
+        await _together(roll(worker, name) for name, worker in pairs)
+
+    # -- events --
+
+    async def _event(self, event: EventPart) -> None:
+        backend, scale = self._backend, self._backend.time_scale
+        await asyncio.sleep(event.at * scale)
+        seconds = None if event.seconds is None else event.seconds * scale
+        target = str(event.target)
+        names = event.workers(self._scenario.cluster.workers)
+        # Whatever a driver created dies with it.
+        chosen = [one for one in backend.workers if one.alive and (one.name in names or target == "driver")]
+        match event.kind:
+            case "kill" if target == "limiter":
+                await backend.kill_limiter(seconds)
+            case "kill":
+                self._note("world", "killed", target=target)
+                await backend.kill(target, [worker.name for worker in chosen])
+            case "pause":
+                await _together(self._pause(worker, seconds or 0.0) for worker in chosen)
+            case "cut_off":
+                await _together(self._cut_off(worker, seconds or 0.0) for worker in chosen)
+            case "restart" if target == "limiter":
+                await backend.restart_limiter()
+            case "restart" | "crash" | "wedge":
+                await backend.sandboxes.do(event.kind, target, seconds, event.ping)
+            case "resize":
+                await backend.resize(event.target)
+            case "cancel":
+                await backend.cancel_calls(event.target)
+
+    async def _pause(self, worker: WorkerHandle, seconds: float) -> None:
+        self._note("world", "worker_paused", worker=worker.name, seconds=seconds)
+        await worker.pause()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await worker.resume()
+        self._note("world", "worker_resumed", worker=worker.name)
+
+    async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
+        self._note("world", "cut_off", worker=worker.name, seconds=seconds)
+        await worker.cut_off(True)
+        await asyncio.sleep(seconds)
+        await worker.cut_off(False)
+        self._note("world", "reconnected", worker=worker.name)
+
+    # -- the end --
+
+    async def wind_up(self) -> None:
+        """Wait for permits to come back, for two leases at most, and write the event ``ended``."""
+        backend, facts = self._backend, {}
+        if (lease := backend.lease) is not None:
+            await backend.flush()
+            # After two leases the limiter has noticed every death.
+            until = backend.recorder.now() + 2 * lease + 1.0
+            snapshot = await backend.snapshot()
+            while (snapshot is None or snapshot.in_use or snapshot.waiting) and backend.recorder.now() < until:
+                await asyncio.sleep(backend.poll_seconds or lease / 10 + 0.01)
+                snapshot = await backend.snapshot()
+            if snapshot is not None:
+                keys = ("in_use", "waiting", "granted", "handed_on", "expired", "fenced", "width")
+                facts["limiter"] = {key: getattr(snapshot, key) for key in keys}
+        self._note("world", "ended", **facts, **backend.closing_facts())
+        backend.recorder.on = False
+
+
+def note_never_made(recorder: Recorder, called: Event) -> None:
+    """Record as lost a call that was assigned to a worker which died before making it."""
+    recorder.note("world", "called", **called)
+    recorder.note("world", "lost", call=called["call"], worker=called["worker"])
+
+
+def note_stuck(journal: Journal, error: WorldError) -> None:
+    """Record that the run could not go on."""
+    at = max((event["at"] for event in journal.events), default=0.0)
+    journal.note(at, "world", "stuck", text=str(error))
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.get_running_loop()
+    await _all([loop.create_task(one) for one in work])
+
+
+async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:
+    """Wait for all of them, then raise the first error."""
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, Exception):
+            raise result

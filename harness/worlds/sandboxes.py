@@ -1,0 +1,74 @@
+"""The fake sandboxes of a scenario, in the event loop of the world."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.recorder import Recorder
+
+
+class SandboxGroup(Protocol):
+    """The sandboxes of a run: fakes here, fakes on a node, or real ones behind proxies."""
+
+    async def start(self) -> list[str]:
+        """Start listening and return the addresses."""
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
+
+    async def stop(self) -> None: ...
+
+
+class FakeSandboxes:
+    """The fakes of a scenario, in this event loop."""
+
+    def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
+        part = scenario.sandbox
+        self._recorder = recorder
+        self._all = [
+            FakeSandbox(
+                executor=part.executor,
+                profile=part.profile,
+                faults=part.faults,
+                model=part.model,
+                seed=scenario.seed,
+                host=host,
+                journal=recorder.server_events(f"sandbox-{number}" if part.instances > 1 else None),
+            )
+            for number in range(1, part.instances + 1)
+        ]
+
+    @property
+    def requested(self) -> bool:
+        """Has any request arrived?"""
+        return any(sandbox.ledger.requests for sandbox in self._all)
+
+    async def start(self) -> list[str]:
+        """Start listening and return the addresses."""
+        for number, sandbox in enumerate(self._all, 1):
+            await sandbox.start()
+            self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
+        return [sandbox.url for sandbox in self._all]
+
+    async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
+        """Crash, restart or wedge all of them or one."""
+        for place in places(target, len(self._all)):
+            sandbox = self._all[place]
+            if kind == "crash":
+                sandbox.crash(restart_after=seconds)
+            elif kind == "wedge":
+                sandbox.wedge(ping=ping, seconds=seconds)
+            else:
+                sandbox.restart()
+
+    async def stop(self) -> None:
+        """Stop all of them without waiting for requests under way."""
+        for sandbox in self._all:
+            await sandbox.stop(grace=0.0)
+
+
+def places(target: str, count: int) -> list[int]:
+    """Return the indexes of the sandboxes that a target means: ``sandbox`` is all, ``sandbox-2`` the second."""
+    return list(range(count)) if target == "sandbox" else [int(target.removeprefix("sandbox-")) - 1]

@@ -1,0 +1,163 @@
+"""Where the limiter lives in a simulated cluster, and the way of a worker's messages to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from sfusion.fakes.faults.chance import drawer, uniform
+from sfusion.harness.scenarios.model import LinkPart
+from sfusion.harness.worlds.recorder import Recorder
+from sfusion_tools.errors import LimiterUnreachable
+from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
+from sfusion_tools.limiter.messages import Batch, LimiterReply
+
+T = TypeVar("T")
+
+NO_ANSWER_SECONDS = 1.0
+"""How long a worker waits before it takes a message for lost."""
+_TICKETS_PER_LIFE = 10**9
+
+CoreFactory = Callable[..., LimiterCore]
+
+
+class SimLimiter:
+    """A limiter that can die and start again, knowing then only whom it has to hear from."""
+
+    def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._core = core
+        self._lives = 0
+        self._clients: list[str] = []
+        self._talks: dict[asyncio.Task[Any], None] = {}
+        self.host: LimiterHost | None = None
+
+    def start(self) -> None:
+        """Come to life, or back to it."""
+        if self.host is not None:
+            return
+        first = self._lives == 0
+        self._lives += 1
+        loop = asyncio.get_running_loop()
+        core = self._core(
+            self._settings,
+            loop.time(),
+            incarnation=f"p{self._lives}",
+            first_ticket=(self._lives - 1) * _TICKETS_PER_LIFE + 1,
+            learn_from=() if first else self._clients,
+            observer=self._observe,
+        )
+        self.host = LimiterHost(core, loop.time)
+        self._recorder.note("world", "limiter_started", life=self._lives, first=first)
+
+    def kill(self) -> None:
+        """Die: whoever waits for an answer gets none."""
+        if self.host is None:
+            return
+        self._clients = self.host.clients()
+        self.host = None
+        self._recorder.note("world", "limiter_died", life=self._lives)
+        for talk in list(self._talks):
+            talk.cancel()
+
+    def resize(self, rate_limit: int) -> None:
+        """Other limits from now on, also after a restart."""
+        fields = {name: getattr(self._settings, name) for name in LimiterSettings.__dataclass_fields__}
+        self._settings = LimiterSettings(**{**fields, "rate_limit": rate_limit})
+        if self.host is not None:
+            self.host.configure(self._settings)
+
+    def snapshot(self) -> Snapshot | None:
+        """How things stand; None while it is dead."""
+        return self.host.snapshot() if self.host is not None else None
+
+    async def ask(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for an answer that may never come because the limiter dies."""
+        talk = asyncio.ensure_future(work)
+        self._talks[talk] = None
+        try:
+            return await asyncio.shield(talk)
+        except asyncio.CancelledError:
+            if talk.cancelled():
+                raise LimiterUnreachable("the limiter died") from None
+            talk.cancel()
+            raise
+        finally:
+            self._talks.pop(talk, None)
+
+    def _observe(self, event: str, client: str, facts: dict[str, object]) -> None:
+        self._recorder.note("limiter", event, worker=client, **facts)
+
+
+class Link:
+    """One worker's way to the limiter: delayed, lossy, cut off for a while, or silent for ever after a death."""
+
+    def __init__(self, worker: str, place: SimLimiter, part: LinkPart, seed: int) -> None:
+        self._worker = worker
+        self._place = place
+        self._part = part
+        self._seed = seed
+        self._messages = 0
+        self._dead = False
+        self._cut = False
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def die(self) -> None:
+        """Nothing passes any more."""
+        self._dead = True
+        self._open.set()
+
+    def hold(self) -> None:
+        """The worker is paused: what it says and hears waits."""
+        self._open.clear()
+
+    def release(self) -> None:
+        """The pause is over."""
+        self._open.set()
+
+    def cut(self, off: bool) -> None:
+        """The way is cut, or whole again."""
+        self._cut = off
+
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        """Deliver a batch and bring the answer back."""
+        await self._travel("out")
+        host = self._place.host
+        if host is None:
+            raise LimiterUnreachable("the limiter is not there")
+        reply = host.exchange(batch)
+        await self._travel("back")
+        return reply
+
+    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+        """Wait for news."""
+        await self._travel("out")
+        host = self._place.host
+        if host is None:
+            raise LimiterUnreachable("the limiter is not there")
+        reply = await self._place.ask(host.wait(client, epoch, at_most))
+        await self._travel("back")
+        return reply
+
+    def detach(self, client: str) -> None:
+        """Say that the client is gone; a dead one says nothing."""
+        if not self._dead and not self._cut and self._place.host is not None:
+            self._place.host.exchange(Batch(client, detach=True))
+
+    async def _travel(self, way: str) -> None:
+        self._messages += 1
+        keys = (self._seed, "link", self._worker, self._messages)
+        delay = self._part.delay.sample(drawer(*keys))
+        if delay > 0:
+            await asyncio.sleep(delay)
+        if not self._open.is_set():
+            await self._open.wait()
+        if self._dead:
+            # Nobody is left who could wait for this.
+            await asyncio.get_running_loop().create_future()
+        if self._cut or (self._part.loss and uniform(*keys, "loss") < self._part.loss):
+            await asyncio.sleep(NO_ANSWER_SECONDS)
+            raise LimiterUnreachable(f"a message was lost on its way {way}")

@@ -1,0 +1,135 @@
+"""GLM 4.5: the name, then pairs of ``<arg_key>`` and ``<arg_value>``, all inside ``<tool_call>``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
+from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.text_reader import Markers, Scan
+
+__all__ = ["Glm45"]
+
+KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
+_GAP = re.compile(r"(?:\s|\\n)+")
+_HEAD = Markers((KEY, VALUE, CLOSE, OPEN))
+_KEY = Markers((KEY_END, KEY, VALUE, CLOSE, OPEN))
+_SPEC = TagSpec(VALUE, VALUE_END, (KEY, CLOSE), (OPEN, KEY), _GAP)
+_MARKERS = _SPEC.markers()
+
+
+class GlmParser(RawTextParser):
+    """Reads keys and values; types come from the schema."""
+
+    openers = (OPEN,)
+    closing = CLOSE
+    edges = Markers((CLOSE, OPEN))
+    silent = ("<|observation|>", "<|user|>", "<|endoftext|>")
+
+    def opened(self, marker: str) -> Scan[None]:
+        reader = self.reader
+        start = reader.offset - len(marker)
+        head: list[str] = []
+        edge = yield from reader.before(_HEAD, head.append)
+        lines = [line for line in "".join(head).replace("\\n", "\n").split("\n") if line.strip()]
+        name = lines[0].strip() if lines else ""
+        raw = [marker, *head]
+        if edge is None:
+            self.refuse(Flaw("truncated", "the text ends before its arguments"), position=start, raw="".join(raw))
+            return
+        flaw = self._name_flaw(name, "".join(head), edge)
+        if flaw:
+            yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
+            return
+        mended: list[Flaw] = []
+        if len(lines) > 1:
+            mended.append(Flaw("stray_text", f"there is text behind its name ({lines[1].strip()[:40]!r})"))
+        yield from self._arguments(name, start, raw, mended)
+
+    def _name_flaw(self, name: str, head: str, edge: str) -> Flaw | None:
+        if not name:
+            if edge == CLOSE:
+                return Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
+            return Flaw("missing_name", f"there is no name behind {OPEN}")
+        if not NAME.fullmatch(name):
+            return Flaw("missing_name", f"{name[:40]!r} is no name of a tool")
+        if edge == CLOSE and "\n" not in head and "\\n" not in head:
+            return Flaw("bad_layout", "a call without arguments needs a line break behind its name")
+        return None
+
+    def _arguments(self, name: str, start: int, raw: list[str], mended: list[Flaw]) -> Scan[None]:
+        reader = self.reader
+        arguments: dict[str, Any] = {}
+        flaw: Flaw | None = None
+        while True:
+            gap: list[str] = []
+            edge = yield from reader.before(_HEAD, gap.append)
+            raw.extend(gap)
+            stray = _GAP.sub("", "".join(gap))
+            if stray and edge is not None:
+                mended.append(Flaw("stray_text", f"there is text beside its arguments ({stray[:40]!r})"))
+            if edge is None:
+                flaw = flaw or Flaw("truncated", f"the text ends before {CLOSE}")
+                break
+            if edge == OPEN:
+                flaw = flaw or Flaw("bad_layout", f"its {CLOSE} is missing")
+                break
+            raw.append(reader.take(len(edge)))
+            if edge == CLOSE:
+                break
+            if edge == VALUE:
+                yield from self.give_up(Flaw("bad_layout", f"there is a {VALUE} without {KEY}"), start, raw, name)
+                return
+            key, value, fault = yield from self._pair(raw)
+            if fault:
+                if fault.kind == "truncated":
+                    yield from self.skip_rest()
+                yield from self.give_up(fault, start, raw, name)
+                return
+            wrong = self.add_argument(arguments, name, key, value, "argument")
+            flaw = flaw or wrong
+        if flaw:
+            self.refuse(flaw, position=start, raw="".join(raw), name=name)
+        else:
+            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+
+    def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
+        reader = self.reader
+        key: list[str] = []
+        edge = yield from reader.before(_KEY, key.append)
+        raw.extend(key)
+        if edge != KEY_END:
+            kind = "truncated" if edge is None else "bad_layout"
+            return "", "", Flaw(kind, f"an {KEY} is not followed by {KEY_END}")
+        raw.append(reader.take(len(KEY_END)))
+        following = yield from reader.ahead((VALUE,), _GAP)
+        if following != VALUE:
+            kind = "truncated" if following == "" else "bad_layout"
+            return "", "", Flaw(kind, f"its argument {''.join(key)[:40]} has no {VALUE}")
+        yield from reader.run(_GAP)
+        raw.append(reader.take(len(VALUE)))
+        value = yield from read_tag_value(reader, _SPEC, _MARKERS)
+        raw.append(reader.since_mark())
+        if value.fault == "truncated":
+            return "", "", Flaw("truncated", f"the text ends inside its argument {''.join(key)[:40]}")
+        if value.fault:
+            message = f"its argument {''.join(key)[:40]} is not closed by {VALUE_END} and then {KEY} or {CLOSE}"
+            return "", "", Flaw("bad_layout", message)
+        return "".join(key).strip(), value.text, None
+
+
+class Glm45(RawTextFormat):
+    """The format of GLM 4.5 and 4.6."""
+
+    name = "glm45"
+    aliases = ("glm",)
+    parser = GlmParser
+    marks = (MARK, PARTS_MARK)
+    argument = (KEY, f"{KEY_END}\n{VALUE}", f"{VALUE_END}\n")
+    closing = VALUE_END
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{OPEN}{name}\n{arguments}{CLOSE}"

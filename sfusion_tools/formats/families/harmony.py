@@ -1,0 +1,91 @@
+"""gpt-oss: harmony messages with a channel; a call is a message with a recipient, thinking is the analysis channel."""
+
+from __future__ import annotations
+
+import re
+
+from sfusion_tools.formats.argumenttext import ArgumentTextFormat, ArgumentTextParser
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.text_reader import Markers, Scan
+
+__all__ = ["GptOss"]
+
+START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
+END, CALL, RETURN = "<|end|>", "<|call|>", "<|return|>"
+_HEAD = Markers((MESSAGE, START, END, CALL, RETURN))
+_BODY = Markers((END, RETURN, CALL, START, CHANNEL))
+_ANALYSIS = Markers((END, RETURN, CALL))
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECIPIENT = re.compile(r"\bto=\s*([^\s<]*)")
+
+
+class HarmonyParser(ArgumentTextParser):
+    """Reads messages one after the other; what stands outside of any message is content."""
+
+    openers = (START, CHANNEL)
+    silent = (END, RETURN, CALL)
+    think_tags = False
+    ends = (CALL, RETURN, END)
+    edges = Markers((CALL, RETURN, END, START))
+
+    def opened(self, marker: str) -> Scan[None]:
+        reader = self.reader
+        start = reader.offset - len(marker)
+        head: list[str] = [marker]
+        edge = yield from reader.before(_HEAD, head.append)
+        header = "".join(head)
+        channel = _CHANNEL.search(header)
+        recipient = _RECIPIENT.search(header)
+        if edge != MESSAGE:
+            self._headless(header, edge, start, called=recipient is not None)
+            return
+        reader.take(len(MESSAGE))
+        self.interrupt()
+        if recipient:
+            name = recipient[1].removeprefix("functions.")
+            yield from self.arguments(name or None, start, header + MESSAGE)
+        elif channel and channel[1] == "analysis":
+            yield from self.think(start)
+        else:
+            edge = yield from reader.before(_BODY, self.content)
+            if edge == CALL:
+                flaw = Flaw("missing_name", "it does not say which tool is meant (to=functions.TOOL)")
+                self.refuse(flaw, position=start, raw=header + MESSAGE)
+
+    def _headless(self, header: str, edge: str | None, start: int, *, called: bool) -> None:
+        if edge is None:
+            flaw = Flaw("truncated", "the text ends inside the header of a message")
+        elif called or edge == CALL:
+            flaw = Flaw("bad_layout", f"{MESSAGE} is missing between its header and its arguments")
+        else:
+            self.interrupt()
+            return
+        self.refuse(flaw, position=start, raw=header)
+
+    def think(self, position: int) -> Scan[None]:
+        drafts = 0
+        while True:
+            edge = yield from self.reader.until(_ANALYSIS, lambda text: None)
+            if edge in (END, RETURN):
+                return
+            if edge is None:
+                self.unclosed(position, drafts, f"Write {END} behind the analysis.")
+                return
+            drafts += 1
+            self.draft(
+                self.reader.offset - len(CALL), CALL, f"Write it behind the {END} of the analysis if it is meant."
+            )
+
+
+class GptOss(ArgumentTextFormat):
+    """The harmony format of gpt-oss."""
+
+    name = "gpt-oss"
+    aliases = ("gpt_oss",)
+    parser = HarmonyParser
+    marks = (re.compile(r"<\|(?:channel|message|call|constrain)\|>", re.IGNORECASE),)
+    call = (f"{START}assistant{CHANNEL}commentary to=functions.", f" {CONSTRAIN}json{MESSAGE}", CALL)
+    closing = CALL
+
+    def write_thinking(self, text: str, *, closed: bool = True) -> str:
+        return f"{CHANNEL}analysis{MESSAGE}{text}" + (END if closed else "")

@@ -1,0 +1,107 @@
+"""Hermes and Qwen 2.5/3: a JSON object between ``<tool_call>`` and ``</tool_call>``, one pair of tags per call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sfusion_tools.formats.callobject import UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
+from sfusion_tools.formats.text_reader import Markers, Scan
+
+__all__ = ["CLOSE", "MARK", "OPEN", "Hermes", "Qwen25"]
+
+OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MARK = re.compile(r"</?tool_call>?", re.IGNORECASE)
+_EDGES = Markers((OPEN, CLOSE))
+_NEXT = Markers((OPEN, CLOSE, "{", "["))
+
+
+class HermesParser(ObjectCallParser):
+    """Keeps every object in a tag that is a call by itself, whatever stands beside it."""
+
+    openers = (OPEN,)
+    silent = ("<|im_end|>", "<|endoftext|>")
+
+    def opened(self, marker: str) -> Scan[None]:
+        reader = self.reader
+        start = reader.offset - len(marker)
+        found: list[Found] = []
+        strays: list[str] = []
+        refused = 0
+        while True:
+            yield from reader.spaces()
+            place = reader.offset
+            reader.mark()
+            if (yield from reader.accept(CLOSE)):
+                closing = CLOSE
+                break
+            char = yield from reader.peek()
+            if not char or (yield from reader.sees(OPEN)):
+                closing = ""
+                break
+            if char not in "{[":
+                yield from reader.before(_NEXT, strays.append)
+                continue
+            scan = yield from scan_json(reader)
+            if scan.fault is None:
+                found.append(Found(scan, place, reader.since_mark()))
+                continue
+            refused += 1
+            if scan.truncated and CLOSE not in reader.since_mark():
+                yield from self.skip_rest()
+                self.refuse(scan.fault, position=start, raw=marker + reader.since_mark())
+                closing = ""
+                break
+            fault = UNCLOSED if scan.truncated else scan.fault
+            reader.rewind()
+            skipped: list[str] = []
+            edge = yield from reader.before(_EDGES, skipped.append)
+            self.refuse(fault, position=start, raw=f"{marker}{''.join(skipped)}")
+            if edge is None:
+                closing = ""
+                break
+        self._sum_up(found, refused, "".join(strays), start, closed=bool(closing))
+
+    def _sum_up(self, found: list[Found], refused: int, stray: str, start: int, *, closed: bool) -> None:
+        ended = not closed and not self.reader.left
+        if not found and not refused:
+            if stray.strip():
+                flaw = Flaw("no_call_object", f"there is no object with a name and arguments behind {OPEN}")
+            elif ended:
+                flaw = Flaw("truncated", "the text ends where the call should begin")
+            else:
+                flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
+            self.refuse(flaw, position=start, raw=f"{OPEN}{stray}")
+            return
+        if '"' in stray:
+            for one in found:
+                self.refuse(UNESCAPED, position=one.position, raw=one.raw)
+            return
+        remarks: list[Flaw] = []
+        if stray.strip(" \n,;"):
+            shown = stray.strip()[:40]
+            remarks.append(Flaw("stray_text", f"there is text beside its JSON ({shown!r}), which was ignored"))
+        if not closed:
+            remarks.append(Flaw("missing_close", f"its {CLOSE} is missing"))
+        self.report(found, remarks, crowded=Flaw("several_in_one_tag", f"every call needs its own {OPEN} and {CLOSE}"))
+
+
+class Hermes(ObjectFormat):
+    """The format of Hermes models."""
+
+    name = "hermes"
+    parser = HermesParser
+    marks = (MARK,)
+    tag = (f"{OPEN}\n", f"\n{CLOSE}")
+    closing = CLOSE
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return "\n".join(calls)
+
+
+class Qwen25(Hermes):
+    """The format of Qwen 2.5 and 3; sglang's own parser insists on the two line breaks, this one does not."""
+
+    name = "qwen25"
+    aliases = ("qwen",)

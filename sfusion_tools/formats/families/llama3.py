@@ -1,0 +1,182 @@
+"""Llama 3: JSON objects with ``parameters``, after ``<|python_tag|>`` or alone at the beginning of the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.jsontext import Flaw, JsonScan, dump, scan_json
+from sfusion_tools.formats.literal import decode_python
+from sfusion_tools.formats.pytext import scan_brackets
+from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.toolbox import Toolbox
+
+__all__ = ["Llama3"]
+
+TAG = "<|python_tag|>"
+_ENDS = ("<|eom_id|>", "<|eot_id|>")
+_NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
+_BEGIN = re.compile(r"""\{\s*['"](?:name|type|function|parameters|arguments)['"]\s*:""")
+_SOME = re.compile(r"""\{(?:\s*(?:['"][a-z]{0,10}(?:['"]\s*)?)?)?""")
+_DEEPEST = 32
+"""Nobody nests a Python spelling deeper, and trying to read one costs time with every broken call."""
+_CLOSERS = re.compile(r"\}+")
+
+
+class Llama3Parser(ObjectCallParser):
+    """Reads objects one after the other; a Python spelling of the same object is taken too, as sglang does."""
+
+    openers = (TAG,)
+    silent = _ENDS
+    own_key = "parameters"
+
+    def begin(self) -> Scan[None]:
+        reader = self.reader
+        reader.mark()
+        gap = yield from reader.spaces()
+        size = 1
+        while True:
+            ahead = yield from reader.peek(size)
+            if _BEGIN.fullmatch(ahead):
+                yield from self._objects(reader.offset, tagged=False)
+                reader.unmark()
+                return
+            if len(ahead) < size or not _SOME.fullmatch(ahead):
+                break
+            size += 1
+        if gap:
+            reader.rewind()
+        reader.unmark()
+
+    def opened(self, marker: str) -> Scan[None]:
+        yield from self._objects(self.reader.offset - len(marker), tagged=True)
+
+    def _objects(self, start: int, *, tagged: bool) -> Scan[None]:
+        reader = self.reader
+        found: list[tuple[Found, list[Flaw]]] = []
+        stray: list[str] = []
+        crowded: Flaw | None = None
+        refused = 0
+        while True:
+            yield from reader.spaces()
+            char = yield from reader.peek()
+            reader.mark()
+            position = reader.offset
+            if char == "{":
+                scan = yield from scan_json(reader)
+                python: list[Flaw] = []
+                if scan.found.startswith("'") or scan.found in ("True", "False", "None"):
+                    scan, python = yield from self._python(scan)
+                if scan.fault:
+                    refused += 1
+                    if not (yield from self._broken(scan, scan.fault, position)):
+                        break
+                    continue
+                found.append((Found(scan, position, reader.since_mark()), python))
+                reader.mark()
+                if (yield from reader.run(_CLOSERS)):
+                    stray.append(reader.since_mark())
+                    reader.mark()
+                separator = yield from self._separator()
+                if separator is None:
+                    if '"}' in (yield from reader.line()):
+                        one, _ = found.pop()
+                        refused += 1
+                        edge = yield from reader.before(_NEXT, lambda text: None)
+                        self.refuse(UNESCAPED, position=one.position, raw=one.raw)
+                        if edge in SIBLINGS:
+                            continue
+                    break
+                if separator != ";":
+                    crowded = Flaw("bad_separator", "several calls have to be separated by ;")
+                continue
+            if found or refused or not tagged or not char:
+                break
+            edge = yield from reader.before(_NEXT, stray.append)
+            if edge not in SIBLINGS:
+                break
+        self._sum_up(found, "".join(stray), crowded, start, refused, ended=not reader.left)
+
+    def _separator(self) -> Scan[str | None]:
+        """Read what stands between two objects; None, and nothing read, if no other object follows."""
+        reader = self.reader
+        yield from reader.spaces()
+        separator = ""
+        for candidate in (";", ","):
+            if (yield from reader.accept(candidate)):
+                separator = candidate
+                break
+        yield from reader.spaces()
+        ahead = yield from reader.peek(max(map(len, SIBLINGS)))
+        if ahead and any(ahead.startswith(sibling) or sibling.startswith(ahead) for sibling in SIBLINGS):
+            return separator
+        char = ahead[:1]
+        if char or separator != ";":
+            reader.rewind()
+        return None
+
+    def _python(self, scan: JsonScan) -> Scan[tuple[JsonScan, list[Flaw]]]:
+        """Try the text that is no JSON as a Python dict."""
+        reader = self.reader
+        reader.rewind()
+        text = yield from scan_brackets(reader, _DEEPEST)
+        known, value = decode_python(text) if text is not None else (False, None)
+        if not known:
+            return scan, []
+        again = JsonScan(scan.start)
+        again.add(dump(value))
+        return again, [Flaw("python_spelling", "it is spelt as Python, not as JSON")]
+
+    def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
+        """Step over a broken object; True if another one follows."""
+        if (yield from self.refuse_up_to_sibling(scan, fault, position)):
+            return True
+        edge = yield from self.reader.before(_NEXT, lambda text: None)
+        self.refuse(fault, position=position, raw=self.reader.since_mark())
+        return edge in SIBLINGS
+
+    def _sum_up(
+        self,
+        found: list[tuple[Found, list[Flaw]]],
+        stray: str,
+        crowded: Flaw | None,
+        start: int,
+        refused: int,
+        *,
+        ended: bool,
+    ) -> None:
+        if not found and not refused:
+            if ended and not stray.strip():
+                flaw = Flaw("truncated", "the text ends where the call should begin")
+            else:
+                flaw = Flaw("no_call_object", f"there is no object with a name and parameters behind {TAG}")
+            self.refuse(flaw, position=start, raw=TAG + stray)
+            return
+        remarks = []
+        if stray.strip():
+            shown = stray.strip()[:40]
+            remarks.append(Flaw("stray_text", f"there is text beside its JSON ({shown!r}), which was ignored"))
+        if crowded:
+            self.report([one for one, _ in found], remarks, crowded=crowded)
+            return
+        for one, python in found:
+            self.report([one], [*remarks, *python])
+
+
+class Llama3(ObjectFormat):
+    """The format of Llama 3.1 to 3.3; ``variant="bare"`` leaves out the tag, which only works without content."""
+
+    name = "llama3"
+    parser = Llama3Parser
+    marks = (re.compile(r"<\|python_tag\|>", re.IGNORECASE),)
+    variants = ("python_tag", "bare")
+    closing = _ENDS[0]
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        text = super().write(calls, tools, variant)
+        return text.removeprefix(TAG) if variant == "bare" else text
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return TAG + ";".join(calls)

@@ -1,0 +1,191 @@
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or in the compact form before a name and its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion_tools.formats.callobject import (
+    DOUBLED,
+    SIBLINGS,
+    UNESCAPED,
+    Found,
+    ObjectCallParser,
+    ObjectFormat,
+    read_arguments,
+)
+from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, JsonScan, dump, load, scan_json
+from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.toolbox import Toolbox
+
+__all__ = ["Mistral"]
+
+OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
+_NEXT = Markers((OPEN, "]", *SIBLINGS))
+_OPEN = Markers((OPEN,))
+_NAME = re.compile(r"[\w.:/-]+")
+_CLOSERS = re.compile(r"\}+")
+_ID = re.compile(r"\w+")
+
+
+class MistralParser(ObjectCallParser):
+    """Reads both forms; a broken element of the list does not end the list."""
+
+    openers = (OPEN,)
+    silent = ("</s>",)
+
+    def opened(self, marker: str) -> Scan[None]:
+        start = self.reader.offset - len(marker)
+        yield from self.reader.spaces()
+        char = yield from self.reader.peek()
+        if char == "[":
+            self.reader.take(1)
+            yield from self._list(start)
+        elif char == "{":
+            yield from self._one(start)
+        elif char:
+            yield from self._compact(start)
+        else:
+            flaw = Flaw("truncated", "the text ends where the call should begin")
+            self.refuse(flaw, position=start, raw=marker)
+
+    def _list(self, start: int) -> Scan[None]:
+        reader = self.reader
+        elements = 0
+        closed = False
+        separated = True
+        found: list[tuple[Found, list[Flaw]]] = []
+        while not closed:
+            yield from reader.spaces()
+            if (yield from reader.accept(",")):
+                separated = True
+                continue
+            closed = yield from reader.accept("]")
+            char = yield from reader.peek()
+            if closed or not char or (yield from reader.sees(OPEN)):
+                break
+            elements += 1
+            remarks = [] if separated else [Flaw("bad_separator", "there is no comma before it")]
+            separated = False
+            position = reader.offset
+            reader.mark()
+            scan = yield from scan_json(reader)
+            if scan.fault:
+                closed = yield from self._broken(scan, scan.fault, position)
+                separated = True
+                continue
+            one = Found(scan, position, reader.since_mark())
+            if (yield from reader.run(_CLOSERS)):
+                remarks.append(Flaw("stray_text", "there is a } too many behind it"))
+            if not (yield from self._ends_well()):
+                closed = yield from self._broken(scan, UNESCAPED, position)
+            elif remarks and found and found[-1][0].scan.text == scan.text:
+                self.refuse(DOUBLED, position=position, raw=one.raw)
+            else:
+                found.append((one, remarks))
+        if not elements:
+            kind = "empty_call" if closed else "truncated"
+            self.refuse(Flaw(kind, f"there is no call in the list behind {OPEN}"), position=start, raw=f"{OPEN} [")
+        if not closed and found:
+            found[-1][1].append(Flaw("missing_close", "the ] behind the calls is missing"))
+        nested = Flaw("bad_layout", "its list stands inside another list")
+        for one, remarks in found:
+            self.report([one], remarks, crowded=nested)
+
+    def _ends_well(self) -> Scan[bool]:
+        """Does what follows an element belong to a list?"""
+        yield from self.reader.spaces()
+        char = yield from self.reader.peek()
+        return char in ("", ",", "]", "{") or (yield from self.reader.sees(OPEN))
+
+    def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
+        """Step over a broken element; True if that was the end of the list."""
+        reader = self.reader
+        if (yield from self.refuse_up_to_sibling(scan, fault, position)):
+            return False
+        if scan.truncated:
+            yield from self.skip_rest()
+            self.refuse(fault, position=position, raw=reader.since_mark())
+            return False
+        while True:
+            edge = yield from reader.before(_NEXT, lambda text: None)
+            if edge != "]":
+                self.refuse(fault, position=position, raw=reader.since_mark())
+                return False
+            reader.take(1)
+            after = yield from reader.peek()
+            if after in ("", "\n", " ", "<", "["):
+                self.refuse(fault, position=position, raw=reader.since_mark())
+                return True
+
+    def _one(self, start: int) -> Scan[None]:
+        reader = self.reader
+        reader.mark()
+        scan = yield from scan_json(reader)
+        if scan.fault is None:
+            self.report(
+                [Found(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
+            )
+            return
+        yield from reader.before(_OPEN, lambda text: None)
+        self.refuse(scan.fault, position=start, raw=reader.since_mark())
+
+    def _compact(self, start: int) -> Scan[None]:
+        reader = self.reader
+        reader.mark()
+        name = yield from reader.run(_NAME)
+        call_id = None
+        mended: list[Flaw] = []
+        if (yield from reader.accept(CALL_ID)):
+            call_id = yield from reader.run(_ID)
+        marked = yield from reader.accept(ARGS)
+        yield from reader.spaces()
+        char = yield from reader.peek()
+        if not name or (not marked and char != "{"):
+            yield from reader.before(_OPEN, lambda text: None)
+            if name and not char:
+                flaw = Flaw("truncated", "the text ends before its arguments")
+            else:
+                flaw = Flaw("bad_layout", f"behind {OPEN} there is neither a list nor a name with {ARGS}")
+            self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
+            return
+        if not marked:
+            mended.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
+        scan = yield from scan_json(reader)
+        if scan.fault:
+            if scan.truncated and OPEN in reader.since_mark():
+                scan.fault = UNCLOSED
+                reader.rewind()
+            yield from reader.before(_OPEN, lambda text: None)
+            self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
+            return
+        raw = OPEN + reader.since_mark()
+        loaded = load(scan)
+        read = loaded if isinstance(loaded, Flaw) else read_arguments(loaded.value)
+        if '"}' in (yield from reader.line()).split(OPEN)[0]:
+            yield from reader.before(_OPEN, lambda text: None)
+            read = UNESCAPED
+        if isinstance(read, Flaw) or isinstance(loaded, Flaw):
+            self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
+        else:
+            mended.extend([*loaded.mended, *read.mended])
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=mended)
+
+
+class Mistral(ObjectFormat):
+    """The format of Mistral models; ``variant="compact"`` is the newer form."""
+
+    name = "mistral"
+    parser = MistralParser
+    marks = (re.compile(r"\[TOOL_CALLS|\[ARGS\]", re.IGNORECASE),)
+    variants = ("list", "compact")
+    closing = "]"
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        if variant == "compact":
+            return "".join(f"{OPEN}{name}{ARGS}{dump(arguments)}" for name, arguments in calls)
+        return super().write(calls, tools, variant)
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return f"{OPEN} [{', '.join(calls)}]"

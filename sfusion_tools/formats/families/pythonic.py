@@ -1,0 +1,281 @@
+"""Pythonic calls, as of Llama 4: a Python list of calls with keyword arguments that are literals."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import keyword
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion_tools.errors import RenderError
+from sfusion_tools.formats.format import Format
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.literal import is_json_tree
+from sfusion_tools.formats.pytext import scan_brackets, stray_escapes, without_raw_breaks
+from sfusion_tools.formats.streamparser import StreamParser
+from sfusion_tools.formats.text_reader import Scan
+from sfusion_tools.formats.toolbox import Toolbox
+
+__all__ = ["Pythonic"]
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
+_WORD = re.compile(r"[\w.]+")
+_SIBLING = re.compile(r",\s*(?=[A-Za-z_][\w.]*\()")
+_BETWEEN = re.compile(r"\)\s*,\s*(?=[A-Za-z_][\w.]*\()")
+_TRIES = 20
+_STRING = re.compile(r"""(?s)'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+_JSON_NAMES = {"true": True, "false": False, "null": None}
+
+
+class PythonicParser(StreamParser):
+    """Takes a bracket for a list of calls only if a name and a parenthesis follow it."""
+
+    openers = ("[",)
+    silent = ("<|python_start|>", "<|python_end|>", "<|eot_id|>", "<|eom|>", "<|eot|>")
+    _before = ""
+
+    def content(self, text: str) -> None:
+        self._before = text[-1:]
+        super().content(text)
+
+    def opened(self, marker: str) -> Scan[None]:
+        start = self.reader.offset - 1
+        name, char = yield from self._head()
+        subscript = self._before.isalnum() or self._before in ("_", ")", "]")
+        if not subscript and self._begins(name, char):
+            self._before = ""
+            yield from self._list(start)
+            return
+        self.content("[")
+        if not subscript and not name and not char:
+            message = "The text ends with a bracket. If a call was to follow, write it again, whole."
+            self.problem("truncated", message, start, "[", "noticed")
+
+    def _head(self) -> Scan[tuple[str, str]]:
+        """The name behind a bracket and the character behind that; nothing is read."""
+        reader = self.reader
+        reader.mark()
+        yield from reader.spaces()
+        name = yield from reader.run(_WORD)
+        yield from reader.spaces()
+        char = yield from reader.peek()
+        reader.rewind()
+        return name, char
+
+    def _begins(self, name: str, char: str) -> bool:
+        if not char:
+            return bool(_NAME.fullmatch(name)) and any(known.startswith(name) for known in self.tools.names)
+        return char == "(" and (not name or bool(_NAME.fullmatch(name)))
+
+    def is_draft(self) -> Scan[bool]:
+        name, char = yield from self._head()
+        self.reader.unmark()
+        return char == "(" and bool(_NAME.fullmatch(name)) and self.tools.knows(name)
+
+    def _list(self, start: int) -> Scan[None]:
+        reader = self.reader
+        closed = False
+        calls = 0
+        last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None = None
+        while True:
+            yield from reader.spaces()
+            if (yield from reader.accept(",")):
+                continue
+            closed = yield from reader.accept("]")
+            char = yield from reader.peek()
+            if closed or not char:
+                break
+            calls += 1
+            reader.mark()
+            position = reader.offset
+            name = yield from reader.run(_WORD)
+            yield from reader.spaces()
+            text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else None
+            if text is not None and "\n" in text:
+                mended = without_raw_breaks(text)
+                broken_lines, text = mended != text, mended
+            else:
+                broken_lines = False
+            read = read_arguments(text) if text is not None else None
+            unclosed = read is None or (isinstance(read, Flaw) and read.kind == "positional_argument")
+            sibling = _sibling(reader.since_mark()) if unclosed else 0
+            self._flush(last)
+            last = None
+            if read is None or sibling:
+                if not (yield from self._broken(name, position, sibling)):
+                    return
+            else:
+                last = self._checked(name, text or "", read, position, reader.since_mark())
+                if last and broken_lines:
+                    message = "a string holds a raw line break, which was kept; write \\n instead"
+                    last[4].append(Flaw("raw_control", message))
+        if not closed and last:
+            last[4].append(Flaw("missing_close", "the ] behind the calls is missing"))
+        self._flush(last)
+        if not calls:
+            self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")
+
+    def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
+        if last:
+            name, arguments, position, raw, mended = last
+            self.call(name, arguments, position=position, raw=raw, mended=mended)
+
+    def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
+        """Refuse a call whose brackets or quotes do not close and step over it; True if the list goes on."""
+        reader = self.reader
+        if sibling:
+            reader.rewind()
+            flaw = Flaw("unbalanced", "its ) is missing")
+            self.refuse(flaw, position=position, raw=reader.take(sibling), name=name or None)
+            return True
+        read = reader.since_mark()
+        text = read + (yield from reader.line())
+        end = text.rfind("]") + 1
+        size = end if end > len(read) else len(text)
+        after = _salvage(text[:size])
+        if after:
+            reader.rewind()
+            raw = reader.take(after)
+        else:
+            reader.take(size - len(read))
+            raw = reader.since_mark()
+        if not name:
+            flaw = Flaw("missing_name", "there is no name before its (")
+        elif not after and size == len(text) and not (yield from reader.peek()) and not raw.rstrip().endswith("]"):
+            flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
+        else:
+            flaw = Flaw("unbalanced", "its brackets or quotes do not match")
+        self.refuse(flaw, position=position, raw=raw, name=name or None)
+        return bool(after) or raw.rstrip().endswith(",")
+
+    def _checked(
+        self, name: str, text: str, read: dict[str, Any] | Flaw, position: int, raw: str
+    ) -> tuple[str, dict[str, Any], int, str, list[Flaw]] | None:
+        if not _NAME.fullmatch(name):
+            read = Flaw("missing_name", "there is no name before its (")
+        if isinstance(read, Flaw):
+            self.refuse(read, position=position, raw=raw, name=name or None)
+            return None
+        stray, mixed = stray_escapes(text)
+        if mixed:
+            flaw = Flaw(
+                "ambiguous_escape",
+                f"a string mixes {stray}, which escapes nothing, with real escapes; double every literal backslash",
+            )
+            self.refuse(flaw, position=position, raw=raw, name=name)
+            return None
+        mended = [Flaw("bad_escape", f"{stray} is no escape and was read as a backslash; write \\\\")] if stray else []
+        return name, read, position, raw, mended
+
+
+def read_arguments(text: str) -> dict[str, Any] | Flaw:
+    """The keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(f"f{text}", mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        return Flaw("bad_literal", f"its arguments are no Python ({reason})")
+    if not isinstance(tree, ast.Call):
+        return Flaw("bad_literal", "it is not a single call")
+    if tree.args or any(item.arg is None for item in tree.keywords):
+        return Flaw("positional_argument", "every argument has to be written as KEY=VALUE")
+    arguments: dict[str, Any] = {}
+    for item in tree.keywords:
+        assert item.arg is not None
+        try:
+            value = _value(item.value)
+        except (ValueError, RecursionError):
+            return Flaw(
+                "bad_literal", f"its argument {item.arg} is no plain literal: text, number, list, dict, True, None"
+            )
+        arguments[item.arg] = value
+    return arguments
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Name(id=name) if name in _JSON_NAMES:
+            return _JSON_NAMES[name]
+        case ast.List(elts=elements):
+            return [_value(element) for element in elements]
+        case ast.Dict(keys=keys, values=values):
+            return dict(zip(_keys(keys), map(_value, values), strict=True))
+        case _:
+            value = ast.literal_eval(node)
+            if not is_json_tree(value):
+                raise ValueError("no JSON")
+            return value
+
+
+def _keys(nodes: Sequence[ast.expr | None]) -> list[str]:
+    keys = [ast.literal_eval(node) if node else None for node in nodes]
+    named = [key for key in keys if isinstance(key, str)]
+    if len(set(named)) < len(keys):
+        raise ValueError("keys of a dict have to be strings, each used once")
+    return named
+
+
+def _sibling(text: str) -> int:
+    """Where another call begins among the arguments of an unclosed one: ``f(a=1, g(b=2)``. 0 if nowhere."""
+    outline = _STRING.sub(lambda match: " " * len(match[0]), text)
+    depth = seen = 0
+    for match in _SIBLING.finditer(outline):
+        between = outline[seen : match.start()]
+        if "'" in between or '"' in between:
+            return 0
+        depth += sum(map(between.count, "([{")) - sum(map(between.count, ")]}"))
+        seen = match.start()
+        if depth == 1:
+            return match.end()
+    return 0
+
+
+def _salvage(text: str) -> int:
+    """Where the calls behind an unclosed string begin, if the list was closed and they are flawless; 0 if not.
+
+    In a text that was cut this is not tried: what looks like a call may be part of the string.
+    """
+    if not text.rstrip().endswith(")]"):
+        return 0
+    for match in itertools.islice(_BETWEEN.finditer(text), _TRIES):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ast.parse("[" + text[match.end() :], mode="eval")
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            continue
+        return match.end()
+    return 0
+
+
+class Pythonic(Format):
+    """The format of Llama 4 and of Llama 3.2/3.3 with a pythonic template."""
+
+    name = "pythonic"
+    parser = PythonicParser
+    closing = "]"
+
+    @property
+    def example(self) -> str:
+        return '[TOOL(KEY="VALUE")]'
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        for name, arguments in calls:
+            for word in (*name.split("."), *arguments):
+                if not word.isidentifier() or not word.isascii() or keyword.iskeyword(word):
+                    raise RenderError(f"{self.name} cannot express the name {word!r}: it is not a Python name")
+        return super().write(calls, tools, variant)
+
+    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{name}({arguments})"
+
+    def write_section(self, calls: Sequence[str]) -> str:
+        return f"[{', '.join(calls)}]"

@@ -1,0 +1,137 @@
+"""Qwen3-Coder: ``<function=NAME>`` with raw ``<parameter=KEY>`` values, inside ``<tool_call>``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sfusion_tools.formats.families.hermes import CLOSE, MARK, OPEN
+from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.rawvalue import NAME, PARTS_MARK, RawTextFormat, RawTextParser
+from sfusion_tools.formats.tagvalue import TagSpec, read_tag_value
+from sfusion_tools.formats.text_reader import Markers, Scan
+
+__all__ = ["Qwen3Coder"]
+
+FUNCTION, FUNCTION_END = "<function=", "</function>"
+PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+_EDGES = Markers((CLOSE, OPEN, FUNCTION))
+_HEADER = Markers((">", "\n", "<"))
+_IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
+_SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
+_MARKERS = _SPEC.markers()
+
+
+class Qwen3CoderParser(RawTextParser):
+    """Reads functions one by one; types come from the schema."""
+
+    openers = (OPEN,)
+    closing = CLOSE
+    edges = Markers((CLOSE, OPEN))
+    silent = ("<|im_end|>", "<|endoftext|>")
+
+    def opened(self, marker: str) -> Scan[None]:
+        reader = self.reader
+        start = reader.offset - len(marker)
+        functions = 0
+        while True:
+            stray: list[str] = []
+            edge = yield from reader.before(_EDGES, stray.append)
+            text = "".join(stray)
+            if edge == FUNCTION:
+                place = reader.offset
+                reader.take(len(FUNCTION))
+                functions += 1
+                if not (yield from self._function(place, text.strip())):
+                    return
+                continue
+            if not functions:
+                if text.strip():
+                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> behind {OPEN}")
+                elif edge is None:
+                    flaw = Flaw("truncated", "the text ends where the call should begin")
+                else:
+                    flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
+                self.refuse(flaw, position=start, raw=OPEN + text)
+            elif edge != CLOSE:
+                message = f"A {CLOSE} is missing. The call before it was complete and was made."
+                self.problem("missing_close", message, reader.offset, text.strip(), "noticed")
+            if edge == CLOSE:
+                reader.take(len(CLOSE))
+            return
+
+    def _function(self, start: int, stray: str) -> Scan[bool]:
+        """Read one function; False if the text of the whole tag was given up."""
+        reader = self.reader
+        raw = [FUNCTION]
+        name = yield from self._header(raw)
+        flaw: Flaw | None = None
+        if name is None or not NAME.fullmatch(name):
+            kind = "missing_name" if (yield from reader.peek()) else "truncated"
+            flaw = Flaw(kind, f"{FUNCTION} is not followed by the name of a tool and >")
+            yield from self.give_up(flaw, start, raw, None)
+            return False
+        mended = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        arguments: dict[str, Any] = {}
+        while True:
+            raw.append((yield from reader.spaces()))
+            if (yield from reader.accept(FUNCTION_END)):
+                raw.append(FUNCTION_END)
+                break
+            if not (yield from reader.accept(PARAMETER)):
+                char = yield from reader.peek()
+                kind = "bad_layout" if char else "truncated"
+                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one belongs")
+                yield from self.give_up(flaw, start, raw, name)
+                return False
+            raw.append(PARAMETER)
+            key = yield from self._header(raw)
+            if not key:
+                kind = "bad_layout" if (yield from reader.peek()) else "truncated"
+                flaw = flaw or Flaw(kind, f"{PARAMETER} is not followed by a name and >")
+                yield from self.give_up(flaw, start, raw, name)
+                return False
+            value = yield from read_tag_value(reader, _SPEC, _MARKERS)
+            raw.append(reader.since_mark())
+            if value.fault:
+                if value.fault == "truncated":
+                    raw.append((yield from self.skip_rest()))
+                    fault = Flaw("truncated", f"the text ends inside its parameter {key}")
+                else:
+                    fault = Flaw("bad_layout", f"its parameter {key} is not closed by {PARAMETER_END}")
+                yield from self.give_up(flaw or fault, start, raw, name)
+                return False
+            if value.implied:
+                mended.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
+            # The layout puts a line break at either end of a value.
+            text = value.text.removeprefix("\n").removesuffix("\n")
+            wrong = self.add_argument(arguments, name, key, text, "parameter")
+            flaw = flaw or wrong
+        if flaw:
+            self.refuse(flaw, position=start, raw="".join(raw), name=name)
+        else:
+            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+        return True
+
+    def _header(self, raw: list[str]) -> Scan[str | None]:
+        """Read a name and its >; None if that is not what stands there."""
+        parts: list[str] = []
+        edge = yield from self.reader.before(_HEADER, parts.append)
+        raw.extend(parts)
+        if edge != ">":
+            return None
+        raw.append(self.reader.take(1))
+        return "".join(parts).strip()
+
+
+class Qwen3Coder(RawTextFormat):
+    """The format of Qwen3-Coder."""
+
+    name = "qwen3_coder"
+    parser = Qwen3CoderParser
+    marks = (MARK, PARTS_MARK)
+    argument = (PARAMETER, ">\n", f"\n{PARAMETER_END}\n")
+    closing = CLOSE
+
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        return f"{OPEN}\n{FUNCTION}{name}>\n{arguments}{FUNCTION_END}\n{CLOSE}"

@@ -1,0 +1,128 @@
+"""A format: one way in which a model family writes tool calls."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from sfusion_tools.errors import RenderError
+
+from .declaration import Declaration
+from .jsontext import dump
+from .model import Parsed
+from .streamparser import THINK, THOUGHT, StreamParser, Tools
+from .toolbox import Toolbox
+
+__all__ = ["CallLike", "Format"]
+
+CallLike: TypeAlias = Any
+"""Anything with ``name`` and ``arguments``, as attributes or as keys."""
+
+
+class Format(Declaration, ABC):
+    """One way in which a model family writes tool calls.
+
+    A subclass in a module of ``families`` is registered under its ``name`` and its ``aliases``.
+    """
+
+    parser: ClassVar[type[StreamParser]]
+    variants: ClassVar[tuple[str, ...]] = ("",)
+    """The spellings that ``render`` can choose between; the first is the default."""
+    closing: ClassVar[str]
+    """A marker that ends a call, unless it is inside a string."""
+
+    @property
+    def example(self) -> str:
+        return self.write_section([self.write_call("TOOL", self.write_arguments("TOOL", {"KEY": "VALUE"}, Toolbox()))])
+
+    def parse(
+        self, text: str, tools: Tools = None, *, in_think: bool = False, finish_reason: str | None = None
+    ) -> Parsed:
+        """Parse a whole text. It is the stream parser fed once, so both always agree."""
+        stream = self.stream(tools, in_think=in_think)
+        return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
+
+    def stream(self, tools: Tools = None, *, in_think: bool = False) -> StreamParser:
+        """Return a parser for a text that arrives in pieces; ``in_think`` if the prompt ended inside the thinking."""
+        return self.parser(self, tools, in_think=in_think)
+
+    def render(
+        self, calls: Iterable[CallLike], content: str = "", *, tools: Tools = None, variant: str | None = None
+    ) -> str:
+        """Return the text in which a model would make these calls.
+
+        Raises RenderError when the format has no spelling that would be read back as the same calls.
+        """
+        chosen = self.variants[0] if variant is None else variant
+        if chosen not in self.variants:
+            raise RenderError(f"{self.name} has no variant {variant!r}; there are: {', '.join(self.variants)}")
+        plain = [_plain_call(call) for call in calls]
+        toolbox = Toolbox(tools)
+        text = content
+        if plain:
+            written = self.write(plain, toolbox, chosen)
+            # Models leave an empty line behind the thinking.
+            gap = "\n\n" if content.endswith(THOUGHT) else "\n"
+            text = content + gap + written if content else written
+        self._check(text, plain, content, toolbox)
+        return text
+
+    def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
+        """Write at least one call, not yet checked."""
+        return self.write_section(
+            [
+                self.write_call(name, self.write_arguments(name, arguments, tools), place)
+                for place, (name, arguments) in enumerate(calls)
+            ]
+        )
+
+    def write_arguments(self, name: str, arguments: dict[str, Any], tools: Toolbox) -> str:
+        """Write the arguments of a call of tool ``name``."""
+        return dump(arguments)
+
+    @abstractmethod
+    def write_call(self, name: str, arguments: str, place: int = 0) -> str:
+        """Write a call whose arguments are already text; ``place`` is its number in the section, from 0."""
+
+    @abstractmethod
+    def write_section(self, calls: Sequence[str]) -> str:
+        """Write all calls of a turn, which are already text."""
+
+    def write_thinking(self, text: str, *, closed: bool = True) -> str:
+        """Write thinking, or the beginning of it."""
+        return f"{THINK}\n{text}\n" + (f"{THOUGHT}\n\n" if closed else "")
+
+    def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
+        """Read the text back and refuse to write what would be read differently."""
+        read = self.parse(text, tools if tools.declared else None)
+        if any(problem.kind == "unknown_tool" for problem in read.problems):
+            read = self.parse(text, None)
+        if not _same([(call.name, call.arguments) for call in read.calls], calls):
+            why = read.problems[0].message if read.problems else "it would be read back differently"
+            raise RenderError(f"{self.name} cannot express these calls: {why}")
+        if read.content.strip() != content.strip():
+            raise RenderError(f"{self.name} cannot express this content: it contains markers of the format itself")
+
+
+def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
+    name, arguments = (call["name"], call["arguments"]) if isinstance(call, dict) else (call.name, call.arguments)
+    if not isinstance(name, str) or not name:
+        raise RenderError(f"a call needs a name, found {name!r}")
+    if not isinstance(arguments, dict):
+        raise RenderError(f"the arguments of {name} must be an object, found {type(arguments).__name__}")
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RenderError(f"the arguments of {name} are not JSON: {error}") from error
+    return name, arguments
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: 1, 1.0 and true are three different values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return type(one) is type(other) and bool(one == other)

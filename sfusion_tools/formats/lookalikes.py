@@ -1,0 +1,73 @@
+"""Finds what looks like a tool call, or like a tool's reply, in text that was not read as one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+__all__ = ["MARKS", "lookalikes"]
+
+MARKS: dict[re.Pattern[str], list[str]] = {}
+"""The marks of all formats and which formats have each; filled by ``registry``."""
+
+_OBJECT = re.compile(
+    r'\{\s*"(?:name"\s*:\s*"[^"\n]*"\s*,\s*"(?:arguments|parameters)|(?:arguments|parameters)"\s*:\s*[{"\[])'
+)
+_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+_REPLY = re.compile(
+    r"<tool_response>|<\|tool_response\|?>|<｜tool▁outputs?▁begin｜>|\[TOOL_RESULTS\]|<\|observation\|>\s*\S"
+)
+_UNTAGGED = "The text holds what looks like a tool call without its markers; it was not made."
+
+
+def lookalikes(
+    pieces: Sequence[tuple[int, str]], form: str, tools: Sequence[str]
+) -> Iterator[tuple[str, str, int, str]]:
+    """Yield kind, message, position and excerpt of an invented reply and of the first thing that looks like a call.
+
+    ``pieces`` is the text outside of calls and outside of the thinking, each with its position in the whole text.
+    """
+    text = "".join(piece for _, piece in pieces)
+    reply = _REPLY.search(text)
+    if reply:
+        yield (
+            "invented_reply",
+            "The text holds a tool's reply that no tool gave. Stop after the calls and wait for the real reply.",
+            _position(pieces, reply.start()),
+            _excerpt(text, reply.start()),
+        )
+    for kind, message, found in _calls(text, form, tools):
+        yield kind, message, _position(pieces, found.start()), _excerpt(text, found.start())
+        return
+
+
+def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, re.Match[str]]]:
+    for mark, owners in MARKS.items():
+        if found := mark.search(text):
+            *most, last = owners
+            named = f"{', '.join(most)} or {last}" if most else last
+            whose = (
+                "are not written as this format wants them" if form in owners else f"belong to {named}, not to {form}"
+            )
+            yield "stray_marker", f"The text holds markers of a tool call that {whose}, so no call was made.", found
+    if found := _OBJECT.search(text):
+        yield "untagged_call", _UNTAGGED, found
+    if found := _FENCE.search(text):
+        yield "fenced_code", "The text holds fenced code and no tool call; code in a fence is not run.", found
+    if tools:
+        names = "|".join(map(re.escape, tools))
+        bare = re.compile(rf"^\[?\s*(?:{names})\s*\(\s*(?:\w+\s*=|['\"\[{{]|\))", re.MULTILINE)
+        if found := bare.search(text):
+            yield "untagged_call", _UNTAGGED, found
+
+
+def _excerpt(text: str, at: int) -> str:
+    return text[at : at + 80].split("\n", 1)[0]
+
+
+def _position(pieces: Sequence[tuple[int, str]], at: int) -> int:
+    for offset, piece in pieces:
+        if at < len(piece):
+            return offset + at
+        at -= len(piece)
+    return at

@@ -1,0 +1,50 @@
+"""The worked examples of CONTRIBUTING.md are followed in a copy of the repository, section by section."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.docs.blocks import Block, Page, read_page
+from tests.docs.checks import try_block
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+SECTIONS = re.split(r"^(?=##+ )", TEXT, flags=re.MULTILINE)
+EXAMPLES = {section.partition("\n")[0].strip("# "): section for section in SECTIONS if "<!-- snippet: " in section}
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the repository that the commands of an example import."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist")
+    folder = Path(shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=ignored))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_a_worked_example_does_what_it_says(title: str, tmp_path: Path, copy: Path) -> None:
+    (tmp_path / "CONTRIBUTING.md").write_text(EXAMPLES[title], encoding="utf-8")
+    page = read_page(tmp_path / "CONTRIBUTING.md", tmp_path)
+    for name, content in page.files.items():
+        assert not (copy / name).exists(), f"{name} is there already"
+        (copy / name).write_text(content, encoding="utf-8")
+    wrong = [f"{title}, {block.place}: {problem}" for block in _tried(page) if (problem := try_block(block, copy))]
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_everything_that_people_add_has_an_example() -> None:
+    wanted = {"fault", "promise", "format", "doctor finding", "command", "scenario field"}
+    assert {title.removeprefix("Add a ").removeprefix("tool-call ") for title in EXAMPLES if "Add a" in title} == wanted
+
+
+def _tried(page: Page) -> list[Block]:
+    return [block for block in page.blocks if not block.not_run and block.text not in page.files.values()]

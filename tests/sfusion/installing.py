@@ -1,0 +1,94 @@
+"""Archives of this checkout, and environments that hold nothing but what they are told to."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests import ROOT
+
+
+def build(kind: str, out: Path, source: Path = ROOT) -> Path:
+    """Build the ``wheel`` or the ``sdist`` of a checkout, without fetching anything."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(out)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (archive,) = [path for path in out.iterdir() if path.name.endswith(".whl" if kind == "wheel" else ".tar.gz")]
+    return archive
+
+
+class Environment:
+    """A virtual environment whose packages are links to those of this one: quick to make, and nothing else is there."""
+
+    def __init__(self, folder: Path, requirements: Iterable[str]) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        self.bin = folder / "bin"
+        self.packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+        for one in _closure(requirements):
+            self._link(one)
+
+    def _link(self, one: Distribution) -> None:
+        roots = {file.parts[0] for file in one.files or () if ".." not in file.parts}
+        for name in roots - {"__pycache__"}:
+            there = Path(str(one.locate_file(name)))
+            here = self.packages / name
+            if there.exists() and not here.exists():
+                here.symlink_to(there)
+
+    def install(self, wheel: Path) -> None:
+        """Install a wheel, without its dependencies."""
+        pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "--no-deps", "--no-index"]
+        done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    def run(self, *command: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command of this environment, apart from this process' own settings."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "COV"))}
+        done = subprocess.run(
+            [str(self.bin / command[0]), *command[1:]],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            env={**kept, "NO_COLOR": "1", "COLUMNS": "120"},
+        )
+        if check:
+            assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def python(self, code: str, *, cwd: Path) -> str:
+        """Run a few lines of Python and return what they print."""
+        return self.run("python", "-c", code, cwd=cwd).stdout.strip()
+
+
+def _closure(requirements: Iterable[str]) -> list[Distribution]:
+    """The distributions that these requirements need, directly and indirectly, without optional ones."""
+    found: dict[str, Distribution] = {}
+    todo = [(Requirement(text), frozenset[str]()) for text in requirements]
+    while todo:
+        requirement, extras = todo.pop()
+        marker = requirement.marker
+        if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in extras or {""}):
+            continue
+        one = distribution(requirement.name)
+        name = one.metadata["Name"].lower()
+        if name in found and not requirement.extras:
+            continue
+        found[name] = one
+        todo += [(Requirement(text), frozenset(requirement.extras)) for text in one.requires or ()]
+    return list(found.values())
+
+
+def core_requirements(wheel: Path) -> list[str]:
+    """What the wheel requires without any extra."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    return [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]

@@ -1,0 +1,151 @@
+"""The core works without any extra, and what needs one says which and exits with code 3."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import tomllib
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.sfusion.installing import Environment
+
+pytestmark = pytest.mark.xdist_group("wheel")
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+USER_EXTRAS = sorted(set(EXTRAS) - {"all", "test"})
+HERMES = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(1)"}}\n</tool_call>\n'
+FAULTS = "- {first: 1, what: {status: 503}}\n"
+TOOL = """\
+import asyncio
+from sfusion import FakeSandbox
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+async def main():
+    async with FakeSandbox(executor="python") as sandbox:
+        tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local"})
+        trajectory, _ = await tool.create()
+        response, _, metrics = await tool.execute(trajectory, {"code": "print(6 * 7)"})
+        await tool.release(trajectory)
+        print(response.text.strip(), metrics["outcome"])
+
+asyncio.run(main())
+"""
+
+
+def test_no_extra_is_there(core: Environment, tmp_path: Path) -> None:
+    code = (
+        "from importlib.util import find_spec\n"
+        "extras = ('ray', 'faker', 'docker', 'textual', 'transformers', 'ipykernel')\n"
+        "print([name for name in extras if find_spec(name)])"
+    )
+    assert core.python(code, cwd=tmp_path) == "[]"
+
+
+def test_the_bundled_scenarios_run(core: Environment, tmp_path: Path) -> None:
+    done = core.run("sfusion", "run", "-k", "rotten or single-node", "--out", "runs", cwd=tmp_path)
+    assert re.search(r"\d+ runs: every promise held", done.stdout)
+    assert (tmp_path / "runs" / "single-node" / "report.html").is_file()
+
+
+def test_scenarios_are_listed_checked_and_explained(core: Environment, tmp_path: Path) -> None:
+    assert "throttled-gateway" in core.run("sfusion", "list", cwd=tmp_path).stdout
+    core.run("sfusion", "check", str(core.packages / "sfusion" / "scenarios"), cwd=tmp_path)
+    assert "in_flight_within_limit" in core.run("sfusion", "explain", "in_flight_within_limit", cwd=tmp_path).stdout
+
+
+def test_calls_are_parsed(core: Environment, tmp_path: Path) -> None:
+    (tmp_path / "call.txt").write_text(HERMES)
+    assert "1 call" in core.run("sfusion", "parse", "--format", "hermes", "call.txt", cwd=tmp_path).stdout
+
+
+def test_the_tool_runs_code_with_the_local_limiter(core: Environment, tmp_path: Path) -> None:
+    assert core.python(TOOL, cwd=tmp_path) == "42 ok"
+
+
+@pytest.mark.parametrize("what", ["sandbox", "sglang"])
+def test_the_fakes_serve(core: Environment, tmp_path: Path, what: str) -> None:
+    with _served(core, tmp_path, "serve", what, "--port", "0") as url:
+        path = "/v1/ping" if what == "sandbox" else "/health"
+        assert urllib.request.urlopen(url + path).status == 200
+
+
+def test_the_proxy_serves_faults_before_a_server(core: Environment, tmp_path: Path) -> None:
+    (tmp_path / "faults.yaml").write_text(FAULTS)
+    with (
+        _served(core, tmp_path, "serve", "sandbox", "--port", "0") as behind,
+        _served(core, tmp_path, "proxy", behind, "--port", "0", "--faults", "faults.yaml") as url,
+    ):
+        assert urllib.request.urlopen(url + "/v1/ping").read() == b'"pong"'
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (["run", "--world", "ray", "single-node"], "ray"),
+        (["limiter", "status"], "ray"),
+        (["run", "--sandbox", "docker", "single-node"], "docker"),
+        (["doctor", "--sandbox", "docker"], "docker"),
+        (["view", "."], "view"),
+        (["rollout", "--tokenizer", ".", "--out", "out"], "hf"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_missing_extra_is_named(core: Environment, tmp_path: Path, command: list[str], extra: str) -> None:
+    done = core.run("sfusion", *command, cwd=tmp_path, check=False)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"pip install 'sfusion[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_pytest_plugin_imports_nothing_heavy(core: Environment, tmp_path: Path) -> None:
+    """The plugin is imported at every start of pytest; benchmarks measure its time, this counts its modules."""
+    code = (
+        "import sys, pytest; before = set(sys.modules)\n"
+        "import sfusion.harness.pytest_plugin\n"
+        "print(sorted(set(sys.modules) - before))"
+    )
+    loaded = core.python(code, cwd=tmp_path)
+    assert loaded == "['sfusion', 'sfusion.harness', 'sfusion.harness.pytest_plugin']"
+
+
+def test_the_lowest_versions_are_those_that_the_project_states() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    stated = [
+        *project["dependencies"],
+        *(text for name in extras if name not in ("all", "test") for text in extras[name]),
+    ]
+    pinned = [
+        line for line in (ROOT / "lowest.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")
+    ]
+    assert pinned == sorted(text.replace(">=", "==") for text in stated)
+
+
+def test_all_holds_every_extra_for_users() -> None:
+    assert EXTRAS["all"] == [f"sfusion[{','.join(USER_EXTRAS)}]"]
+
+
+class _served:
+    """A server started by a command; gives the URL that it prints."""
+
+    def __init__(self, core: Environment, folder: Path, *arguments: str) -> None:
+        self._command = [str(core.bin / "sfusion"), *arguments]
+        self._folder = folder
+
+    def __enter__(self) -> str:
+        self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if found := re.search(r"http://[\w.]+:\d+", line):
+                return found.group()
+        raise AssertionError(f"{self._command} ended with {self._process.wait()} and printed no address")
+
+    def __exit__(self, *exc: object) -> None:
+        self._process.send_signal(signal.SIGINT)
+        self._process.communicate()

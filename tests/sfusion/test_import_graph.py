@@ -1,0 +1,52 @@
+"""Imports point one way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sfusion.graph import cycles, import_graph
+
+GRAPH = import_graph()
+
+
+def test_no_modules_import_each_other() -> None:
+    assert cycles(GRAPH) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "forbidden"),
+    [("sfusion_tools", ("sfusion",)), ("sfusion.fakes", ("sfusion.harness",))],
+)
+def test_packages_import_only_what_is_below_them(package: str, forbidden: tuple[str, ...]) -> None:
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in GRAPH.items()
+        if _inside(module, package)
+        for other in others
+        if any(_inside(other, name) for name in forbidden)
+    ]
+    assert wrong == []
+
+
+def test_the_graph_covers_the_packages_and_their_imports() -> None:
+    assert len(GRAPH) > 300
+    assert "sfusion.fakes.errors" in GRAPH["sfusion.harness.cli"]
+
+
+def test_cycles_are_found_through_relative_and_deferred_imports(tmp_path: Path) -> None:
+    for name, text in {
+        "sfusion/__init__.py": "",
+        "sfusion/a.py": "from . import b\n",
+        "sfusion/b.py": "def later():\n    import sfusion.c\n",
+        "sfusion/c.py": "from .a import x\n",
+        "sfusion_tools/__init__.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cycles(import_graph(tmp_path)) == [["sfusion.a", "sfusion.b", "sfusion.c"]]
+
+
+def _inside(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")

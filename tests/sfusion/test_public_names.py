@@ -1,0 +1,43 @@
+"""docs/python-api.md lists every public name: what the packages export, no more and no less."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+
+import pytest
+
+from tests import ROOT
+from tests.sfusion.graph import import_graph
+
+PAGE = (ROOT / "docs" / "python-api.md").read_text(encoding="utf-8")
+LISTED = {
+    found[1]: re.findall(r"`([A-Za-z_]\w*)`", found[2])
+    for found in re.finditer(r"^\| `([a-z_0-9.]+)` \| (.*) \|$", PAGE, flags=re.MULTILINE)
+}
+"""The tables of the page: a module in the first column, its names in the second."""
+
+
+@pytest.mark.parametrize("module", LISTED)
+def test_a_module_exports_exactly_the_names_that_the_page_lists(module: str) -> None:
+    names = import_module(module).__all__
+    assert sorted(LISTED[module]) == sorted(names)
+    assert len(set(names)) == len(names)
+    assert all(hasattr(import_module(module), name) for name in names)
+
+
+def test_every_package_with_public_names_is_on_the_page() -> None:
+    packages = {
+        name
+        for name in import_graph()
+        if (ROOT / name.replace(".", "/") / "__init__.py").is_file() and hasattr(import_module(name), "__all__")
+    }
+    assert packages - set(LISTED) == set()
+
+
+def test_the_face_is_lazy_and_complete() -> None:
+    import sfusion
+
+    assert set(dir(sfusion)) >= set(sfusion.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'FakeSandbx'"):
+        sfusion.FakeSandbx  # type: ignore[attr-defined]  # noqa: B018

@@ -1,0 +1,120 @@
+"""What an installed sfusion is: two import names, a light core, and a good guest in other people's repositories."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+from tests.sfusion.installing import Environment, build, core_requirements
+
+pytestmark = pytest.mark.xdist_group("wheel")
+
+QUIET = """\
+scenario: quiet
+about: Two callers, nothing fails.
+load: {calls: 6, concurrency: 2}
+promises: [every_call_ends_once, {outcomes: {ok: all}}]
+"""
+THEIR_TESTS = """\
+import fakes
+import harness
+from harness.engine import START
+
+
+def test_harness_and_fakes_are_theirs(theirs):
+    assert (harness.OWNER, fakes.OWNER, START, theirs) == ("them", "them", "vroom", "their fixture")
+
+
+def test_our_fixtures_work(fake_sandbox, sandbox, fake_sglang, run_scenario, virtual_loop):
+    import urllib.request
+
+    assert urllib.request.urlopen(fake_sandbox.url + "/v1/ping").read() == b'"pong"'
+    assert urllib.request.urlopen(fake_sglang.url + "/health").status == 200
+    (result,) = run_scenario("scenarios/quiet.yaml")
+    assert result.ok
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository of somebody else, with packages called harness and fakes and a conftest of its own."""
+    for name, text in {
+        "harness/__init__.py": "OWNER = 'them'\n",
+        "harness/engine.py": "START = 'vroom'\n",
+        "fakes/__init__.py": "OWNER = 'them'\n",
+        "conftest.py": "import harness, pytest\n\n\n@pytest.fixture\ndef theirs():\n    return 'their fixture'\n",
+        "test_theirs.py": THEIR_TESTS,
+        "scenarios/quiet.yaml": QUIET,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [("pytest",), ("python", "-m", "pytest")], ids=" ".join)
+def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
+    core: Environment, repository: Path, command: tuple[str, ...]
+) -> None:
+    done = core.run(*command, "-p", "no:cacheprovider", ".", "scenarios/quiet.yaml", cwd=repository)
+    assert "3 passed" in done.stdout
+
+
+def test_only_our_own_names_are_installed(core: Environment, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name.partition("/")[0] for name in archive.namelist()} == {
+            "sfusion",
+            "sfusion_tools",
+            "sfusion-" + wheel.name.split("-")[1] + ".dist-info",
+        }
+    for name in ("harness", "fakes", "scenarios", "tests", "docs", "benchmarks"):
+        assert not (core.packages / name).exists()
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    tops = {"harness": "sfusion/harness", "fakes": "sfusion/fakes", "scenarios": "sfusion/scenarios"}
+    wanted = {
+        str(Path(inside) / path.relative_to(ROOT / top))
+        for top, inside in {**tops, "sfusion_tools": "sfusion_tools"}.items()
+        for path in (ROOT / top if (ROOT / top).exists() else ROOT / inside).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert held == wanted | {"sfusion/__init__.py", "sfusion/__main__.py", "sfusion/py.typed"}
+
+
+def test_a_wheel_built_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    again = build("wheel", tmp_path / "again", source)
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_a_bare_checkout_runs_its_tests_without_being_installed(wheel: Path, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns(".git", ".tox", ".venv", "__pycache__", ".*_cache", ".hypothesis")
+    checkout = Path(shutil.copytree(ROOT, tmp_path / "checkout", symlinks=True, ignore=ignored))
+    bare = Environment(tmp_path / "venv", [*core_requirements(wheel), "pytest", "pytest-asyncio", "pytest-timeout"])
+    done = bare.run(
+        "python", "-m", "pytest", "-q", "--override-ini=addopts=", "tests/fakes/sandbox/test_plugin.py", cwd=checkout
+    )
+    assert " passed" in done.stdout
+
+
+def test_python_m_sfusion_is_the_command(core: Environment, tmp_path: Path) -> None:
+    command = core.run("sfusion", "--version", cwd=tmp_path).stdout
+    assert command.startswith("sfusion ")
+    assert core.run("python", "-m", "sfusion", "--version", cwd=tmp_path).stdout == command
+
+
+def test_objects_are_pickled_under_the_installed_name(core: Environment, tmp_path: Path) -> None:
+    code = (
+        "import pickle; from sfusion import FakeSandbox; from sfusion.harness.errors import ScenarioError\n"
+        "print(pickle.loads(pickle.dumps(ScenarioError)).__module__, FakeSandbox.__module__.partition('.')[0])"
+    )
+    assert core.python(code, cwd=tmp_path) == "sfusion.harness.errors sfusion"

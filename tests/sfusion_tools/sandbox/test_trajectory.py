@@ -1,0 +1,52 @@
+"""What a trainer of verl, which drops the metrics of a call, is told of a trajectory all the same."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.trajectory import count_outcome
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+
+async def test_the_endings_of_a_trajectorys_calls_are_noted_where_verl_keeps_them() -> None:
+    trajectory = SimpleNamespace(extra_fields={"turn_scores": []})
+    other = SimpleNamespace(extra_fields={})
+    async with FakeSandbox(faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
+        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex}
+        tool = SandboxFusionTool(config)
+        for arguments in ({"code": "1  # sfusion:call=a"}, {"code": "1  # sfusion:call=b"}, [1]):
+            instance, _ = await tool.create()
+            await tool.execute(instance, arguments, agent_data=trajectory)
+            await tool.release(instance)
+        await tool.execute("x", {"code": "1  # sfusion:call=c exit=1"}, agent_data=other)
+    assert trajectory.extra_fields == {
+        "turn_scores": [],
+        "extras": {"sfusion": {"calls": 3, "infrastructure": 1, "outcomes": ["ok", "sandbox_error", "bad_arguments"]}},
+    }
+    assert other.extra_fields["extras"]["sfusion"] == {"calls": 1, "infrastructure": 0, "outcomes": ["program_error"]}
+    json.dumps(trajectory.extra_fields)
+
+
+@pytest.mark.parametrize(
+    "agent_data",
+    [None, object(), SimpleNamespace(extra_fields=None), SimpleNamespace(extra_fields={"extras": "of another tool"})],
+    ids=["none", "any object", "no fields", "extras of another kind"],
+)
+def test_what_is_not_verls_is_left_alone(agent_data: Any) -> None:
+    before = repr(getattr(agent_data, "extra_fields", None))
+    count_outcome(agent_data, Outcome.OK)
+    assert repr(getattr(agent_data, "extra_fields", None)) == before
+
+
+def test_notes_of_other_tools_are_kept() -> None:
+    agent_data = SimpleNamespace(extra_fields={"extras": {"search": 3}})
+    count_outcome(agent_data, Outcome.THROTTLED)
+    noted = {"calls": 1, "infrastructure": 1, "outcomes": ["throttled"]}
+    assert agent_data.extra_fields == {"extras": {"search": 3, "sfusion": noted}}

@@ -1,0 +1,328 @@
+"""Judging generations: one code per case, infrastructure never a wrong answer, one deadline for the sample."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.errors import JudgeError
+from sfusion_tools.limiter import LimiterSettings, local_limiter
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.reward import (
+    COMPILE_ERROR,
+    INFRASTRUCTURE,
+    RUNTIME_ERROR,
+    TIMEOUT,
+    Judgement,
+    extract_code,
+    judge,
+)
+from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+from sfusion_tools.sandbox.text import PIPE_BYTES
+from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
+
+DOUBLE = "```python\nprint(int(input()) * 2)\n```"
+
+
+class Answers:
+    """Stands where the client stands, with an ending for every stdin."""
+
+    def __init__(self, endings: dict[str, CallResult]) -> None:
+        self.endings = endings
+        self.programs: list[Program] = []
+
+    async def run(self, program: Program) -> CallResult:
+        self.programs.append(program)
+        return self.endings[program.stdin or ""]
+
+
+def ended(outcome: Outcome, stdout: str = "") -> CallResult:
+    return CallResult("c", outcome, "", stdout)
+
+
+@pytest.fixture(scope="module")
+def python():
+    """A fake that really runs Python."""
+    with FakeSandbox(executor="python") as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def runner(python: FakeSandbox) -> SandboxClient:
+    return client(python.url)
+
+
+async def results(generation: str, runner: SandboxClient, **in_outs: Any) -> list[Any]:
+    return (await judge(generation, in_outs, runner, memory_limit_mb=-1)).results
+
+
+async def test_right_and_wrong(runner):
+    assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [True, False, True]
+
+
+async def test_really_run_programs_get_their_codes(runner):
+    program = "import sys\nn = int(input())\nif n == 1: raise ValueError('bad')\nif n == 2: sys.exit(3)\nprint(n)"
+    cases = {"inputs": ["0", "1", "2", "3", "4"], "outputs": ["0", "1", "2", "3", "5"]}
+    assert await results(program, runner, **cases) == [True, RUNTIME_ERROR, RUNTIME_ERROR, True, False]
+    endless = await judge("while True: pass", {"inputs": [""], "outputs": [""]}, runner, timeout=0.5)
+    assert endless.results == [TIMEOUT]
+
+
+async def test_no_case_changes_what_another_one_got():
+    """Incident G7: one bad case rewrote all later ones. True and False are never 1 and 0."""
+    runner = Answers(
+        {
+            "0": ended(Outcome.OK, "right"),
+            "1": ended(Outcome.COMPILE_ERROR),
+            "2": ended(Outcome.PROGRAM_ERROR),
+            "3": ended(Outcome.OK, "right"),
+            "4": ended(Outcome.PROGRAM_TIMEOUT, "right"),
+            "5": ended(Outcome.OK, "wrong"),
+        }
+    )
+    judgement = await judge("…", {"inputs": list("012345"), "outputs": ["right"] * 6}, runner)
+    assert judgement.results == [True, COMPILE_ERROR, RUNTIME_ERROR, True, TIMEOUT, False]
+    assert [type(result) for result in judgement.results] == [bool, int, int, bool, int, bool]
+    assert judgement.score == pytest.approx(2 / 6)
+    assert not judgement.passed
+
+
+async def test_a_program_that_raises_never_passes(runner):
+    """Incident G3: a raising solution earned 1.0, also when nothing was expected."""
+    assert await results("raise SystemExit(1)", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
+    assert await results("print(3)\nraise ValueError", runner, inputs=[""], outputs=["3"]) == [RUNTIME_ERROR]
+    assert await results("def f(): raise ValueError", runner, fn_name="f", inputs=[[]], outputs=[""]) == [RUNTIME_ERROR]
+    assert await results("def (", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
+
+
+async def test_blanks_at_the_ends_do_not_count(runner):
+    assert await results("print('1 2  \\n3 \\n\\n')", runner, inputs=[""], outputs=["1 2\n3"]) == [True]
+    assert await results("print('1 2\\n\\n3')", runner, inputs=[""], outputs=["1 2\n3"]) == [False]
+    assert await results("print(' 1')", runner, inputs=[""], outputs=["1"]) == [False]
+
+
+async def test_lines_may_be_given_as_a_list(runner):
+    echo = "import sys\nprint(sys.stdin.read())"
+    assert await results(echo, runner, inputs=[["1", "2"]], outputs=[["1", "2"]]) == [True]
+
+
+async def test_functions_are_called_with_their_arguments(runner):
+    """Incident G4: arguments were wrapped twice."""
+    add = "```python\ndef add(a, b=0):\n    print('noise')\n    return a + b\n```"
+    cases = {"inputs": [[1, 2], [1237], "3\n4", [[1], [2]]], "outputs": [3, 1237, "7", [1, 2]]}
+    assert await results(add, runner, fn_name="add", **cases) == [True, True, True, True]
+
+
+async def test_a_method_of_a_solution_is_called(runner):
+    code = "class Solution:\n    def f(self, x):\n        return x + 1\n"
+    assert await results(code, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
+    beside = "class Solution: pass\ndef f(x): return x + 1\n"
+    assert await results(beside, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
+
+
+async def test_text_is_right_as_text_and_as_its_json(runner):
+    assert await results("def f(): return '1'", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
+    assert await results("def f(): return 1", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
+    assert await results("def f(): return 'a b'", runner, fn_name="f", inputs=[[]], outputs=["a b"]) == [True]
+
+
+async def test_a_function_that_is_never_reached_is_wrong(runner):
+    assert await results("import os; os._exit(0)", runner, fn_name="f", inputs=[[]], outputs=[""]) == [False]
+    assert await results("x = 1", runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
+
+
+async def test_what_is_printed_after_the_result_does_not_spoil_it(runner):
+    code = "import atexit\natexit.register(print, 'bye')\ndef f(): return 1"
+    assert await results(code, runner, fn_name="f", inputs=[[]], outputs=[1]) == [True]
+
+
+async def test_half_a_character_in_a_generation_is_the_models_fault(runner):
+    """The server answers 500 to it, which would be masked as infrastructure."""
+    assert await results("\ud800 = 1", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
+
+
+async def test_a_generation_that_does_not_compile():
+    async with FakeSandbox(scripts=[{"language": "cpp", "compile_exit": 1, "compile_errors": "error"}]) as sandbox:
+        judgement = await judge("int main(", {"inputs": [""], "outputs": [""]}, client(sandbox.url), language="cpp")
+    assert judgement.results == [COMPILE_ERROR]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"what": {"status": 500}},
+        {"what": {"status": 429}},
+        {"what": "reset"},
+        {"what": {"sandbox_error": True}},
+        {"what": {"truncate": 0.5}},
+        {"what": {"malformed": "json"}},
+        {"what": {"output": "not_utf8"}},
+    ],
+)
+async def test_an_infrastructure_failure_is_never_a_wrong_answer(fault):
+    """Incident G6: infrastructure scored 0 exactly like a wrong answer."""
+    async with FakeSandbox(faults=[fault]) as sandbox:
+        judgement = await judge("print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url))
+    assert judgement.results == [INFRASTRUCTURE, INFRASTRUCTURE]
+    assert judgement.score is None
+    assert not judgement.passed
+    assert all(call is not None and call.message for call in judgement.calls)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+async def test_every_outcome_has_its_code(outcome):
+    codes = {
+        Outcome.OK: True,
+        Outcome.PROGRAM_ERROR: -2,
+        Outcome.PROGRAM_TIMEOUT: -3,
+        Outcome.COMPILE_ERROR: -4,
+    }
+    runner = Answers({"": ended(outcome, "1\n")})
+    judgement = await judge("…", {"inputs": [""], "outputs": ["1"]}, runner)
+    assert judgement.results == [codes.get(outcome, -1)]
+
+
+async def test_one_case_of_infrastructure_leaves_the_others_as_they_are():
+    runner = Answers({"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")})
+    judgement = await judge("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
+    assert judgement.results == [True, INFRASTRUCTURE, False]
+    assert judgement.score is None
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (ended(Outcome.OK, "x" * PIPE_BYTES), INFRASTRUCTURE),
+        (ended(Outcome.PROGRAM_TIMEOUT, "x" * PIPE_BYTES), INFRASTRUCTURE),
+        (ended(Outcome.OK, "x" * 300_000), True),
+        (ended(Outcome.OK, "y"), False),
+        (ended(Outcome.PROGRAM_TIMEOUT, "x"), TIMEOUT),
+    ],
+)
+async def test_an_answer_longer_than_the_sandbox_carries_cannot_be_judged(ending, code):
+    """Incident B4: the sandbox cuts a large output without a word, or blocks the program that prints it."""
+    judgement = await judge("…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending}))
+    assert judgement.results == [code]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
+async def test_printing_without_end_is_the_programs_fault(outcome):
+    judgement = await judge("…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)}))
+    assert judgement.results == [False if outcome is Outcome.OK else TIMEOUT]
+
+
+async def test_a_deep_answer_spoils_nothing():
+    mark = "\x1fsfusion-result\x1f"
+    runner = Answers({"[1]": ended(Outcome.OK, f"{mark}{'[' * 100_000}\n"), "[2]": ended(Outcome.OK, f"{mark}2\n")})
+    judgement = await judge("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
+    assert judgement.results == [False, True]
+
+
+async def test_what_is_asked_of_the_sandbox():
+    runner = Answers({"1\n2": ended(Outcome.OK)})
+    await judge(DOUBLE, {"inputs": ["1\n2"], "outputs": [""]}, runner, timeout=3.0, memory_limit_mb=99)
+    (program,) = runner.programs
+    assert (program.code, program.language) == ("print(int(input()) * 2)\n", "python")
+    assert (program.timeout, program.memory_limit_mb, program.stdin) == (3.0, 99, "1\n2")
+
+
+async def test_cases_run_side_by_side_within_the_bound():
+    async with FakeSandbox() as sandbox:
+        cases = {"inputs": [str(n) for n in range(20)], "outputs": [""] * 20}
+        code = "…  # sfusion:call=c seconds=0.02"
+        judgement = await judge(code, cases, client(sandbox.url), concurrency=4)
+        assert sandbox.ledger.peak_in_flight == 4
+    assert judgement.results == [True] * 20
+
+
+def test_one_deadline_for_the_whole_sample():
+    """Incidents G1 and G2: one slow sample blocked all."""
+
+    async def go() -> None:
+        clock = asyncio.get_running_loop().time
+        limiter = local_limiter(LimiterSettings(rate_limit=8), clock)
+        fault = {"code": "1", "after": 3, "what": "hang"}
+        async with FakeSandbox(faults=[fault]) as sandbox:
+            runner = client(sandbox.url, limiter=lambda: limiter)
+            cases = {"inputs": [str(n) for n in range(10)], "outputs": [""] * 10}
+            judgement = await judge("1", cases, runner, concurrency=2, deadline=20.0)
+        assert clock() == pytest.approx(20.0, abs=1.5)
+        assert judgement.results == [True] * 3 + [INFRASTRUCTURE] * 7
+        assert [call is None for call in judgement.calls] == [False] * 3 + [True] * 7
+        assert judgement.score is None
+        assert limiter.held == 0
+
+    in_virtual_time(go)
+
+
+async def test_cancelling_ends_the_calls():
+    limiter = local_limiter(LimiterSettings(rate_limit=8))
+    async with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
+        runner = client(sandbox.url, limiter=lambda: limiter)
+        task = asyncio.create_task(judge("1", {"inputs": [""] * 4, "outputs": [""] * 4}, runner))
+        await until(lambda: sandbox.ledger.in_flight == 4)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert limiter.held == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "code"),
+    [
+        ("print(1)", "python", "print(1)"),
+        ("a\n```python\nprint(1)\n```\nb", "python", "print(1)\n"),
+        ("```py\n1\n```\n```python\n2\n```", "python", "2\n"),
+        ("```python\n1\n```\n```\noutput\n```", "python", "1\n"),
+        ("```\n1\n```\n```text\n2\n```", "python", "2\n"),
+        ("```python\n1\n```\n```cpp\nint main(){}\n```", "cpp", "int main(){}\n"),
+        ("```c++\nint main(){}\n```\n```python\n1\n```", "cpp", "int main(){}\n"),
+        ("```javascript\n1\n```\n```\n2\n```", "nodejs", "1\n"),
+        ("```Go\n1\n```\n```\n2\n```", "go", "1\n"),
+        ("```python\r\n1\r\n```", "python", "1\r\n"),
+    ],
+)
+def test_the_code_of_a_generation(text, language, code):
+    """Incident G10."""
+    assert extract_code(text, language) == code
+
+
+@pytest.mark.parametrize(
+    ("in_outs", "says"),
+    [
+        ({}, "inputs is missing"),
+        ({"inputs": [1]}, "outputs is missing"),
+        ({"inputs": "12", "outputs": ["1", "2"]}, "inputs is a str"),
+        ({"inputs": ["1", "2"], "outputs": "12"}, "outputs is a str"),
+        ({"inputs": [], "outputs": []}, "0 inputs and 0 outputs"),
+        ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 inputs and 2 outputs"),
+        ({"inputs": ["1"], "outputs": [None]}, "outputs[0] is null"),
+        ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value per line"),
+        ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "must be a list of arguments, found 3"),
+        ({"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"}, "fn_name must be the name of a function, found 'a-b'"),
+    ],
+)
+async def test_cases_that_cannot_be_judged_are_refused(in_outs, says):
+    with pytest.raises(JudgeError) as caught:
+        await judge("1", in_outs, Answers({}))
+    assert says in str(caught.value)
+
+
+async def test_wrong_settings_are_refused():
+    cases = {"inputs": [""], "outputs": [""]}
+    with pytest.raises(JudgeError, match="concurrency must be at least 1, found 0"):
+        await judge("1", cases, Answers({}), concurrency=0)
+    with pytest.raises(JudgeError, match="fn_name works for python only, the language is 'cpp'"):
+        await judge("1", {**cases, "fn_name": "f"}, Answers({}), language="cpp")
+
+
+def test_a_judgement_knows_its_score():
+    assert Judgement([True, True]).score == 1.0
+    assert Judgement([True, True]).passed
+    assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
+    assert Judgement([True, -1]).score is None
+    assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"

@@ -1,1 +1,0 @@
-"""Tests of schemas, registry, tools and rewards."""
