@@ -1,4 +1,4 @@
-"""The journal: everything that happened in a run, in order, with ids that are the same in every run.
+"""The journal: the events of a run in order, with ids that are the same in every run.
 
 One NDJSON file: a header line, then one event per line. docs/journal.md describes it; ``VERSION`` changes with it.
 """
@@ -28,36 +28,35 @@ class Journal:
 
     @classmethod
     def begin(cls, *, scenario: str, cell: str, seed: int, world: str, **more: Any) -> Journal:
-        """A new journal of a run that is about to begin."""
+        """Return an empty journal for a run."""
         head = {"journal": VERSION, "scenario": scenario, "cell": cell, "seed": seed, "world": world}
         return cls({**head, "sfusion": __version__, **more})
 
     def note(self, at: float, source: str, event: str, **facts: Any) -> None:
-        """Something happened."""
+        """Append an event."""
         self.events.append({"at": round(at, 6), "source": source, "event": event, **facts})
 
     def lines(self) -> Iterator[str]:
-        """The lines of the file."""
+        """Yield the lines of the file."""
         encode = json.JSONEncoder(separators=(",", ":")).encode
         yield encode(self.header) + "\n"
         for event in self.events:
             yield encode(event) + "\n"
 
     def digest(self) -> str:
-        """A digest of every byte of the file: equal for equal runs."""
+        """Return a digest of every byte of the file; equal runs have equal digests."""
         summary = hashlib.blake2b(digest_size=16)
         for line in self.lines():
             summary.update(line.encode())
         return summary.hexdigest()
 
     def write(self, path: Path) -> None:
-        """Write the file."""
         with path.open("w", encoding="ascii", newline="\n") as file:
             file.writelines(self.lines())
 
     @classmethod
     def read(cls, path: Path) -> Journal:
-        """Read a file; a newer or foreign one is refused with a sentence."""
+        """Read a file; raise JournalError if it is not a journal or has another version."""
         try:
             with path.open(encoding="utf-8") as file:
                 records = [json.loads(line) for line in file]
@@ -68,12 +67,14 @@ class Journal:
         if not records or not isinstance(records[0], dict) or "journal" not in records[0]:
             raise JournalError(f"{path}: not a journal: its first line has no key 'journal'")
         if records[0]["journal"] != VERSION:
-            raise JournalError(f"{path}: a journal of version {records[0]['journal']}; this sfusion reads {VERSION}")
+            raise JournalError(
+                f"{path}: a journal of version {records[0]['journal']}; this sfusion reads version {VERSION}"
+            )
         return cls(records[0], records[1:])
 
 
 def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | None:
-    """Number and text of the first line in which two journals differ; None when they are equal."""
+    """Return number and texts of the first line in which two journals differ; None if they are equal."""
     left, right = list(one.lines()), list(other.lines())
     for number in range(max(len(left), len(right))):
         a = left[number].rstrip("\n") if number < len(left) else "(the journal ends)"

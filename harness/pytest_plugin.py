@@ -1,7 +1,7 @@
 """The pytest plugin: scenario files as tests, fixtures for the fakes, for virtual time and for scenarios.
 
-It does nothing until it is asked: YAML files are looked at only where the command line or the ini option
-``sfusion_scenarios`` names them, and everything heavy is imported by the fixture that needs it.
+It does nothing by itself: YAML files are collected only where the command line or the ini option ``sfusion_scenarios``
+names them, and heavy imports happen in the fixture that needs them.
 """
 
 from __future__ import annotations
@@ -29,40 +29,36 @@ _SENT = "sfusion_named"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Where scenarios are, and where their runs go."""
-    parser.addini(
-        "sfusion_scenarios", "files or folders of scenarios that plain `pytest` runs too", "paths", default=[]
-    )
-    group = parser.getgroup("sfusion", "scenarios of sfusion")
-    group.addoption("--sfusion-out", metavar="DIR", help="write journal, verdicts and page of every scenario there")
+    parser.addini("sfusion_scenarios", "files or folders of scenarios to run without naming them", "paths", default=[])
+    group = parser.getgroup("sfusion", "sfusion scenarios")
+    group.addoption("--sfusion-out", metavar="DIR", help="write journal, verdicts and report of every scenario there")
     group.addoption(
         "--sfusion-sandbox",
         metavar="fake|URL|docker[:IMAGE]",
-        help="what stands behind the fixture `sandbox` (ini: sfusion_sandbox; default fake)",
+        help="sandbox behind the fixture `sandbox` (ini: sfusion_sandbox; default: fake)",
     )
-    parser.addini("sfusion_sandbox", "what stands behind the fixture `sandbox`: fake, URL, docker or docker:IMAGE")
+    parser.addini("sfusion_sandbox", "sandbox behind the fixture `sandbox`: fake, URL, docker or docker:IMAGE")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and remember which paths were named."""
-    config.addinivalue_line("markers", "sandbox_faults(rules): the faults of this test's fake_sandbox or sandbox")
+    config.addinivalue_line("markers", "sandbox_faults(rules): faults of the test's fake_sandbox or sandbox")
     sent: list[str] | None = getattr(config, "workerinput", {}).get(_SENT)
     config.stash[_NAMED] = _named(config) if sent is None else [Path(path) for path in sent]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist what was named: it cannot know whether its arguments came from the command line."""
+    """Pass the named paths to xdist workers, which cannot tell arguments of the command line from others."""
     node.workerinput[_SENT] = [str(path) for path in node.config.stash[_NAMED]]
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Take scenario files that were named, and leave every other YAML file alone."""
+    """Collect scenario files that were named; ignore all other YAML files."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     named = parent.config.stash[_NAMED]
     if file_path not in named and (file_path.name[0] == "_" or not any(path in file_path.parents for path in named)):
-        return None  # a leading underscore: only there to be extended
+        return None  # a leading underscore: the file only serves `extends`
     content = file_path.read_bytes()
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None
@@ -82,7 +78,7 @@ def _named(config: pytest.Config) -> list[Path]:
 
 @pytest.fixture(scope="session")
 def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
-    """Start fake sandboxes with any options; all are stopped at the end of the session."""
+    """Start fake sandboxes with any options; they are stopped at the end of the session."""
     from contextlib import ExitStack
 
     from sfusion.fakes.sandbox import FakeSandbox
@@ -93,10 +89,10 @@ def make_fake_sandbox() -> Iterator[Callable[..., FakeSandbox]]:
 
 @pytest.fixture
 def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
-    """A fake Sandbox Fusion of the test's own, answering at ``fake_sandbox.url``.
+    """A fake Sandbox Fusion for this test, listening at ``fake_sandbox.url``.
 
-    Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"quota": 8}}],
-    indirect=True)``; faults by ``@pytest.mark.sandbox_faults([...])``, or in the test with
+    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_sandbox", [{"model": {"quota": 8}}],
+    indirect=True)``, and faults with ``@pytest.mark.sandbox_faults([...])`` or, in the test,
     ``fake_sandbox.set_faults([...])``.
     """
     from sfusion.fakes.sandbox import FakeSandbox
@@ -111,7 +107,7 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
 
 @pytest.fixture(scope="session")
 def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]:
-    """The real sandbox that ``--sfusion-sandbox`` names, for the whole session; None when that is the fake."""
+    """The real sandbox named by ``--sfusion-sandbox``, for the whole session; None if that is the fake."""
     from sfusion.harness.targets import FakeTarget, TargetError, open_targets, read_target, silent
 
     terminal: Any = request.config.pluginmanager.getplugin("terminalreporter")  # a worker of xdist has none
@@ -126,15 +122,15 @@ def real_sandbox(request: pytest.FixtureRequest) -> Iterator[RealSandbox | None]
         return
     except TargetError as error:
         problem = str(error)
-    pytest.fail(f"--sfusion-sandbox: {problem}", pytrace=False)  # outside, or pytest tells of every cause too
+    pytest.fail(f"--sfusion-sandbox: {problem}", pytrace=False)  # outside of except, or pytest shows all causes too
 
 
 @pytest.fixture
 def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) -> Iterator[FakeSandbox | FaultProxy]:
-    """A sandbox that runs what it is sent, at ``sandbox.url``: a fake, or a fault proxy before the real one.
+    """A sandbox that really runs code, at ``sandbox.url``: a fake, or a fault proxy in front of a real one.
 
-    The same test runs against either, as ``--sfusion-sandbox`` says. Faults as with ``fake_sandbox``; what only a
-    server knows (was the code executed?) is None in the ledger of a proxy.
+    ``--sfusion-sandbox`` chooses between them. Faults work as for ``fake_sandbox``; what only a server knows (was the
+    code executed?) is None in the ledger of a proxy.
     """
     marker = request.node.get_closest_marker("sandbox_faults")
     faults = marker.args[0] if marker is not None else ()
@@ -152,7 +148,7 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
 
 @pytest.fixture(scope="session")
 def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
-    """Start fake sglang servers with any policy and options; all are stopped at the end of the session."""
+    """Start fake sglang servers with any policy and options; they are stopped at the end of the session."""
     from contextlib import ExitStack
 
     from sfusion.fakes.sglang import FakeSGLangServer
@@ -163,10 +159,10 @@ def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
 
 @pytest.fixture
 def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
-    """A fake sglang of the test's own, answering at ``fake_sglang.url``; it solves word problems unless told otherwise.
+    """A fake sglang for this test, listening at ``fake_sglang.url``; by default it solves word problems.
 
-    Options come by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Hi"])}],
-    indirect=True)``.
+    Set options by indirect parametrisation:
+    ``@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Hi"])}], indirect=True)``.
     """
     from sfusion.fakes.sglang import FakeSGLangServer
 
@@ -177,7 +173,7 @@ def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
 
 @pytest.fixture
 def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop whose time is virtual: nothing sleeps, and ``virtual_loop.run_until_complete(...)`` is exact."""
+    """An event loop in virtual time: sleeping takes no real time, and timers are exact."""
     import asyncio
 
     from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
@@ -188,7 +184,7 @@ def virtual_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def run_scenario() -> Callable[..., list[RunResult]]:
-    """Runs a scenario from a file, YAML text or data on virtual time; a promise that does not hold fails the test."""
+    """``sfusion.run_scenario``: run a scenario in virtual time; a promise that does not hold fails the test."""
     from sfusion.harness.runs import run_scenario
 
     return run_scenario

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
     from sfusion.fakes.wire import Journal, Served
-
-
-class BadOption(HarnessError, ValueError):
-    """Raised for an option that cannot be used as given."""
 
 
 def read_yaml(text: str | None, option: str) -> Any:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import BadOption, fault_count, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy

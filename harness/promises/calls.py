@@ -1,4 +1,4 @@
-"""Promises about calls: that each ends, once, in time, as it should, and with no more attempts than it should."""
+"""Promises about calls: how often and how they end, how long they take, how many attempts they make."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 
 
 class EveryCallEndsOnce(Promise):
-    """Every call that was made ends, and ends once; a call whose worker was killed is lost with it and excused."""
+    """Every call ends exactly once. Calls of a killed worker are lost with it and excused."""
 
     def judge(self, story: Story) -> Verdict:
-        """Count the endings, at the world and at the client."""
         if not story.made:
             return self.unknown("no call was made")
         wrong: list[tuple[str, list[Event]]] = []
@@ -46,7 +45,7 @@ class EveryCallEndsOnce(Promise):
         if planned is not None and made < planned:
             return self.broken(f"only {made} of {planned} calls were ever made", story.world[-3:])
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
-        return self.held(f"{made} calls, each ended once" + (f"; {lost} were lost with their worker" if lost else ""))
+        return self.held(f"{made} calls, each ended once" + (f"; {lost} lost with their worker" if lost else ""))
 
 
 def _amount(value: Any) -> Any:
@@ -54,18 +53,20 @@ def _amount(value: Any) -> Any:
         return value
     if isinstance(value, str) and _SHARE.fullmatch(value.strip()):
         return value.strip()
-    raise ValueError(f"{value!r} is no amount: all, none, some, a number, 'at least 5', 'at most 2%', 'at least 90%'")
+    raise ValueError(
+        f"{value!r} is not an amount; use all, none, some, a number, 'at least 5', 'at most 2%' or 'at least 90%'"
+    )
 
 
 Amount = Annotated[int | str, BeforeValidator(_amount)]
 
 
 class Outcomes(Promise):
-    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. An outcome that is not named must not
-    occur. Calls that their caller cancelled or that were lost with their worker count only where `cancelled` is named.
+    """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. Outcomes that are not named must not
+    occur. Calls cancelled by their caller count only if `cancelled` is named; calls lost with their worker never count.
     """
 
-    expected: dict[str, Amount] = Field(min_length=1, description="how many calls end how")
+    expected: dict[str, Amount] = Field(min_length=1, description="how many calls end with which outcome")
 
     @model_validator(mode="before")
     @classmethod
@@ -81,7 +82,6 @@ class Outcomes(Promise):
         return self
 
     def judge(self, story: Story) -> Verdict:
-        """Count them."""
         found: Counter[str] = Counter()
         example: dict[str, list[Event]] = {}
         for call in story.made:
@@ -92,25 +92,25 @@ class Outcomes(Promise):
                     continue
                 outcome = "cancelled"
             if outcome is None:
-                return self.unknown(f"the tool does not say how call {call.call} ended")
+                return self.unknown(f"the tool reports no outcome for call {call.call}")
             found[outcome] += 1
             example.setdefault(outcome, whole(call))
         total = sum(found.values())
         if not total:
             return self.unknown("no call ended with an outcome")
-        told = ", ".join(f"{name} {count}" for name, count in found.most_common())
+        summary = ", ".join(f"{name} {count}" for name, count in found.most_common())
         for outcome in found:
             if outcome not in self.expected:
                 text = (
-                    f"{found[outcome]} of {total} calls ended {outcome}, which is not among what is promised ({told})"
+                    f"{found[outcome]} of {total} calls ended {outcome}, which the promise does not allow ({summary})"
                 )
                 return self.broken(text, example[outcome], found[outcome])
         for outcome, amount in self.expected.items():
             if not _fits(amount, found[outcome], total):
-                text = f"{found[outcome]} of {total} calls ended {outcome}, promised: {amount} ({told})"
+                text = f"{found[outcome]} of {total} calls ended {outcome}, promised {amount} ({summary})"
                 others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
                 return self.broken(text, others)
-        return self.held(told)
+        return self.held(summary)
 
 
 def _fits(amount: int | str, count: int, total: int) -> bool:
@@ -134,14 +134,13 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
 
 
 class AttemptsPerCall(Promise):
-    """No call makes more HTTP requests than `at_most`, nor fewer than `at_least`."""
+    """No call makes more HTTP requests than `at_most` or fewer than `at_least`."""
 
-    at_most: int | None = Field(None, ge=0, description="requests for one call, at most")
-    at_least: int | None = Field(None, ge=0, description="requests for one call that returned, at least")
+    at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
+    at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``attempts_per_call: 6``."""
         return {"at_most": value}
 
     @model_validator(mode="after")
@@ -151,31 +150,33 @@ class AttemptsPerCall(Promise):
         return self
 
     def judge(self, story: Story) -> Verdict:
-        """Count at the client, or at the sandbox for clients that do not tell."""
+        # Counted at the sandbox for clients that do not report their attempts.
         wrong: list[tuple[str, list[Event]]] = []
         most = 0
         for call in story.made:
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
             most = max(most, made)
             if self.at_most is not None and made > self.at_most:
-                wrong.append(
-                    (f"call {call.call} made {made} attempts, at most {self.at_most} are promised", whole(call))
-                )
+                wrong.append((f"call {call.call} made {_attempts(made)}, at most {self.at_most} promised", whole(call)))
             elif self.at_least is not None and made < self.at_least and call.returned is not None:
-                text = f"call {call.call} made {made} attempts, at least {self.at_least} are promised"
-                wrong.append((text, whole(call)))
+                wrong.append(
+                    (f"call {call.call} made {_attempts(made)}, at least {self.at_least} promised", whole(call))
+                )
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not story.made:
             return self.unknown("no call was made")
-        return self.held(f"at most {most} attempts for a call")
+        return self.held(f"at most {_attempts(most)} per call")
+
+
+def _attempts(count: int) -> str:
+    return "1 attempt" if count == 1 else f"{count} attempts"
 
 
 class RetryAfterHonoured(Promise):
-    """When the sandbox says Retry-After, the same call does not come back earlier. Judged at the sandbox."""
+    """After a Retry-After header, the same call is not sent again earlier than that. Judged at the sandbox."""
 
     def judge(self, story: Story) -> Verdict:
-        """Compare each answer that asked for patience with the next arrival of the call."""
         asked = 0
         wrong: list[tuple[str, list[Event]]] = []
         for call in story.calls.values():
@@ -183,7 +184,7 @@ class RetryAfterHonoured(Promise):
             for event in call.server:
                 if event["event"] == "arrived" and why is not None and event["at"] < until - _SLACK:
                     early = until - event["at"]
-                    text = f"call {call.call} came back {early:.3g} s before Retry-After was over"
+                    text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
                     wrong.append((text, [why, event]))
                 wait = _seconds(event.get("retry_after")) if event["event"] == "answered" else None
                 if wait is not None:
@@ -193,28 +194,29 @@ class RetryAfterHonoured(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not asked:
             return self.unknown("the sandbox never sent Retry-After")
-        return self.held(f"{asked} times asked to wait, never too early back")
+        headers = "1 Retry-After header was" if asked == 1 else f"{asked} Retry-After headers, all"
+        return self.held(f"{headers} respected")
 
 
 def _seconds(text: Any) -> float | None:
     try:
         return float(text)
     except (TypeError, ValueError):
-        return None  # nothing, or a date: the fakes' clock is not the wall's
+        return None  # absent, or a date, which means nothing in virtual time
 
 
 class DeadlineHonoured(Promise):
-    """Every call ends within its time: the tool's own deadline, or `within`. Time in line is not counted."""
+    """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does not count."""
 
-    within: Seconds | None = Field(None, description="seconds from call to end, without the time in line")
+    within: Seconds | None = Field(
+        None, description="seconds from start to end of a call, without the time it waits for a permit"
+    )
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``deadline_honoured: 60s``."""
         return {"within": value}
 
     def judge(self, story: Story) -> Verdict:
-        """Measure every call, also those that never ended."""
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         last = story.journal.events[-1]["at"] if story.journal.events else 0.0
@@ -222,7 +224,7 @@ class DeadlineHonoured(Promise):
         for call in story.made:
             allowed = self.within or (call.called or {}).get("allowed")
             if allowed is None:
-                return self.unknown("the tool has no deadline that is known, and the promise names none")
+                return self.unknown("the tool's deadline is not known, and the promise does not state `within`")
             if call.endings and call.endings[0]["event"] == "lost":
                 continue
             judged += 1
@@ -234,32 +236,30 @@ class DeadlineHonoured(Promise):
                 waited = max(waited, returned["waited"])
             took = until - since - waited
             longest = max(longest, took)
-            # Messages to the limiter take their time too, beside the wait itself.
+            # Besides the wait itself, messages to the limiter take time.
             if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
-                wrong.append((f"call {call.call} took {took:.4g} s, it had {allowed:g} s", whole(call)))
+                wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", whole(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
             return self.unknown("no call ended")
-        return self.held(f"the longest call took {longest:.3g} s of its own time")
+        return self.held(f"the longest call took {longest:.3g} s, not counting waits for a permit")
 
 
 class NoDuplicateExecution(Promise):
-    """The program of a call is executed at most once (or `at_most` times), as the sandbox's ledger tells.
+    """The program of a call is executed at most once (or `at_most` times), according to the sandbox's ledger.
 
-    Before a real sandbox only the requests that were passed on to it can be counted: as many as promised, and it held;
-    more, and whether the program ran each time is unknown.
+    With a real sandbox only the forwarded requests can be counted. If there are more than promised, the result is
+    unknown, because only the sandbox knows whether the program ran each time.
     """
 
-    at_most: int = Field(1, ge=1, description="executions of one call that are tolerated")
+    at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``no_duplicate_execution: 3``."""
         return {"at_most": value}
 
     def judge(self, story: Story) -> Verdict:
-        """Count the starts."""
         wrong: list[tuple[str, list[Event]]] = []
         ran = forwarded = 0
         for call in story.calls.values():
@@ -268,16 +268,18 @@ class NoDuplicateExecution(Promise):
             forwarded += bool(passed_on)
             if passed_on > self.at_most:
                 return self.unknown(
-                    f"call {call.call} was passed on to the sandbox {passed_on} times; how often its program ran is "
-                    "known only there"
+                    f"call {call.call} was forwarded {passed_on} times; only the sandbox knows how often it ran"
                 )
             if len(starts) > self.at_most:
-                text = f"the program of call {call.call} was executed {len(starts)} times, promised: {self.at_most}"
+                text = (
+                    f"the program of call {call.call} was executed {len(starts)} times, at most {self.at_most} promised"
+                )
                 wrong.append((text, starts))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
+        times = "once" if self.at_most == 1 else f"{self.at_most} times"
         if forwarded:
-            return self.held(f"{forwarded} programs were passed on, none more than {self.at_most} time(s)")
+            return self.held(f"{forwarded} programs forwarded, none more than {times}")
         if not ran:
             return self.unknown("nothing was executed")
-        return self.held(f"{ran} programs ran, none more than {self.at_most} time(s)")
+        return self.held(f"{ran} programs ran, none more than {times}")

@@ -1,4 +1,4 @@
-"""Promises about time as a whole: recovery and throughput, in the world's own seconds."""
+"""Promises about recovery and throughput, in the time of the world."""
 
 from __future__ import annotations
 
@@ -19,20 +19,17 @@ _OVER = {
 
 
 class RecoversWithin(Promise):
-    """After a disturbance (crash, wedge, pause, death of a worker or limiter) is over, a call succeeds within the time.
-
-    Strikes of fault rules count too: the last one is taken for the end of the disturbance.
+    """After a disturbance (crash, wedge, pause, death of a worker or limiter) has ended, a program completes within
+    this time. Fault rules count as disturbances too: the last strike is taken as the end.
     """
 
-    seconds: Seconds = Field(description="the longest time until a program runs to its end again")
+    seconds: Seconds = Field(description="maximum time until a program completes again")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``recovers_within: 30s``."""
         return {"seconds": value}
 
     def judge(self, story: Story) -> Verdict:
-        """Find the first answer after each disturbance."""
         ends: list[Event] = []
         good: list[Event] = []
         strike: Event | None = None
@@ -46,7 +43,7 @@ class RecoversWithin(Promise):
         if strike is not None and not any(end["at"] >= strike["at"] for end in ends):
             ends.append(strike)
         if not ends:
-            return self.unknown("nothing went wrong and ended, so no recovery could be seen")
+            return self.unknown("there was no disturbance to recover from")
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         unseen = 0
@@ -61,29 +58,28 @@ class RecoversWithin(Promise):
             longest = max(longest, took)
             if after is None or took > self.seconds:
                 what = f"{end['event']} at {end['at']:g} s"
-                text = f"after {what} it took {took:.3g} s until a program ran again, promised: {self.seconds:g} s"
+                text = f"after {what} it took {took:.3g} s until a program completed, promised {self.seconds:g} s"
                 if after is None:
-                    text = f"after {what} no program ever ran to its end again"
+                    text = f"after {what} no program completed again"
                 wrong.append((text, [end, after or last]))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if unseen == len(ends):
-            return self.unknown("nobody called any more after the disturbance, so no recovery could be seen")
-        return self.held(f"{len(ends)} disturbance(s), the longest recovery took {longest:.3g} s")
+            return self.unknown("no call was under way after the disturbance, so recovery could not be observed")
+        count = "1 disturbance" if len(ends) == 1 else f"{len(ends)} disturbances"
+        return self.held(f"{count}, the longest recovery took {longest:.3g} s")
 
 
 class ThroughputAtLeast(Promise):
-    """At least so many calls per second come to a program's ending, from the first call to the last ending."""
+    """At least `per_second` calls per second get a result of their program, from the first call to the last result."""
 
-    per_second: float = Field(gt=0, description="calls per second of the world's time")
+    per_second: float = Field(gt=0, description="calls per second, in the time of the world")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``throughput_at_least: 20``."""
         return {"per_second": value}
 
     def judge(self, story: Story) -> Verdict:
-        """Divide."""
         done = [
             call.returned
             for call in story.made
@@ -91,7 +87,7 @@ class ThroughputAtLeast(Promise):
         ]
         ends = [event for event in done if event is not None]
         if not ends:
-            return self.unknown("no call came to a program's ending")
+            return self.unknown("no call ended with a result of the program")
         begin = min(call.called["at"] for call in story.made if call.called is not None)
         took = max(event["at"] for event in ends) - begin
         if took <= 0:
@@ -99,5 +95,5 @@ class ThroughputAtLeast(Promise):
         rate = len(ends) / took
         text = f"{len(ends)} calls in {took:.4g} s, {rate:.4g} per second"
         if rate < self.per_second:
-            return self.broken(f"{text}; promised: {self.per_second:g}", [ends[-1]])
+            return self.broken(f"{text}; promised {self.per_second:g}", [ends[-1]])
         return self.held(text)

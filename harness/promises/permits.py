@@ -1,4 +1,4 @@
-"""Promises about the limiter: how many, in which order, and that nothing is lost."""
+"""Promises about the limiter: the limit, the order of grants, and that no permit is lost."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from sfusion.harness.promises.verdict import Verdict
 
 
 class InFlightWithinLimit(Promise):
-    """At no moment are more attempts in flight in the whole cluster than the limiter allows.
+    """The whole cluster never has more attempts in flight than the limiter allows.
 
-    Counted at the callers: from the start of an attempt to its end, its worker's death, or the loss of its lease.
-    For tools that do not tell, counted at the sandbox.
+    Counted at the client, from the start of an attempt to its end, the death of its worker or the expiry of its lease;
+    for tools that do not report attempts, counted at the sandbox.
     """
 
-    limit: int | None = Field(None, ge=1, description="the limit; by default the rate_limit of the tools")
+    limit: int | None = Field(None, ge=1, description="the limit; default: the rate_limit of the tools")
 
     def judge(self, story: Story) -> Verdict:
-        """Follow every attempt."""
         limit = self.limit or story.began.get("limit")
         if limit is None:
-            return self.unknown("no limit is known: the tool's limiter cannot be seen, and the promise names no limit")
+            return self.unknown(
+                "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`"
+            )
         steps = _client_steps(story) if story.has_client else _server_steps(story)
         if not steps:
-            return self.unknown("no attempt was seen")
+            return self.unknown("no attempt was observed")
         peak, first, broken, limit = _most(steps, limit)
         where = "in flight"
         if not broken and story.has_client and _is_calm(story):
-            # Whatever the callers say, the sandbox must not see more than they may have sent.
+            # Whatever the client reports, the sandbox must not see more attempts than the limit.
             seen, first, broken, limit = _most(_server_steps(story), limit)
-            where = f"in flight at the sandbox, where the callers tell of {peak},"
+            where = f"in flight at the sandbox (the client reports a peak of {peak})"
             peak = max(peak, seen)
         if broken:
             at = first[-1]["at"]
@@ -45,13 +46,13 @@ class InFlightWithinLimit(Promise):
 
 
 def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Event], int, int]:
-    """The most attempts at once, those of the first moment with too many, how often there were, and the last limit."""
+    """Return the peak, the attempts that first exceeded the limit, how often it was exceeded, and the last limit."""
     flying: dict[Any, Event] = {}
     peak = worst = broken = 0
     first: list[Event] = []
     for kind, key, event in steps:
         if kind == "limit":
-            # Attempts that are in flight already stay: from here on the number may only fall to the limit.
+            # Attempts already in flight may continue; their number may only fall until it reaches the new limit.
             limit, worst = event["rate_limit"], len(flying)
         elif kind == "begin":
             flying[key] = event
@@ -66,7 +67,7 @@ def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Ev
 
 
 def _is_calm(story: Story) -> bool:
-    """Did nobody die, stall or change the limit? Else the sandbox may rightly see attempts that count no more."""
+    """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer count."""
     return not (
         story.of_world("worker_died", "worker_paused", "cut_off", "limiter_died")
         or any(event["event"] in ("expired", "resized") for event in story.limiter)
@@ -98,8 +99,8 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
 
 
 def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
-    # A run whose client has left goes on at the sandbox: it is nobody's attempt any more, so it is not counted.
-    # Whether the client of a run that outlived the scenario had left is known only from a client that tells.
+    # A program whose client has left keeps running at the sandbox, but is no longer counted as an attempt.
+    # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
     endings = {(e["call"], e["attempt"]): e for e in story.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
     if story.has_client:
@@ -117,20 +118,19 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
 
 
 class NoPermitLeaked(Promise):
-    """When the run is over every permit has come back: released, or expired with its lease where a worker died,
-    was paused or cut off. A permit of a worker in good health that comes back only by expiring was lost by somebody."""
+    """At the end of the run every permit has been returned: released, or expired where a worker died, was paused or cut
+    off. An expired permit of a healthy worker counts as leaked."""
 
     def judge(self, story: Story) -> Verdict:
-        """Compare grants with returns, and ask the limiter at the end."""
         if not story.limiter and not (story.ended or {}).get("limiter"):
-            return self.unknown("the limiter of this tool cannot be seen")
+            return self.unknown("the limiter of this tool cannot be observed")
         if story.ended is None:
-            return self.unknown("the run did not come to its end")
+            return self.unknown("the run did not finish")
         out: dict[str, Event] = {}
         lost: list[Event] = []
         for event in story.journal.events:
             if event["event"] == "limiter_died":
-                out.clear()  # what was out is told anew to the next one
+                out.clear()  # the clients report to the next limiter what they hold
             elif event["source"] != "limiter":
                 continue
             elif event["event"] in ("granted", "learned"):
@@ -140,22 +140,24 @@ class NoPermitLeaked(Promise):
         state = story.ended.get("limiter") or {}
         if out or state.get("in_use"):
             held = list(out.values())
-            names = ", ".join(f"{one['permit']} of {one['worker']}" for one in held[:3]) or "permits"
-            return self.broken(f"{names} never came back", [*held[:4], story.ended], max(len(out), 1))
+            names = f"permit {held[0]['permit']} of {held[0]['worker']}" if held else "a permit"
+            return self.broken(f"{names} was never returned", [*held[:4], story.ended], max(len(out), 1))
         if state.get("waiting"):
-            return self.broken("somebody still stands in line after the end", [story.ended], state["waiting"])
+            return self.broken("callers are still queued after the end", [story.ended], state["waiting"])
         if lost:
-            return self.broken(f"permit {lost[0]['permit']} came back although it was not out", lost, len(lost))
+            return self.broken(f"permit {lost[0]['permit']} was released but never granted", lost, len(lost))
         late = _expired_for_nothing(story)
         if late:
-            text = f"permit {late[0]['permit']} of {late[0]['worker']} (alive) came back only when its lease ran out"
+            text = (
+                f"permit {late[0]['permit']} of {late[0]['worker']} (alive) was not released before its lease expired"
+            )
             return self.broken(text, late, len(late))
         granted = sum(one["event"] == "granted" for one in story.limiter)
-        return self.held(f"{granted} permits were granted and all came back")
+        return self.held(f"{granted} permits granted, all returned")
 
 
 def _expired_for_nothing(story: Story) -> list[Event]:
-    """Expiries of workers that were alive, running and connected: somebody lost a release."""
+    """Return expiries of permits whose worker was alive, running and connected."""
     if story.began.get("loss") or story.of_world("limiter_died"):
         return []
     excused = {one["worker"] for one in story.of_world("worker_died", "worker_paused", "cut_off")}
@@ -163,14 +165,13 @@ def _expired_for_nothing(story: Story) -> list[Event]:
 
 
 class GrantsInOrder(Promise):
-    """Permits go to those who came first: nobody is served while somebody with an earlier ticket stands in line."""
+    """Permits are granted first come, first served: never while an earlier ticket is queued."""
 
     def judge(self, story: Story) -> Verdict:
-        """Keep the line as the limiter's events tell it."""
         if not story.limiter:
-            return self.unknown("the limiter of this tool cannot be seen")
+            return self.unknown("the limiter of this tool cannot be observed")
         line: dict[int, Event] = {}
-        tickets: list[int] = []  # a heap; those that left the line are dropped when they come to its top
+        tickets: list[int] = []  # a heap; tickets that have left the queue are dropped when they reach its top
         wrong: list[tuple[Event, Event]] = []
         served = 0
         for event in story.journal.events:
@@ -191,35 +192,33 @@ class GrantsInOrder(Promise):
                     heapq.heappop(tickets)
                 if tickets and tickets[0] < ticket:
                     overtaken = line[tickets[0]]
-                    # A client says late whom it served itself: its own waiters may be in any order within a batch.
+                    # A client reports late which of its own waiters it served, in any order within a batch.
                     if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
                         wrong.append((overtaken, event))
         if wrong:
             waiting, event = wrong[0]
             text = (
                 f"at {event['at']:g} s ticket {event['ticket']} of {event['worker']} was served while "
-                f"ticket {waiting['ticket']} of {waiting['worker']} stood in line"
+                f"ticket {waiting['ticket']} of {waiting['worker']} was queued"
             )
             return self.broken(text, [waiting, event], len(wrong))
         if not served:
-            return self.unknown("nobody was served")
-        return self.held(f"{served} were served in the order in which they came")
+            return self.unknown("no permit was granted")
+        return self.held(f"{served} grants, all in order")
 
 
 class NoStarvation(Promise):
-    """Nobody waits in line for a permit longer than `at_most`."""
+    """No caller waits for a permit longer than `at_most`."""
 
-    at_most: Seconds = Field(60.0, description="the longest that anybody may stand in line")
+    at_most: Seconds = Field(60.0, description="maximum wait for a permit")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``no_starvation: 30s``."""
         return {"at_most": value}
 
     def judge(self, story: Story) -> Verdict:
-        """Look at every wait, also those that never ended."""
         if not story.limiter:
-            return self.unknown("the limiter of this tool cannot be seen")
+            return self.unknown("the limiter of this tool cannot be observed")
         asked: dict[tuple[str, int], Event] = {}
         earlier: dict[tuple[str, int], Event] = {}
         longest, late = 0.0, []
@@ -228,7 +227,7 @@ class NoStarvation(Promise):
             if event["event"] == "worker_died":
                 asked = {key: one for key, one in asked.items() if key[0] != event["worker"]}
             if event["event"] == "limiter_died":
-                # Who still waits tells the next one; the others were served by their own client in between.
+                # Clients report to the next limiter who still waits; the others have been served by their own client.
                 earlier |= asked
                 asked = {}
             if event["source"] != "limiter":
@@ -246,9 +245,6 @@ class NoStarvation(Promise):
         late += [(since, last, last["at"] - since["at"]) for since in asked.values()]
         if late:
             since, until, waited = late[0]
-            return self.broken(
-                f"{since['worker']} waited {waited:g} s in line from {since['at']:g} s, promised: {self.at_most:g} s",
-                [since, until],
-                len(late),
-            )
-        return self.held(f"the longest wait in line was {longest:.3g} s")
+            text = f"{since['worker']} waited {waited:g} s for a permit from {since['at']:g} s"
+            return self.broken(f"{text}, promised {self.at_most:g} s", [since, until], len(late))
+        return self.held(f"the longest wait for a permit was {longest:.3g} s")

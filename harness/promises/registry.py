@@ -56,8 +56,8 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
 
 
 _UNOBSERVED = (
-    "no request of this tool reached the sandbox: it does its I/O outside the event loop (threads, processes), where "
-    "virtual time cannot follow; try --world ray"
+    "no request of this tool reached the sandbox: it does its I/O outside the event loop (threads, processes), which "
+    "virtual time does not cover; try --world ray"
 )
 
 

@@ -1,4 +1,4 @@
-"""A journal read once: which events belong to which call, so that every promise is a short function."""
+"""An index of a journal by call and source, shared by all promises."""
 
 from __future__ import annotations
 
@@ -11,40 +11,35 @@ from sfusion.harness.journal import Event, Journal
 
 @dataclass(slots=True)
 class CallStory:
-    """Everything about one call, in order."""
+    """The events of one call, in order."""
 
     call: str
     called: Event | None = None
-    """The world made the call."""
     endings: list[Event] = field(default_factory=list)
-    """World events `returned`, `cancelled` or `lost`; there should be one."""
+    """World events `returned`, `cancelled` or `lost`; exactly one if all is well."""
     client: list[Event] = field(default_factory=list)
     server: list[Event] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     """All events that name the call."""
 
     def of_client(self, event: str) -> list[Event]:
-        """The client's events of one kind."""
         return [one for one in self.client if one["event"] == event]
 
     def of_server(self, event: str) -> list[Event]:
-        """The server's events of one kind."""
         return [one for one in self.server if one["event"] == event]
 
     @property
     def returned(self) -> Event | None:
-        """How the tool returned, if it did."""
+        """Return the event `returned`; None if the call ended in another way."""
         return next((one for one in self.endings if one["event"] == "returned"), None)
 
     @property
     def intent(self) -> dict[str, Any]:
-        """What its program does when nothing goes wrong."""
+        """Return what its program does when nothing goes wrong."""
         return (self.called or {}).get("intent") or {}
 
 
 class Story:
-    """The index."""
-
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
         self.calls: dict[str, CallStory] = {}
@@ -77,32 +72,30 @@ class Story:
                 story.endings.append(event)
 
     def of_world(self, *events: str) -> list[Event]:
-        """World events of these kinds."""
         return [one for one in self.world if one["event"] in events]
 
     @cached_property
     def began(self) -> Event:
-        """The world's first event, with what was set."""
+        """Return the world's first event, with the settings of the run."""
         found = self.of_world("began")
         return found[0] if found else {}
 
     @cached_property
     def ended(self) -> Event | None:
-        """The world's last event; None when the run broke off."""
+        """Return the world's last event; None if the run was broken off."""
         found = self.of_world("ended")
         return found[-1] if found else None
 
     @cached_property
     def made(self) -> list[CallStory]:
-        """The calls that the world made (the server may have heard of others)."""
+        """Return the calls that the world made (the server may have seen others)."""
         return [story for story in self.calls.values() if story.called is not None]
 
     @cached_property
     def has_client(self) -> bool:
-        """Does the client tell what it does? Other people's do not."""
+        """Does the client report its attempts? Only our own does."""
         return any(story.client for story in self.calls.values())
 
     @cached_property
     def deaths(self) -> dict[str, float]:
-        """When which worker died."""
         return {one["worker"]: one["at"] for one in self.of_world("worker_died")}

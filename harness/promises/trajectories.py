@@ -15,16 +15,15 @@ from sfusion_tools.rollout.states import EndCause
 
 
 class RolloutEnds(Promise):
-    """Every trajectory that was started ends, once; with `by`, only for one of these causes. Trajectories of a worker
-    that was killed are lost with it and excused."""
+    """Every trajectory ends exactly once; with `by`, for one of these causes. Trajectories of a killed worker are lost
+    with it and excused."""
 
     of_rollouts: ClassVar[bool] = True
 
-    by: list[str] | None = Field(None, description="causes that are fine, such as answered, length, prompt_too_long")
+    by: list[str] | None = Field(None, description="allowed causes, such as answered, length, prompt_too_long")
 
     @classmethod
     def from_scalar(cls, value: Any) -> dict[str, Any]:
-        """``rollout_ends: length`` or a list."""
         return {"by": [value] if isinstance(value, str) else value}
 
     @field_validator("by")
@@ -37,7 +36,6 @@ class RolloutEnds(Promise):
         return value
 
     def judge(self, story: Story) -> Verdict:
-        """Pair beginnings with ends."""
         ends: dict[str, list[Event]] = {}
         for event in story.of_world("rollout_ended"):
             ends.setdefault(event["rollout"], []).append(event)
@@ -57,8 +55,8 @@ class RolloutEnds(Promise):
             cause = found[0]["ended_by"]
             causes[cause] = causes.get(cause, 0) + 1
             if self.by is not None and cause not in self.by:
-                why = found[0].get("failure") or "no failure was stated"
-                text = f"rollout {name} ended by {cause}, promised: {', '.join(self.by)} ({why})"
+                why = found[0].get("failure") or "no failure stated"
+                text = f"rollout {name} ended by {cause}, promised {', '.join(self.by)} ({why})"
                 wrong.append((text, [start, *found]))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
@@ -66,12 +64,11 @@ class RolloutEnds(Promise):
 
 
 class LengthsConsistent(Promise):
-    """The token lists of every trajectory are of equal length and within the bounds that were set."""
+    """The token lists of every trajectory have the same length and respect the limits."""
 
     of_rollouts: ClassVar[bool] = True
 
     def judge(self, story: Story) -> Verdict:
-        """Compare the lengths that each trajectory ended with."""
         ended = story.of_world("rollout_ended")
         if not ended:
             return self.unknown("no rollout ended")
@@ -79,7 +76,7 @@ class LengthsConsistent(Promise):
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         longest = max(event["lengths"]["input_ids"] for event in ended)
-        return self.held(f"{len(ended)} trajectories, the longest of {longest} tokens, all lists equally long")
+        return self.held(f"{len(ended)} trajectories, the longest with {longest} tokens, all consistent")
 
 
 def _inconsistency(event: Event) -> str | None:
@@ -89,14 +86,14 @@ def _inconsistency(event: Event) -> str | None:
         if lengths[key] != total:
             return f"rollout {name} has {total} input_ids and {lengths[key]} of {key}"
     if lengths["prompt"] + lengths["response"] != total:
-        return f"rollout {name}: prompt {lengths['prompt']} and response {lengths['response']} do not make {total}"
+        return f"rollout {name}: prompt {lengths['prompt']} and response {lengths['response']} do not add up to {total}"
     for bound, found in (("max_response_len", lengths["response"]), ("max_model_len", total)):
         # A prompt that is too long by itself fails before anything is generated.
         if limits.get(bound) is not None and found > limits[bound] and event["ended_by"] != "prompt_too_long":
             return f"rollout {name}: {found} tokens, {bound} is {limits[bound]}"
     if limits.get("max_prompt_len") is not None and lengths["prompt"] > limits["max_prompt_len"]:
         if event["ended_by"] != "prompt_too_long":
-            return f"rollout {name}: a prompt of {lengths['prompt']} tokens was let through"
+            return f"rollout {name}: a prompt of {lengths['prompt']} tokens exceeds max_prompt_len and was accepted"
     elif event["ended_by"] == "prompt_too_long":
-        return f"rollout {name}: a prompt of {lengths['prompt']} tokens was refused, though it fits"
+        return f"rollout {name}: a prompt of {lengths['prompt']} tokens was refused, although it fits"
     return None

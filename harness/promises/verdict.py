@@ -10,24 +10,22 @@ State = Literal["held", "broken", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run shows about a promise. Unknown is not a pass."""
+    """The result for one promise. Unknown is not a pass."""
 
     promise: str
     state: State
     sentence: str
-    """What was found, for a person."""
     evidence: list[dict[str, Any]] = field(default_factory=list)
-    """The events that show it, at most a handful, as the journal has them."""
+    """A few events of the journal that show it."""
     count: int = 0
-    """How often it was broken; the evidence is of the first."""
+    """How often the promise was broken; the evidence is about the first time."""
 
     @property
     def held(self) -> bool:
-        """Did the promise hold?"""
         return self.state == "held"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as in verdict.json."""
+        """Return plain data, as in verdict.json."""
         return {
             "promise": self.promise,
             "state": self.state,
@@ -38,5 +36,5 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Read what ``as_dict`` gave."""
+        """Make a verdict from the data of ``as_dict``."""
         return cls(data["promise"], data["state"], data["sentence"], data["evidence"], data["count"])

@@ -20,7 +20,7 @@ SCENARIO, JOURNAL, VERDICT = "scenario.yaml", "journal.ndjson", "verdict.json"
 
 
 def write_run(result: RunResult, out: Path) -> Path:
-    """Write one run below ``out``; gives its folder."""
+    """Write one run below ``out`` and return its folder."""
     folder = out / result.task.folder
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SCENARIO).write_text(scenario_text(result.task.scenario), encoding="utf-8")
@@ -30,7 +30,7 @@ def write_run(result: RunResult, out: Path) -> Path:
 
 
 def verdict_data(result: RunResult) -> dict[str, Any]:
-    """What verdict.json says."""
+    """Return the content of verdict.json."""
     scenario = result.task.scenario
     return {
         "scenario": scenario.scenario,
@@ -48,17 +48,17 @@ def verdict_data(result: RunResult) -> dict[str, Any]:
 
 
 def scenario_text(scenario: Scenario) -> str:
-    """The cell as a scenario file of its own, without matrix and extends."""
+    """Return the cell as a scenario file of its own, without matrix and extends."""
     head = f"# cell: {scenario.cell}\n" if scenario.cell else ""
     return head + yaml.safe_dump(scenario.written, sort_keys=False, allow_unicode=True, width=120)
 
 
 def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
-    """Read a run back; raises ScenarioError when something is missing."""
+    """Read a run back; raise ScenarioError if a file is missing."""
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
             raise ScenarioError(
-                [f"{folder}: not a run: there is no {name}; give the folder of one scenario below --out"]
+                [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
             )
     journal = Journal.read(folder / JOURNAL)
     text = (folder / SCENARIO).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What came out of one run."""
+"""The result of one run."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class RunResult:
     verdicts: list[Verdict]
     wall_seconds: float
     digest: str
-    """Of the journal."""
+    """The digest of the journal."""
     repeated: str | None = None
     """With --twice: the digest of the second run."""
     difference: str = ""
     """With --twice: where the two runs differ."""
     error: str = ""
-    """Why it could not be run at all."""
+    """Why it could not be run."""
 
     @property
     def ok(self) -> bool:
-        """Did every promise hold, and the second run equal the first? Unknown is not a pass."""
+        """Did every promise hold, and did a second run write the same journal? Unknown is not a pass."""
         return not self.error and not self.difference and all(verdict.held for verdict in self.verdicts)
 
     @property
     def state(self) -> str:
-        """held, broken or unknown: the worst of the verdicts."""
+        """Return the worst of the verdicts: broken, unknown or held."""
         states = {verdict.state for verdict in self.verdicts}
         if self.error or self.difference or "broken" in states:
             return "broken"

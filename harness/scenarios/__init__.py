@@ -1,4 +1,4 @@
-"""Scenario files: their models, how they are read, and where the bundled ones are."""
+"""Scenario files: their model, how they are read, and where the bundled ones are."""
 
 from __future__ import annotations
 

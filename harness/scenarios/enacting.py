@@ -1,4 +1,4 @@
-"""Python source that really does what a program of a scenario is said to do, for sandboxes that run code."""
+"""Generates Python code that does what a program of a scenario describes, for sandboxes that run code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONG_RUN = re.compile(r"(.)\1{63,}", re.DOTALL)
 
 
 def python_source(*, seconds: float, early: str, prints: str, errors: str, exit: int, raises: str, memory: int) -> str:
-    """The source: early output, the time, the memory, the output, then the ending."""
+    """Return the code: early output, memory, time, output, then how it ends."""
     lines = ["import builtins, os, sys, time"]
     if early:
         lines += [f"sys.stdout.write({_literal(early)})", "sys.stdout.flush()"]
@@ -22,7 +22,7 @@ def python_source(*, seconds: float, early: str, prints: str, errors: str, exit:
         lines += [f"sys.stdout.write({_literal(prints)})", "sys.stdout.flush()"]
     if raises:
         name, _, words = raises.partition(": ")
-        # A name that Python does not have is made up on the spot: what counts is how the traceback ends.
+        # An unknown exception is defined on the spot: what counts is the last line of the traceback.
         lines.append(f"known = getattr(builtins, {name!r}, None) or type({name!r}, (Exception,), {{}})")
         lines.append(f"raise known({words!r})" if words else "raise known")
     elif exit < 0:
@@ -33,7 +33,7 @@ def python_source(*, seconds: float, early: str, prints: str, errors: str, exit:
 
 
 def _literal(text: str) -> str:
-    """A Python expression for a text; long runs of one character stay short."""
+    """Return a Python expression for a text, with long runs of one character kept short."""
     parts: list[str] = []
     at = 0
     for run in _LONG_RUN.finditer(text):

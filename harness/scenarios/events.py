@@ -1,4 +1,4 @@
-"""What happens to a running scenario at a given time."""
+"""Events: what is done to the cluster and the sandbox at given times."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ _WORKER = re.compile(r"worker-([1-9][0-9]*)|n([1-9][0-9]*)-w([1-9][0-9]*)")
 class EventPart(ScenarioPart):
     """One event: `at` and exactly one of kill, pause, cut_off, restart, crash, wedge, resize, cancel."""
 
-    at: Seconds = Field(description="when, since the start of the load")
+    at: Seconds = Field(description="when it happens, after the start of the load")
     kill: str | None = Field(
-        None, description="end it at once, without a goodbye: worker-2 or n1-w2, node-1, limiter (or driver, ray only)"
+        None, description="kill without warning: worker-2 or n1-w2, node-1, limiter, or (ray only) driver"
     )
-    pause: str | None = Field(None, description="a worker hears and says nothing for `seconds`, then goes on")
-    cut_off: str | None = Field(None, description="a worker cannot reach the limiter for `seconds`; it works on")
-    restart: Literal["limiter", "sandbox"] | None = Field(None, description="start it again after a kill or crash")
-    crash: str | None = Field(None, description="the sandbox dies: sandbox, or sandbox-2 of several")
-    wedge: str | None = Field(None, description="the sandbox accepts and never answers, for `seconds` if given")
-    resize: int | None = Field(None, ge=1, description="the limiter's rate_limit from now on")
-    cancel: float | None = Field(None, gt=0, le=1, description="share of the calls under way that are cancelled now")
-    seconds: Seconds | None = Field(None, description="how long it lasts; for a kill or crash: restart after this time")
+    pause: str | None = Field(None, description="stop a worker for `seconds`, then let it continue")
+    cut_off: str | None = Field(None, description="cut a worker off from the limiter for `seconds`; it keeps working")
+    restart: Literal["limiter", "sandbox"] | None = Field(
+        None, description="restart after a kill or crash: limiter or sandbox"
+    )
+    crash: str | None = Field(None, description="crash the sandbox: sandbox (all of them) or sandbox-2")
+    wedge: str | None = Field(
+        None, description="the sandbox accepts requests but never answers, for `seconds` or for good"
+    )
+    resize: int | None = Field(None, ge=1, description="change the limiter's rate_limit")
+    cancel: float | None = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
+    seconds: Seconds | None = Field(None, description="how long it lasts; after a kill or crash: when to restart")
     ping: Literal["alive", "dead"] = Field("alive", description="whether a wedged sandbox still answers pings")
 
     @model_validator(mode="after")
@@ -39,26 +43,24 @@ class EventPart(ScenarioPart):
             found = ", ".join(given) or "none"
             raise ValueError(f"an event has `at` and exactly one of {', '.join(KINDS)}; found {found}")
         if given[0] in ("pause", "cut_off") and self.seconds is None:
-            raise ValueError(f"{given[0]} needs `seconds`: how long it lasts")
+            raise ValueError(f"{given[0]} needs `seconds`, its duration")
         return self
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that are given; a valid event has one."""
+        """Return the kinds that are given; a valid event has one."""
         return [kind for kind in KINDS if getattr(self, kind) is not None]
 
     @property
     def kind(self) -> str:
-        """What happens."""
         return self.kinds[0]
 
     @property
     def target(self) -> Any:
-        """To whom."""
         return getattr(self, self.kind)
 
     def wrong_target(self, workers: list[str], nodes: int, sandboxes: int) -> str | None:
-        """What is wrong with a target that the scenario does not have; None for one that it has."""
+        """Return what is wrong with the target; None if the scenario has it."""
         allowed: list[str] = []
         named = [*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))]
         match self.kind:
@@ -72,10 +74,10 @@ class EventPart(ScenarioPart):
                 return None
         if self.target in allowed:
             return None
-        return f"{self.kind}: there is no {self.target!r} here; {near(str(self.target), allowed)}"
+        return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), allowed)}"
 
     def workers(self, names: list[str]) -> list[str]:
-        """The workers that the target stands for."""
+        """Return the workers that the target means."""
         target = str(self.target)
         found = _WORKER.fullmatch(target)
         if found and found[1]:

@@ -1,21 +1,21 @@
-"""Where scenario files are: the bundled ones, and those that a command line names."""
+"""Finds scenario files: the bundled ones, and those named on a command line."""
 
 from __future__ import annotations
 
+from importlib.resources import files
 from pathlib import Path
 
-import sfusion
 from sfusion.harness.errors import ScenarioError
 from sfusion_tools.errors import near
 
 
 def bundled_folder() -> Path:
     """Return the folder of the bundled scenarios, which are data of the package ``sfusion``."""
-    return Path(sfusion.__file__).with_name("scenarios")
+    return Path(str(files("sfusion"))) / "scenarios"
 
 
 def scenario_files(given: list[str]) -> list[Path]:
-    """Files for what was given: paths of files and folders, or names of bundled scenarios; all bundled for nothing."""
+    """Return the files for paths of files, folders or names of bundled scenarios; for none, all bundled ones."""
     if not given:
         return in_folder(bundled_folder())
     found: list[Path] = []
@@ -24,7 +24,7 @@ def scenario_files(given: list[str]) -> list[Path]:
         if path.is_dir():
             inside = in_folder(path)
             if not inside:
-                raise ScenarioError([f"{path}: there is no scenario file (*.yaml) in this folder"])
+                raise ScenarioError([f"{path}: no scenario file (*.yaml) in this folder"])
             found += inside
         elif path.is_file():
             found.append(path)
@@ -34,7 +34,7 @@ def scenario_files(given: list[str]) -> list[Path]:
 
 
 def in_folder(folder: Path) -> list[Path]:
-    """The scenario files of a folder and those below; names that begin with _ are only there to be extended."""
+    """Return the scenario files below a folder; those whose name begins with _ only serve `extends`."""
     found = [path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern)]
     return sorted((path for path in found if not path.name.startswith("_")), key=lambda path: (path.parent, path.stem))
 
@@ -45,5 +45,5 @@ def _bundled(name: str) -> Path:
         return files[name]
     hint = near(name, files)
     if not hint.startswith("did you mean"):
-        hint = "`sfusion list` names the bundled ones"
+        hint = "see `sfusion list` for the bundled ones"
     raise ScenarioError([f"{name}: no such file, folder or bundled scenario; {hint}"])

@@ -1,4 +1,4 @@
-"""The scenario: load, faults and promises in one file. The descriptions here are what `sfusion explain` prints."""
+"""The model of scenario files. `sfusion explain`, the JSON Schema and the docs show the descriptions of its fields."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_CLASSES = (
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
     "sfusion_tools.sandbox.tool.SandboxFusionTool",
 )
-_REPLACED = {"sandbox_fusion_url": "the world gives the address", "limiter": "the world brings the limiter"}
+_REPLACED = {"sandbox_fusion_url": "the world provides the address", "limiter": "the world provides the limiter"}
 
 
 def _model(value: Any) -> Any:
@@ -45,24 +45,25 @@ PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise)]
 
 
 class LinkPart(ScenarioPart):
-    """The way between workers and limiter."""
+    """Messages between workers and limiter."""
 
     delay: Distribution = Field(
-        Distribution(numbers=(0.001,)), description="how long a message takes, each way (sim only)"
+        Distribution(numbers=(0.001,)), description="how long a message takes in each direction (sim only)"
     )
-    loss: float = Field(0.0, ge=0, lt=1, description="share of messages that are lost (sim only)")
+    loss: float = Field(0.0, ge=0, lt=1, description="share of lost messages (sim only)")
 
 
 class ClusterPart(ScenarioPart):
-    """How many processes share the limiter."""
+    """The processes that share the limiter."""
 
-    nodes: int = Field(1, ge=1, le=1000, description="machines; node-1, node-2, ...")
-    workers_per_node: int = Field(1, ge=1, le=1000, description="processes on each; n1-w1, n1-w2, ..., n2-w1, ...")
+    nodes: int = Field(1, ge=1, le=1000, description="number of machines, called node-1, node-2, ...")
+    workers_per_node: int = Field(
+        1, ge=1, le=1000, description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ..."
+    )
     link: LinkPart = Field(LinkPart(), description="messages between workers and limiter")
 
     @property
     def workers(self) -> list[str]:
-        """The names of all workers, in order."""
         return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
 
 
@@ -70,56 +71,65 @@ class SandboxPart(ScenarioPart):
     """The fake sandbox."""
 
     model: ModelPart = Field(
-        Unbounded(), description="behaviour under load: unbounded, {quota: 8}, {queue: 32}, with cores, spawn_cost, ..."
+        Unbounded(),
+        description="behaviour under load: unbounded, {quota: 8} or {queue: 32}, with cores, spawn_cost, ...",
     )
-    faults: list[Rule] = Field([], description="fault rules: when x what x phase; see `sfusion explain faults`")
+    faults: list[Rule] = Field(
+        [], description="fault rules: when, what and in which phase; see `sfusion explain faults`"
+    )
     executor: Literal["scripted", "python"] = Field(
-        "scripted", description="scripted runs nothing; python really runs code and stops the virtual clock"
+        "scripted", description="scripted runs no code; python really runs it and stops the virtual clock"
     )
-    profile: Profile = Field("2026-07", description="which real server: 2026-07, or 2025-06 (the published image)")
-    instances: int = Field(1, ge=1, le=64, description="sandboxes that share the load; faults strike each by itself")
+    profile: Profile = Field(
+        "2026-07", description="version of the real server to imitate: 2026-07, or 2025-06 (the published image)"
+    )
+    instances: int = Field(
+        1, ge=1, le=64, description="number of sandboxes that share the load; each has its own faults"
+    )
 
 
 class CancelPart(ScenarioPart):
-    """Callers that give up."""
+    """Callers that give up on their calls."""
 
-    share: float = Field(1.0, ge=0, le=1, description="share of the calls, drawn by the call's id")
-    after: Distribution = Field(description="how long after its start a call is cancelled")
+    share: float = Field(1.0, ge=0, le=1, description="share of the calls, chosen by the call's id")
+    after: Distribution = Field(description="time from the start of a call to its cancellation")
 
 
 class LoadPart(ScenarioPart):
-    """Calls made straight to the tool, as many rollouts at once would make them."""
+    """Calls made directly to the tool, as many concurrent rollouts would make them."""
 
-    calls: int = Field(100, ge=1, le=1_000_000, description="calls in all: c0001, c0002, ...")
-    concurrency: int = Field(16, ge=1, le=100_000, description="callers, spread over the workers; each calls in turn")
-    program: Programs = Field(
-        [ProgramPart()], alias="program", description="what each call runs; a list is drawn from by `share`"
+    calls: int = Field(100, ge=1, le=1_000_000, description="total number of calls, called c0001, c0002, ...")
+    concurrency: int = Field(
+        16, ge=1, le=100_000, description="number of callers, spread over the workers; each makes one call at a time"
     )
-    think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller between its calls")
-    cancel: CancelPart | None = Field(None, description="calls that their callers give up")
+    program: Programs = Field(
+        [ProgramPart()], alias="program", description="what each call runs; from a list, each call draws one by `share`"
+    )
+    think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
+    cancel: CancelPart | None = Field(None, description="cancel some of the calls")
 
 
 class Scenario(ScenarioPart):
     """A scenario file."""
 
-    scenario: str = Field(description="its name: small letters, digits, - . _")
-    about: str = Field(min_length=1, description="what is tried and what must come out, for a person")
-    incident: str | None = Field(None, description="where somebody met this failure")
+    scenario: str = Field(description="name: lowercase letters, digits, - . _")
+    about: str = Field(min_length=1, description="what is tested and what is expected")
+    incident: str | None = Field(None, description="where this failure was reported")
     worlds: list[World] = Field(["sim"], min_length=1, description="where it can run: sim, ray")
-    seed: int = Field(0, ge=0, description="everything that looks like chance follows from it")
+    seed: int = Field(0, ge=0, description="determines everything random")
     cell: str = Field("", description="which cell of a matrix this is; set by sfusion", exclude=True)
     cluster: ClusterPart = Field(ClusterPart(), description="nodes and workers")
     tools: dict[str, Any] | list[dict[str, Any]] = Field(
         {}, description="config keys of SandboxFusionTool, or a whole tool config: a list of {class_name, config, ...}"
     )
     sandbox: SandboxPart = Field(SandboxPart(), description="the fake sandbox, its model and its faults")
-    load: LoadPart | None = Field(None, description="calls made straight to the tool")
-    rollouts: RolloutPart | None = Field(None, description="multi-turn rollouts with the fake engine, instead of load")
-    events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, resizing")
-    horizon: Seconds = Field(3600.0, description="the run is broken off after this time; what is unfinished shows then")
-    time_scale: float = Field(
-        1.0, gt=0, le=1, description="in world ray, durations of load and events are multiplied by this"
+    load: LoadPart | None = Field(None, description="calls made directly to the tool")
+    rollouts: RolloutPart | None = Field(
+        None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
+    events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, ...")
+    horizon: Seconds = Field(3600.0, description="the run is broken off after this time")
+    time_scale: float = Field(1.0, gt=0, le=1, description="factor for the durations of load and events in world ray")
     promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -129,7 +139,7 @@ class Scenario(ScenarioPart):
     def _named(cls, value: str) -> str:
         if not _NAME.fullmatch(value):
             raise ValueError(
-                f"{value!r} is not a name: use small letters, digits, '-', '.' and '_', as in 'slow-start'"
+                f"{value!r} is not a name: use lowercase letters, digits, '-', '.' and '_', as in 'slow-start'"
             )
         return value
 
@@ -137,7 +147,7 @@ class Scenario(ScenarioPart):
     @classmethod
     def _once(cls, value: list[World]) -> list[World]:
         if len(set(value)) != len(value):
-            raise ValueError(f"each world once, found {value}")
+            raise ValueError(f"each world may occur only once, found {value}")
         return value
 
     @field_validator("tools")
@@ -152,52 +162,51 @@ class Scenario(ScenarioPart):
     @model_validator(mode="after")
     def _possible(self) -> Scenario:
         if (self.load is None) == (self.rollouts is None):
-            how, where = ("not both", ["rollouts"]) if self.load is not None else ("give one", [])
+            how, where = ("not both", ["rollouts"]) if self.load is not None else ("found neither", [])
             raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
         workers = self.cluster.workers
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)
             if event.target == "driver" and "sim" in self.worlds:
-                wrong = "kill: world sim has no driver to kill; say worlds: [ray]"
+                wrong = "kill: world sim has no driver; use worlds: [ray]"
             if event.kind == "cancel" and self.load is None:
-                wrong = "cancel: only calls of a `load` can be cancelled; for rollouts see `rollouts.enough`"
+                wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
                 raise Misplaced(wrong, "events", number)
         seen: set[str] = set()
         for number, promise in enumerate(self.promises):
             if promise.of_rollouts and self.rollouts is None:
-                text = f"{promise.name} is about rollouts, and this scenario has none: use `rollouts`"
+                text = f"{promise.name} is about rollouts, but this scenario has no `rollouts`"
                 raise Misplaced(text, "promises", number)
             if promise.name in seen:
-                raise Misplaced(f"promise {promise.name} stands here twice; remove one", "promises", number)
+                raise Misplaced(f"promise {promise.name} occurs twice; remove one", "promises", number)
             seen.add(promise.name)
         return self
 
     @classmethod
     def from_data(cls, data: dict[str, Any], cell: str = "") -> Scenario:
-        """Validate plain data and keep it, so that the cell can be written down as it was given."""
+        """Validate plain data and keep it, so that the cell can be written to a file as it was given."""
         made = cls.model_validate({**data, "cell": cell})
         made._written = data
         return made
 
     def changed(self, **keys: Any) -> Scenario:
-        """The same with other top-level keys."""
+        """Return a copy with other top-level keys."""
         return self.from_data({**self._written, **keys}, self.cell)
 
     @property
     def written(self) -> dict[str, Any]:
-        """The cell as plain data, without matrix, extends and the secrets of its tools."""
+        """Return the cell as plain data, without matrix, extends and the secrets of its tools."""
         data = {**self._written, "seed": self.seed}
         return {**data, "tools": masked(data["tools"])} if "tools" in data else data
 
     @property
     def title(self) -> str:
-        """Name and cell."""
         return f"{self.scenario}[{self.cell}]" if self.cell else self.scenario
 
     @property
     def own_config(self) -> dict[str, Any] | None:
-        """The config of SandboxFusionTool when that is the tool; None for other people's."""
+        """Return the config of SandboxFusionTool; None if the tool is another class."""
         if isinstance(self.tools, dict):
             return self.tools
         first = self.tools[0]
@@ -207,14 +216,14 @@ class Scenario(ScenarioPart):
 
     @property
     def secrets(self) -> dict[str, str]:
-        """What of the tools' config must reach nobody, by the name of its key."""
+        """Return the secrets in the tools' config, by the name of their key."""
         if isinstance(self.tools, dict):
             return secrets_in(self.tools)
         return {name: text for entry in self.tools for name, text in secrets_in(entry.get("config") or {}).items()}
 
     @property
     def stated_limit(self) -> int | None:
-        """The rate_limit that the tool is set to, ours or other people's."""
+        """Return the tool's rate_limit, also of other classes; None if it has none."""
         if self.settings is not None:
             return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
         assert isinstance(self.tools, list)
@@ -223,12 +232,12 @@ class Scenario(ScenarioPart):
 
     @property
     def default_timeout(self) -> float:
-        """The timeout of programs that have none; 30 s for other people's tools, which do not say."""
+        """Return the timeout of programs that do not state one; 30 s if the tool is another class."""
         return self.settings.default_timeout if self.settings is not None else 30.0
 
     @cached_property
     def settings(self) -> Any:
-        """The tool's settings when the tool is our own; None for other people's."""
+        """Return the settings of SandboxFusionTool; None if the tool is another class."""
         from sfusion_tools.sandbox.config import SandboxToolConfig
 
         if self.own_config is None:
@@ -237,7 +246,7 @@ class Scenario(ScenarioPart):
 
 
 def check_tool_keys(config: dict[str, Any]) -> None:
-    """Hold a mapping of tool keys to the tool's own model."""
+    """Check a mapping of tool keys against the tool's own model."""
     from sfusion_tools.errors import ConfigError
     from sfusion_tools.sandbox.config import SandboxToolConfig
 

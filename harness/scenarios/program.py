@@ -1,4 +1,4 @@
-"""What the calls of a scenario run: programs, told to the fake by hints beside the mark, or really run."""
+"""The programs of calls. The fake reads from a comment in the code what they do; a real sandbox runs them."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from sfusion.harness.scenarios.enacting import python_source
 
 
 class ProgramPart(ScenarioPart):
-    """What a program does. The scripted sandbox runs nothing: it lets the seconds pass and says what was printed."""
+    """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
 
-    share: float = Field(1.0, gt=0, description="weight among several programs; each call draws its own by its id")
+    share: float = Field(1.0, gt=0, description="weight among several programs; each call draws one by its id")
     seconds: Distribution = Field(
         Distribution(numbers=(0.0,)),
         description="how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ...",
     )
-    prints: str = Field("ok\n", description="what it prints; {call} becomes the id of the call, {fill:N} N characters")
-    early: str = Field("", description="what it prints and flushes first, kept when it is stopped for time")
-    errors: str = Field("", description="what it writes to stderr")
-    exit: int = Field(0, description="its return code; negative for the signal that killed it")
+    prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
+    early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
+    errors: str = Field("", description="its stderr")
+    exit: int = Field(0, description="its return code; negative for a signal")
     raises: str = Field("", description="an uncaught exception, such as 'ValueError: bad'")
-    memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it dies of MemoryError")
-    language: str | None = Field(None, description="its language; the tool's default when not given")
-    timeout: float | None = Field(None, gt=0, description="the seconds the model asks for, as its argument `timeout`")
+    memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError")
+    language: str | None = Field(None, description="its language; default: the tool's")
+    timeout: float | None = Field(None, gt=0, description="the argument `timeout` of the call, in seconds")
     compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
-    compile_errors: str = Field("", description="what the compiler writes")
-    sandbox_error: str = Field("", description="the sandbox itself fails with this message")
-    code: str | None = Field(None, description="real code below the mark, for `executor: python`")
+    compile_errors: str = Field("", description="output of the compiler")
+    sandbox_error: str = Field("", description="make the sandbox itself fail with this message")
+    code: str | None = Field(None, description="real code, for `executor: python`")
     real: bool = Field(
-        False, description="write code that really does all this (Python only); always so against a real sandbox"
+        False, description="generate Python code that really does all this; always on with a real sandbox"
     )
-    arguments: Any = Field(None, description="send these arguments of the model as they are, instead of a program")
+    arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
 
     def prepare(self, call: str, seed: int) -> PreparedCall:
-        """The program of one call; its draws depend on seed and call only."""
+        """Return the program of one call; what is drawn depends only on seed and call."""
         seconds = round(self.seconds.sample(drawer(seed, "program", call)), 6)
         prints, early, errors = (fill(text, call) for text in (self.prints, self.early, self.errors))
         hints: dict[str, Any] = {}
@@ -73,20 +73,20 @@ class ProgramPart(ScenarioPart):
         return PreparedCall(call, arguments, seconds, prints, early, self)
 
     def only_faked(self, language: str) -> str | None:
-        """Why a real sandbox cannot run this, None when it can; ``language`` is the tool's default."""
+        """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
         if self.arguments is not None or self.code is not None:
             return None
         if self.sandbox_error:
             return "a program cannot make a real sandbox fail (sandbox_error)"
         if self.compile_exit or self.compile_errors:
-            return "no compiler is told what to say (compile_exit, compile_errors)"
+            return "a real compiler cannot be scripted (compile_exit, compile_errors)"
         if (self.language or language) != "python":
-            return f"no {self.language or language} is written for it: give `code`"
+            return f"code is generated only for Python, not {self.language or language}; give `code`"
         return None
 
 
 class PreparedCall:
-    """One call's program, ready to send."""
+    """The program of one call, ready to send."""
 
     __slots__ = ("arguments", "call", "early", "part", "prints", "seconds")
 
@@ -99,7 +99,7 @@ class PreparedCall:
         self.part = part
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
-        """What the program does when it is really run to its end, for the journal."""
+        """Return what the program does when nothing goes wrong, for the journal."""
         part = self.part
         if part.arguments is not None:
             return {"kind": "bad_arguments"}
@@ -119,13 +119,13 @@ class PreparedCall:
 
 
 SHOWN = 400
-"""Characters of a text that the journal keeps."""
+"""How many characters of a text the journal keeps."""
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
 
 
 def fill(text: str, call: str) -> str:
-    """Put the call's id and filling into a text."""
+    """Replace {call} and {fill:N} in a text."""
     text = text.replace("{call}", call)
     while "{fill:" in text:
         before, _, rest = text.partition("{fill:")

@@ -1,4 +1,4 @@
-"""Reading scenario files: `extends`, `matrix`, and errors with file, line, what was found and what was meant."""
+"""Reads scenario files: `extends`, `matrix`, and errors with file, line, what was found and what was meant."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _OWN = ("extends", "matrix")
 _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 
 
-def read_scenarios(path: Path) -> list[Scenario]:
-    """All cells of a scenario file, each a scenario without a matrix."""
+def read_scenarios(path: Path | str) -> list[Scenario]:
+    """Read a scenario file and return its cells, each a scenario without a matrix."""
+    path = Path(path)
     try:
         return _cells(_extended(read_marked(path), path, ()))
     except YamlError as error:
@@ -44,7 +45,7 @@ def read_files(files: Iterable[Path]) -> tuple[dict[Path, list[Scenario]], list[
 
 
 def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = None) -> list[Scenario]:
-    """The same for a text; ``base`` is the folder that `extends` is relative to."""
+    """Read scenarios from a text; ``base`` is the folder that `extends` is relative to."""
     try:
         return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
     except YamlError as error:
@@ -52,11 +53,11 @@ def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = No
 
 
 def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
-    """Put a file on top of the one that it extends."""
+    """Merge a file into the one that it extends."""
     if not isinstance(marked.data, dict):
         found = "nothing" if marked.data is None else f"a {type(marked.data).__name__}"
         raise ScenarioError(
-            [f"{marked.place(())}: a scenario is a mapping that begins `scenario: NAME`, found {found}"]
+            [f"{marked.place(())}: a scenario is a mapping that starts with `scenario: NAME`, found {found}"]
         )
     parent = marked.data.pop("extends", None)
     if parent is None:
@@ -68,23 +69,23 @@ def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
     if not target.is_file():
         others = sorted(one.stem for one in target.parent.glob("*.y*ml")) if target.parent.is_dir() else []
         raise ScenarioError(
-            [f"{place}: extends {parent!r}, but there is no file {target}; {near(Path(parent).stem, others)}"]
+            [f"{place}: extends {parent!r}, but {target} does not exist; {near(Path(parent).stem, others)}"]
         )
     seen = (*children, path.resolve())
     if target.resolve() in seen:
-        raise ScenarioError([f"{place}: extends {parent!r}, which extends this file again; break the circle"])
+        raise ScenarioError([f"{place}: extends {parent!r}, which extends this file again"])
     below = _extended(read_marked(target), target, seen)
     return _merged(below, marked)
 
 
 def _merged(below: Marked, above: Marked) -> Marked:
-    """Mappings are merged key by key, everything else is replaced."""
+    """Merge mappings key by key; replace everything else."""
     data, places = copy.deepcopy(below.data), dict(below.places)
 
     def put(into: dict[str, Any], values: dict[str, Any], path: Path_) -> None:
         for key, value in values.items():
             here = (*path, key)
-            # Cells of a parent's matrix are not ours: a matrix is taken as a whole.
+            # A matrix replaces the parent's matrix as a whole.
             if isinstance(value, dict) and isinstance(into.get(key), dict) and here != ("matrix",):
                 put(into[key], value, here)
             else:
@@ -124,7 +125,7 @@ def _cells(marked: Marked) -> list[Scenario]:
     for axis in axes:
         count *= len(axis)
     if count > _MAX_CELLS:
-        raise ScenarioError([f"{place}: the matrix has {count} cells; at most {_MAX_CELLS} are run"])
+        raise ScenarioError([f"{place}: the matrix has {count} cells; at most {_MAX_CELLS} are allowed"])
     return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
 
 
@@ -136,7 +137,7 @@ def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -
         for old in [one for one in places if one[: len(path)] == path]:
             del places[old]
         places[path] = where
-    # The same key is told by its last part: cluster.nodes=2 is nodes=2.
+    # Keys are shown by their last part: nodes=2 for cluster.nodes=2.
     label = ",".join(f"{key.rpartition('.')[2]}={label}" for key, label, _, _ in choice)
     return Marked(data, places, marked.text), label
 
@@ -150,13 +151,13 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
         elif isinstance(into, dict):
             into = into.setdefault(part, {})
         else:
-            raise ScenarioError([f"{where}: matrix key {key!r} leads nowhere: {part!r} is not in a mapping or list"])
+            raise ScenarioError([f"{where}: matrix key {key!r} does not exist: {part!r} is not in a mapping or list"])
     if isinstance(into, list) and last.isdigit() and int(last) < len(into):
         into[int(last)] = value
     elif isinstance(into, dict):
         into[last] = value
     else:
-        raise ScenarioError([f"{where}: matrix key {key!r} leads nowhere: {last!r} is not in a mapping or list"])
+        raise ScenarioError([f"{where}: matrix key {key!r} does not exist: {last!r} is not in a mapping or list"])
 
 
 def _label(value: Any) -> str:
@@ -212,14 +213,14 @@ def _within(path: Path_) -> str:
 
 
 def _real_path(loc: Path_, data: Any) -> Path_:
-    """The location without the names of alternatives that pydantic puts in."""
+    """Return the location without the names of alternatives that pydantic inserts."""
     path: list[str | int] = []
     for index, part in enumerate(loc):
         known = range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
         if part in known:
             data = data[part]
         elif isinstance(data, dict) and isinstance(part, int) and part == 0:
-            continue  # a single mapping where a list may stand
+            continue  # a single mapping in place of a list
         elif index == len(loc) - 1 and isinstance(part, str) and part.isidentifier():
             path.append(part)  # a missing key
             break
@@ -230,7 +231,7 @@ def _real_path(loc: Path_, data: Any) -> Path_:
 
 
 def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
-    """The fields of the model at a path."""
+    """Return the fields of the model at a path."""
     for part in path:
         models = list(models_in(model))
         if isinstance(part, int):

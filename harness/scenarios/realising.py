@@ -1,4 +1,4 @@
-"""A scenario against a real sandbox: which ones can, and with programs that really do what they are said to do."""
+"""Scenarios with a real sandbox: which ones can run there, and with real programs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sfusion.harness.scenarios.program import ProgramPart
 
 
 def only_faked(scenario: Scenario) -> str | None:
-    """Why only the fake sandbox can play this scenario; None when a real one can."""
+    """Return why this scenario needs the fake sandbox; None if a real one will do."""
     model = scenario.sandbox.model
     own = [name for name in ("cores", "spawn_cost") if getattr(model, name)]
     if own:
-        return f"how a real server slows down is its own ({', '.join(own)})"
+        return f"a real server cannot be told how to slow down ({', '.join(own)})"
     language = scenario.settings.default_language if scenario.settings is not None else "python"
     reasons = (part.only_faked(language) for part in _programs(scenario))
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def realised(scenario: Scenario) -> Scenario:
-    """The same scenario with real programs."""
+    """Return the scenario with programs that really run."""
     if scenario.load is not None:
         load = scenario.load.model_copy(update={"program": [_real(part) for part in scenario.load.program]})
         return scenario.model_copy(update={"load": load})

@@ -1,4 +1,4 @@
-"""Multi-turn rollouts as the load of a scenario: the fake engine speaks, the tool answers."""
+"""Multi-turn rollouts as the load of a scenario: the fake engine generates, the tool answers."""
 
 from __future__ import annotations
 
@@ -17,52 +17,56 @@ def _bound(value: Any) -> Any:
     if isinstance(value, str) and value.replace(" ", "") in _FITS:
         return value.replace(" ", "")
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r} is no bound: give a whole number of at least 1, or one of {', '.join(_FITS)}")
+        raise ValueError(f"{value!r} is not a limit: use a whole number of at least 1, or one of {', '.join(_FITS)}")
     return value
 
 
 Bound = Annotated[int | str, BeforeValidator(_bound)]
-"""A number, or a number relative to what the same rollout needs without it: one too few, just enough, one more."""
+"""A number, or `fits-1`, `fits`, `fits+1`: relative to what the same rollout needs without a limit."""
 
 
 class LimitsPart(ScenarioPart):
-    """The bounds of a trajectory; `fits` is what it needs when it has no bound, `fits-1` one too few."""
+    """The limits of a trajectory; `fits` is what it needs without a limit, `fits-1` one less."""
 
-    max_prompt_len: Bound | None = Field(None, description="tokens of the prompt")
-    max_response_len: Bound | None = Field(None, description="tokens behind the prompt")
-    max_model_len: Bound | None = Field(None, description="tokens of prompt and response together")
-    max_tool_response_length: Bound | None = Field(None, description="characters kept of a tool's text")
+    max_prompt_len: Bound | None = Field(None, description="maximum tokens of the prompt")
+    max_response_len: Bound | None = Field(None, description="maximum tokens after the prompt")
+    max_model_len: Bound | None = Field(None, description="maximum tokens of prompt and response together")
+    max_tool_response_length: Bound | None = Field(None, description="maximum characters of a tool message")
     tool_response_truncate_side: Literal["left", "right", "middle"] = Field(
-        "middle", description="the side of a tool's text that is cut away"
+        "middle", description="which part of a long tool message is cut"
     )
-    max_assistant_turns: int | None = Field(None, ge=1, description="replies of the model")
-    max_parallel_calls: int | None = Field(None, ge=1, description="calls executed per turn")
-    max_consecutive_invalid_calls: int | None = Field(None, ge=1, description="unusable calls in a row that end it")
+    max_assistant_turns: int | None = Field(None, ge=1, description="maximum replies of the model")
+    max_parallel_calls: int | None = Field(None, ge=1, description="maximum calls executed per turn")
+    max_consecutive_invalid_calls: int | None = Field(
+        None, ge=1, description="unusable calls in a row that end the trajectory"
+    )
 
 
-class TurnPart(ScenarioPart):
-    """What the model says in one turn."""
+class RolloutTurn(ScenarioPart):
+    """One turn of the model."""
 
-    say: str = Field("", description="its words; {id} becomes the trajectory's id")
-    programs: list[ProgramPart] = Field([], description="programs that it calls the tool with, in this turn")
-    raw: str | None = Field(None, description="text as it is, instead of words and calls: broken calls, for example")
+    say: str = Field("", description="its text; {id} is replaced by the trajectory's id")
+    programs: list[ProgramPart] = Field([], description="programs for which it calls the tool")
+    raw: str | None = Field(
+        None, description="the whole output as it is, instead of text and calls; for malformed calls"
+    )
 
 
 class RolloutPart(ScenarioPart):
-    """Trajectories r001, r002, ...; their calls are named r001.t1.1 and so on."""
+    """Trajectories r001, r002, ...; their calls are called r001.t1.1 and so on."""
 
-    count: int = Field(8, ge=1, le=100_000, description="trajectories")
-    at_once: int | None = Field(None, ge=1, description="how many run at a time; all when not given")
-    enough: int | None = Field(None, ge=1, description="cancel the rest when so many are completed (over-sampling)")
-    turns: list[TurnPart] = Field(
-        min_length=1, description="what the model says, turn by turn; after the last turn it says it again"
+    count: int = Field(8, ge=1, le=100_000, description="number of trajectories")
+    at_once: int | None = Field(None, ge=1, description="how many run at a time; default: all")
+    enough: int | None = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
+    turns: list[RolloutTurn] = Field(
+        min_length=1, description="what the model does, turn by turn; after the last turn it gives a final answer"
     )
-    repeat: bool = Field(False, description="say the last turn for ever, as a model in a loop does")
-    prompt: str = Field("What is 2 + 2?", description="what the user asks")
-    format: str = Field("hermes", description="how calls are written; see `sfusion parse --help`")
-    limits: LimitsPart = Field(LimitsPart(), description="bounds of a trajectory")
-    think: Seconds = Field(0.5, description="seconds the engine takes for a turn")
-    faults: list[Rule] = Field([], description="faults of the engine")
+    repeat: bool = Field(False, description="repeat the last turn for ever, like a model in a loop")
+    prompt: str = Field("What is 2 + 2?", description="the user's question")
+    format: str = Field("hermes", description="tool-call format; see `sfusion parse --help`")
+    limits: LimitsPart = Field(LimitsPart(), description="limits of a trajectory")
+    think: Seconds = Field(0.5, description="how long the engine takes for a turn")
+    faults: list[Rule] = Field([], description="fault rules of the engine")
 
     @model_validator(mode="after")
     def _possible(self) -> RolloutPart:

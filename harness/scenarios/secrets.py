@@ -1,4 +1,4 @@
-"""Secrets in a tool's config: what they are called, what they are, and the config without them."""
+"""Finds and masks secrets in a tool's config."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USER_IN_URL = re.compile(r"^\w+://[^/@\s]+@")
 
 
 def secrets_in(config: Any, name: str = "") -> dict[str, str]:
-    """Every secret by the name of its key: headers, keys that sound like it, and users in URLs."""
+    """Return secrets by the name of their key: headers, keys that look secret, and credentials in URLs."""
     found: dict[str, str] = {}
     items = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
     for key, value in items:
@@ -28,7 +28,7 @@ def secrets_in(config: Any, name: str = "") -> dict[str, str]:
 
 
 def masked(config: Any, name: str = "") -> Any:
-    """The config fit to be written down: the same without its secrets."""
+    """Return the config without its secrets, safe to write to a file."""
     if isinstance(config, dict):
         return {key: masked(value, f"{name}.{key}" if name else str(key)) for key, value in config.items()}
     if isinstance(config, list):

@@ -1,1 +1,1 @@
-"""Worlds: where a scenario runs. Each gives a journal; the promises are judged alike for all."""
+"""Worlds: where a scenario runs. Each produces a journal, and the same promises judge it."""

@@ -1,4 +1,4 @@
-"""One call of a scenario, made the way a rollout makes it, on any class with verl's interface."""
+"""Makes a call the way a rollout does, with any tool class that has verl's interface."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sfusion.harness.scenarios.program import PreparedCall
 
 
 async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
-    """create, execute, calc_reward, release; gives what the journal's event `returned` says.
+    """Call create, execute, calc_reward and release; return the keys of the journal's event ``returned``.
 
-    Old and new return shapes are understood: ``execute`` may give a plain string (verl up to 0.5), and ``create`` an
-    id alone. What a tool does not tell stays None.
+    Old and new return shapes are accepted: ``execute`` may return a plain string (verl up to 0.5), and ``create`` an
+    id alone. What a tool does not report is None.
     """
     truth = prepared.prints.strip()
     instance: Any = None
@@ -22,7 +22,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
         answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call)
         facts = read_result(answer)
         facts["reward"] = _number(await tool.calc_reward(instance))
-    except Exception as error:  # whatever other people's tools raise is what the model would see of them
+    except Exception as error:  # whatever a tool raises, the model would see
         facts = {"raised": type(error).__name__, "outcome": None, **_shown(f"{type(error).__name__}: {error}")}
     finally:
         if instance is not None:
@@ -31,15 +31,15 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
 
 
 def read_result(answer: Any) -> dict[str, Any]:
-    """What ``execute`` gave."""
+    """Return outcome, text and timing from what ``execute`` returned."""
     response, _, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
     text = response if isinstance(response, str) else getattr(response, "text", None)
-    told = metrics if isinstance(metrics, dict) else {}
-    facts: dict[str, Any] = {"outcome": told.get("outcome"), **_shown(text)}
-    if "infrastructure" in told:
-        facts["infrastructure"] = told["infrastructure"]
-    if "permit_wait_s" in told:
-        facts["waited"] = told["permit_wait_s"]
+    reported = metrics if isinstance(metrics, dict) else {}
+    facts: dict[str, Any] = {"outcome": reported.get("outcome"), **_shown(text)}
+    if "infrastructure" in reported:
+        facts["infrastructure"] = reported["infrastructure"]
+    if "permit_wait_s" in reported:
+        facts["waited"] = reported["permit_wait_s"]
     return facts
 
 
@@ -53,5 +53,5 @@ def _number(reward: Any) -> float | None:
 
 
 def call_facts(prepared: PreparedCall, worker: str, default: float) -> Event:
-    """The keys of the event ``called``; ``default`` is the timeout of programs that have none."""
+    """Return the keys of the event ``called``; ``default`` is the timeout of programs that state none."""
     return {"call": prepared.call, "worker": worker, "intent": prepared.intent(default), "allowed": None}

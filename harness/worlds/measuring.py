@@ -1,4 +1,4 @@
-"""What a trajectory needs when nothing bounds it and nothing goes wrong: the base of bounds such as `fits-1`."""
+"""Measures what a trajectory needs without limits and faults: the base of limits such as `fits-1`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfusion_tools.rollout import RolloutLimits
 
 
 def bounds_of(scenario: Scenario) -> RolloutLimits:
-    """The bounds of a scenario's rollouts in numbers, measured in virtual time where the file says `fits`."""
+    """Return the limits of a scenario's rollouts as numbers, measured in virtual time where the file says `fits`."""
     part = scenario.rollouts
     if part is None:
         return RolloutLimits()
@@ -25,7 +25,7 @@ async def _measure(scenario: Scenario) -> dict[str, int]:
     assert part is not None
     async with FakeSandbox(executor=scenario.sandbox.executor) as sandbox:
         tool = make_tools(scenario, [sandbox.url], limiter=lambda: None, on_event=_ignore)[0]
-        # Faults are what is tried later; here the trajectory must come to its own end.
+        # Without faults, so that the trajectory ends by itself.
         sound = part.model_copy(update={"faults": []})
         rollouts = Rollouts(
             sound, tool, "", seed=scenario.seed, limits=RolloutLimits(), note=_ignore, timeout=scenario.default_timeout
@@ -37,5 +37,4 @@ async def _measure(scenario: Scenario) -> dict[str, int]:
     return needs
 
 
-def _ignore(*_: Any, **__: Any) -> None:
-    """Nobody listens."""
+def _ignore(*_: Any, **__: Any) -> None: ...

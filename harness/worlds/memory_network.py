@@ -1,4 +1,4 @@
-"""Connections in memory between parties of one event loop: bytes arrive in order, at once, the same in every run."""
+"""In-memory connections within one event loop: bytes arrive at once, in order, the same in every run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHUNK = 256 * 1024
 
 
 class MemoryNetwork:
-    """Who listens where. An address that once listened and does not any more refuses connections."""
+    """The listening servers by address. An address whose server has closed refuses connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -20,23 +20,23 @@ class MemoryNetwork:
         self._dialled: dict[Any, Address] = {}
 
     def listen(self, factory: Callable[[], asyncio.Protocol], sock: Any) -> MemoryServer:
-        """Take connections to the address the socket is bound to; the socket itself never listens."""
+        """Accept connections to the address that the socket is bound to; the socket itself never listens."""
         address: Address = sock.getsockname()[:2]
         server = MemoryServer(self, address, factory, sock)
         self._listening[address] = server
         return server
 
-    def hang_up(self, server: MemoryServer) -> None:
-        """From now on the address refuses."""
+    def unlisten(self, server: MemoryServer) -> None:
+        """Refuse connections to the server's address from now on."""
         if self._listening.get(server.address) is server:
             self._listening[server.address] = None
 
     def knows(self, address: Any) -> bool:
-        """Is, or was, this an address of the loop itself?"""
+        """Is or was there a server of this loop at the address?"""
         return isinstance(address, tuple) and address[:2] in self._listening
 
     def dial(self, sock: Any, address: Any) -> bool:
-        """Note where a socket wants to connect; False when that is not ours to answer."""
+        """Remember where a socket connects to; return False if the address is not one of ours."""
         if not self.knows(address):
             return False
         if self._listening[address[:2]] is None:
@@ -45,14 +45,14 @@ class MemoryNetwork:
         return True
 
     def dialled(self, sock: Any) -> Address | None:
-        """Where the socket was connected to; it is closed, its part being over."""
+        """Return where a socket was connected to and close it, because it is no longer needed."""
         address = self._dialled.pop(sock, None)
         if address is not None:
             sock.close()
         return address
 
     async def connect(self, factory: Callable[[], asyncio.Protocol], address: Address) -> tuple[Any, Any]:
-        """A new connection: the client's transport and protocol."""
+        """Open a connection and return the client's transport and protocol."""
         server = self._listening.get(address)
         if server is None:
             raise ConnectionRefusedError(111, "Connection refused")
@@ -66,8 +66,6 @@ class MemoryNetwork:
 
 
 class MemoryServer(asyncio.AbstractServer):
-    """Someone who listens."""
-
     def __init__(
         self, network: MemoryNetwork, address: Address, factory: Callable[[], asyncio.Protocol], sock: Any
     ) -> None:
@@ -77,31 +75,28 @@ class MemoryServer(asyncio.AbstractServer):
         self.factory = factory
 
     def close(self) -> None:
-        """Refuse from now on; connections that exist live on."""
-        self._network.hang_up(self)
+        """Refuse new connections; existing ones stay open."""
+        self._network.unlisten(self)
         self._sock.close()
 
     async def wait_closed(self) -> None:
-        """There is nothing to wait for."""
+        """Return at once: closing takes no time."""
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of its network."""
         return self._network.loop
 
     async def start_serving(self) -> None:
-        """It serves from the start."""
+        """Do nothing: it serves from the start."""
 
     async def serve_forever(self) -> None:
-        """Serve until cancelled."""
         await self._network.loop.create_future()
 
     def is_serving(self) -> bool:
-        """Are connections taken?"""
         return bool(self._sock.fileno() >= 0)
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection."""
+    """One end of an in-memory connection."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
         super().__init__()
@@ -118,11 +113,11 @@ class MemoryTransport(asyncio.Transport):
         self._begun = False
 
     def join(self, protocol: Any, peer: MemoryTransport) -> None:
-        """Put the two ends together."""
+        """Connect this end with its peer."""
         self._protocol, self._peer = protocol, peer
 
     def begin(self) -> None:
-        """Tell the party here that it is connected, unless the other has left already."""
+        """Report the connection to the protocol, unless the peer has closed it already."""
         if not self._ended:
             self._begun = True
             self._protocol.connection_made(self)
@@ -130,7 +125,6 @@ class MemoryTransport(asyncio.Transport):
     # -- writing --
 
     def write(self, data: Any) -> None:
-        """Bytes for the other end."""
         if self._closing or self._ended or not data:
             return
         self._unsent += data
@@ -140,7 +134,6 @@ class MemoryTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def writelines(self, parts: Any) -> None:
-        """Several pieces in one."""
         self.write(b"".join(parts))
 
     def _send_soon(self) -> None:
@@ -168,33 +161,29 @@ class MemoryTransport(asyncio.Transport):
             self._finish()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the other end has not taken."""
         return len(self._unsent)
 
     def can_write_eof(self) -> bool:
-        """Half-closed connections are not offered."""
+        """Half-closed connections are not supported."""
         return False
 
     # -- reading --
 
     def pause_reading(self) -> None:
-        """Take nothing for now."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Take bytes again."""
         self._reading = True
         if self._peer is not None:
             self._peer._send_soon()
 
     def is_reading(self) -> bool:
-        """Are bytes taken?"""
         return self._reading
 
     # -- the end --
 
     def close(self) -> None:
-        """End after what was written has arrived."""
+        """Close after everything written has been delivered."""
         if self._closing or self._ended:
             return
         self._closing = True
@@ -202,7 +191,7 @@ class MemoryTransport(asyncio.Transport):
             self._loop.call_soon(self._finish)
 
     def abort(self) -> None:
-        """Reset: what is under way is lost."""
+        """Reset the connection: undelivered bytes are lost."""
         self._closing = True
         self._unsent.clear()
         self._end(None)
@@ -224,23 +213,20 @@ class MemoryTransport(asyncio.Transport):
                 self._loop.call_soon(self._protocol.connection_lost, error)
 
     def is_closing(self) -> bool:
-        """Is it over?"""
         return self._closing
 
-    # -- what else is asked of a transport --
+    # -- the rest of the interface --
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Speak with somebody else from now on."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who speaks here."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The address of the server; there is no socket."""
+        """Return the server's address; there is no socket."""
         return self._address if name in ("peername", "sockname") else default
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """The marks are fixed."""
+        """Do nothing: the limits are fixed."""

@@ -68,13 +68,13 @@ class Backend(Protocol):
 
     @property
     def lease(self) -> float | None:
-        """The limiter's lease; None when there is no limiter to look at."""
+        """The limiter's lease; None if there is no limiter to observe."""
 
     async def kill(self, target: str, names: list[str]) -> None:
         """Kill the workers of these names, with their node or driver if that is the target."""
 
     async def kill_limiter(self, seconds: float | None) -> None:
-        """Kill the limiter and, where the world does not do it by itself, start it again after some seconds."""
+        """Kill the limiter; restart it after ``seconds``, unless the world restarts it on its own."""
 
     async def restart_limiter(self) -> None: ...
 
@@ -94,7 +94,7 @@ class Backend(Protocol):
         """Called when the horizon is reached."""
 
     def closing_facts(self) -> dict[str, Any]:
-        """What the event ``ended`` says besides the limiter's state."""
+        """Return further keys of the event ``ended``."""
 
 
 class Play:
@@ -214,7 +214,7 @@ class Play:
     # -- the end --
 
     async def wind_up(self) -> None:
-        """Wait for permits to come back, for two leases at most, and write the event ``ended``."""
+        """Wait until all permits are returned, for two leases at most, and record the event ``ended``."""
         backend, facts = self._backend, {}
         if (lease := backend.lease) is not None:
             await backend.flush()

@@ -1,4 +1,4 @@
-"""World ray: a real cluster, real processes that are really killed, and the wall clock."""
+"""World ray: a real cluster and the wall clock; processes are really killed."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run(
     listen: str = "127.0.0.1",
     real: Sequence[RealSandbox] = (),
 ) -> Journal:
-    """Run one cell on a cluster (without one: on a cluster of its own) and give its journal.
+    """Run one cell of a scenario on a cluster (default: one of its own) and return its journal.
 
-    ``listen`` is the address of this machine at which workers on other machines reach the journal and the sandbox.
-    ``real`` are sandboxes to use instead of fakes; the scenario's programs are then really written.
+    ``listen`` is the address at which workers on other machines reach the journal and the sandbox on this one. ``real``
+    are sandboxes to use instead of fakes; the scenario's programs are then real code.
     """
     if cluster is None:
         own = open_cluster()
@@ -41,12 +41,12 @@ def run(
     elsewhere = cluster.elsewhere()
     if elsewhere and listen == "127.0.0.1":
         raise MissingWorld(
-            f"the cluster has other machines ({', '.join(elsewhere[:3])}), which cannot reach 127.0.0.1 here; "
-            "give --listen with an address of this machine that they reach"
+            f"the cluster has other machines ({', '.join(elsewhere[:3])}), which cannot reach 127.0.0.1 on this one; "
+            "give --listen with an address that they can reach"
         )
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
     scenario = realised(scenario) if real else scenario
-    # Nodes are started here: Ray does it in the main thread only, and it takes its time.
+    # Nodes are started here because Ray does that only in the main thread, and it is slow.
     nodes = cluster.nodes(scenario.cluster.nodes, doomed_nodes(scenario))
     backend = RayBackend(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
     try:

@@ -1,4 +1,4 @@
-"""The Ray clusters that scenarios run on: one of our own with several nodes on this machine, or one that is there."""
+"""The Ray clusters that scenarios run on: our own, with several nodes on this machine, or a running one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
 _QUICK_HEALTH = {
-    # A killed node is known dead after three seconds; a node that is only slow has ten.
+    # A killed node is detected after three seconds; a slow one has ten seconds to answer.
     "health_check_initial_delay_ms": 1000,
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 10_000,
@@ -28,35 +28,35 @@ class RayCluster(Protocol):
     address: str
 
     def check(self, scenarios: Iterable[Scenario]) -> None:
-        """Raise MissingWorld when one of them can never run here."""
+        """Raise MissingWorld if one of them cannot run on this cluster."""
 
     def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
-        """Ids of nodes for node-1, node-2, ...; those whose numbers are doomed can be killed."""
+        """Return ids of nodes for node-1, node-2, ...; the numbers in ``doomed`` must be nodes that can be killed."""
 
     def kill_node(self, node: str) -> None:
-        """End all processes of a node."""
+        """Kill all processes of a node."""
 
     def elsewhere(self) -> list[str]:
-        """Addresses of nodes that are other machines."""
+        """Return the addresses of nodes on other machines."""
 
     def close(self) -> None:
-        """Leave it as it was before, or end it when it is ours."""
+        """Shut the cluster down if it is ours, otherwise disconnect."""
 
 
 def open_cluster(address: str | None = None) -> RayCluster:
-    """A cluster of our own, or the one at an address; raises MissingWorld when it cannot be had."""
+    """Start a cluster, or connect to the one at an address; raise MissingWorld if that fails."""
     try:
         import ray
     except ImportError as error:
         raise MissingExtra("world ray", "ray", error) from error
     if ray.is_initialized():
-        raise MissingWorld("this process is part of a Ray cluster already; end that with ray.shutdown() first")
+        raise MissingWorld("this process is already connected to a Ray cluster; call ray.shutdown() first")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return OwnCluster() if address is None else GivenCluster(address)
 
 
 class OwnCluster:
-    """Nodes on this machine, started when they are needed and ended with ``close``. It never joins another cluster."""
+    """Nodes on this machine, started when needed and ended by ``close``. It never joins another cluster."""
 
     def __init__(self) -> None:
         import ray
@@ -74,16 +74,16 @@ class OwnCluster:
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
             self._shut_down()
-            raise MissingWorld(f"no Ray cluster could be started on this machine: {_first_line(error)}") from error
+            raise MissingWorld(f"cannot start a Ray cluster on this machine: {_first_line(error)}") from error
         except BaseException:
             self._shut_down()
             raise
 
     def check(self, scenarios: Iterable[Scenario]) -> None:
-        """Everything can run here."""
+        """Accept all of them."""
 
     def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
-        """Grow to what is needed. The head cannot be killed, so it stands for a node that is to live, or for none."""
+        """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
         survivors = [number for number in range(1, count + 1) if number not in doomed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
@@ -94,17 +94,15 @@ class OwnCluster:
         ]
 
     def kill_node(self, node: str) -> None:
-        """End all processes of a node, without a goodbye."""
+        """Kill all processes of a node."""
         found = next(one for one in self._nodes if one.node_id == node)
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
 
     def elsewhere(self) -> list[str]:
-        """All is on this machine."""
         return []
 
     def close(self) -> None:
-        """End all nodes."""
         self._shut_down()
 
     def _shut_down(self) -> None:
@@ -116,11 +114,11 @@ class OwnCluster:
             if cluster is not None:
                 cluster.shutdown()
         finally:
-            self._quiet.over()
+            self._quiet.restore()
 
 
 class GivenCluster:
-    """A cluster that runs already. What a run makes there it also ends; nothing else is touched."""
+    """A cluster that is already running. Runs remove what they create there and touch nothing else."""
 
     def __init__(self, address: str) -> None:
         import ray
@@ -131,59 +129,58 @@ class GivenCluster:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises whatever it meets
-            self._quiet.over()
+            self._quiet.restore()
             raise MissingWorld(f"no Ray cluster answers at {address}: {_first_line(error)}") from error
         self._here = ray.util.get_node_ip_address()
 
     def check(self, scenarios: Iterable[Scenario]) -> None:
-        """Nodes of somebody's cluster are not ours to kill."""
+        """Refuse scenarios that kill nodes."""
         for scenario in scenarios:
             doomed = doomed_nodes(scenario)
             if doomed:
                 raise MissingWorld(
-                    f"{scenario.title} kills node-{min(doomed)}, and the nodes of a cluster given by its address are "
-                    f"not ours to kill; run it without --ray-address, or leave it out: -k 'not {scenario.scenario}'"
+                    f"{scenario.title} kills node-{min(doomed)}, but sfusion does not kill nodes of a given cluster; "
+                    f"run it without --ray-address, or skip it with -k 'not {scenario.scenario}'"
                 )
 
     def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
-        """The cluster's nodes in turn: with fewer nodes than the scenario has, several share one."""
+        """Return the cluster's nodes in turn; if it has fewer than the scenario, some are used several times."""
         import ray
 
         ids = sorted(one["NodeID"] for one in ray.nodes() if one["Alive"])
         return [ids[number % len(ids)] for number in range(count)]
 
     def kill_node(self, node: str) -> None:
-        """Refused."""
-        raise MissingWorld(f"the nodes of the cluster at {self.address} are not ours to kill")
+        """Refuse."""
+        raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
 
     def elsewhere(self) -> list[str]:
-        """Addresses of nodes that are other machines."""
+        """Return the addresses of nodes on other machines."""
         import ray
 
         there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}
         return sorted(there - {self._here, "127.0.0.1"})
 
     def close(self) -> None:
-        """Disconnect."""
         import ray
 
         ray.shutdown()
-        self._quiet.over()
+        self._quiet.restore()
 
 
 def doomed_nodes(scenario: Scenario) -> set[int]:
-    """The numbers of the nodes that a scenario kills."""
+    """Return the numbers of the nodes that a scenario kills."""
     targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
     return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
 
 
 def reach(address: str) -> None:
-    """Raise MissingWorld when nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise MissingWorld if nothing listens at HOST:PORT; Ray itself would retry for minutes."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
-        raise MissingWorld(f"{address!r} is not the address of a Ray cluster; give HOST:PORT (Ray's GCS), or auto")
+        raise MissingWorld(f"{address!r} is not the address of a Ray cluster; give HOST:PORT (of Ray's GCS) or auto")
     try:
         socket.create_connection((host, int(port)), timeout=_REACH_SECONDS).close()
     except OSError as error:
@@ -192,7 +189,7 @@ def reach(address: str) -> None:
 
 
 class _Quiet:
-    """Keeps Ray's own news of dying nodes off the terminal: they die on purpose, and the journal tells it."""
+    """Keeps Ray's messages about dying nodes off the terminal: they are killed on purpose."""
 
     def __init__(self) -> None:
         import ray._private.worker
@@ -205,8 +202,7 @@ class _Quiet:
         if self._printed is not None:
             self._worker.print_to_stdstream = lambda *_, **__: None
 
-    def over(self) -> None:
-        """Let Ray speak again."""
+    def restore(self) -> None:
         if self._printed is not None:
             self._worker.print_to_stdstream = self._printed
         self._logger.setLevel(self._level)

@@ -184,7 +184,7 @@ class RayCrew:
     def _record_death(self, worker: RayWorker) -> None:
         note = self._recorder.note
         if not worker.killed:
-            note("world", "log", level="error", text=f"{worker.name} died although nobody killed it")
+            note("world", "log", level="error", text=f"{worker.name} died unexpectedly")
         note("world", "worker_died", worker=worker.name)
         for call in _pop_all(self._calls, worker.name):
             note("world", "lost", call=call, worker=worker.name)

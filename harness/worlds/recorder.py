@@ -1,4 +1,4 @@
-"""Writes what happens into a journal: names instead of addresses, and no secrets."""
+"""Writes events to a journal, with names instead of addresses and without secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfusion.harness.scenarios.program import SHOWN
 
 
 class Recorder:
-    """Notes events at the time of a clock. A secret found in a text is taken out and the event marked."""
+    """Records events with the time of a clock. Secrets are removed from texts, and the event is marked as leaking."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
         self.journal = journal
@@ -23,31 +23,31 @@ class Recorder:
         self.on = True
 
     def alias(self, address: str, name: str) -> None:
-        """From now on write the name where the address stands: addresses differ from run to run."""
+        """Write a name in place of an address, because addresses differ from run to run."""
         self._names[address] = name
 
     def keep_secret(self, secret: str, name: str) -> None:
-        """A text that must not reach anybody."""
+        """Watch for a text that must not be written."""
         self._secrets[secret] = name
 
     @property
     def secrets(self) -> int:
-        """How many secrets are watched for."""
+        """Return how many secrets are watched for."""
         return len(self._secrets)
 
     def now(self) -> float:
-        """Seconds since the recording began."""
+        """Return the seconds since the recording began."""
         return self._clock() - self._began
 
     def note(self, source: str, event: str, **facts: Any) -> None:
-        """Something happened."""
+        """Record an event, unless recording is off."""
         if not self.on:
             return
         leaked: list[str] = []
         for key, value in facts.items():
             if type(value) is str:
                 clean = self._clean(value, leaked)
-                # All of a text is searched for secrets, its beginning is kept.
+                # The whole text is searched for secrets, but only its beginning is kept.
                 facts[key] = clean[:SHOWN] if key == "text" else clean
             elif type(value) is float:
                 facts[key] = round(value, 6)

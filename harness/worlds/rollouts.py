@@ -1,4 +1,4 @@
-"""Multi-turn rollouts in a world: the fake engine speaks, the real driver drives, the worker's tool answers."""
+"""Multi-turn rollouts in a world: the fake engine, the real rollout driver and the worker's tool."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Note = Callable[..., None]
 
 
 def names(count: int) -> list[str]:
-    """The ids of trajectories."""
+    """Return the ids of trajectories."""
     width = max(3, len(str(count)))
     return [f"r{number:0{width}d}" for number in range(1, count + 1)]
 
 
-class SaidByScript:
-    """The model: in each turn it says what the scenario says, with calls that carry the trajectory's id."""
+class ScriptedModel:
+    """A policy of the fake engine that follows the turns of a scenario; its calls carry the trajectory's id."""
 
     def __init__(self, part: RolloutPart, seed: int, tool: str, note: Note) -> None:
         self._part = part
@@ -44,7 +44,6 @@ class SaidByScript:
         self._note = note
 
     def reply(self, ask: Ask) -> Reply:
-        """Say the next turn."""
         found = _NAMED.search(ask.question)
         name = found[1] if found else "r000"
         number = ask.turn
@@ -61,13 +60,13 @@ class SaidByScript:
         return Reply(text=turn.say.replace("{id}", name), calls=calls)
 
     def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
-        """The program of one call."""
+        """Return the program of one call."""
         turns = self._part.turns
         part = turns[min(turn, len(turns) - 1)].programs[place]
         return part.prepare(f"{name}.t{turn + 1}.{place + 1}", self._seed)
 
     def by_call(self, call: str) -> PreparedCall | None:
-        """The program that a call carries; None for text that is not the script's."""
+        """Return the program of a call by its id; None if the script has no such call."""
         name, _, rest = call.partition(".t")
         turn, _, place = rest.partition(".")
         try:
@@ -77,13 +76,13 @@ class SaidByScript:
 
 
 class WatchedTool:
-    """A tool whose calls are noted. The driver sees the tool; the journal sees calls with their ids."""
+    """Wraps a tool and records its calls with their ids."""
 
     def __init__(
         self,
         tool: Any,
         worker: str,
-        script: SaidByScript,
+        script: ScriptedModel,
         note: Note,
         default_timeout: float,
         is_alive: Callable[[], bool],
@@ -98,14 +97,13 @@ class WatchedTool:
         self.name: str = tool.name
         self.tool_schema = tool.tool_schema
         self.longest = 0
-        """Characters of the longest text that it gave."""
+        """Length of the longest tool message."""
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
-        """Begin a trajectory."""
         return await self._tool.create(instance_id, **kwargs)
 
     async def execute(self, instance_id: str, parameters: Any, **kwargs: Any) -> Any:
-        """Run a call and note it."""
+        """Run a call and record it."""
         code = parameters.get("code") if isinstance(parameters, dict) else None
         mark = _MARK.search(code) if isinstance(code, str) else None
         if mark is None:
@@ -130,11 +128,9 @@ class WatchedTool:
         return answer
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
-        """The reward of a trajectory."""
         return await self._tool.calc_reward(instance_id, **kwargs)
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
-        """End a trajectory."""
         await self._tool.release(instance_id, **kwargs)
 
 
@@ -158,16 +154,16 @@ class Rollouts:
         self._worker = worker
         self._limits = limits
         self._note = note
-        script = SaidByScript(part, seed, tool.name, note)
+        script = ScriptedModel(part, seed, tool.name, note)
         self.tool = WatchedTool(tool, worker, script, note, timeout, is_alive)
         engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )
-        # The driver wants verl's interface, which is what WatchedTool has.
+        # The driver needs only verl's interface, which WatchedTool has.
         self._driver = RolloutDriver(engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
 
     def request(self, name: str) -> AsyncRolloutRequest:
-        """A trajectory that has not begun."""
+        """Return a trajectory that has not begun."""
         return AsyncRolloutRequest(
             request_id=name,
             messages=[Message(role="user", content=f"{self._part.prompt} [{name}]")],
@@ -176,7 +172,7 @@ class Rollouts:
         )
 
     async def run(self, request: AsyncRolloutRequest) -> None:
-        """Drive one trajectory to its end and note it."""
+        """Run one trajectory to its end and record it."""
         self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
         try:
             await self._driver.run(request)
@@ -209,7 +205,7 @@ class Rollouts:
 
 
 def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
-    """The bounds in numbers; ``needs`` says what a trajectory needs where `fits` is prepared."""
+    """Return the limits as numbers; ``needs`` holds the values for `fits`."""
     given = part.limits.model_dump(exclude_none=True)
     side = TruncateSide(given.pop("tool_response_truncate_side", "middle"))
     for name, value in given.items():
@@ -219,12 +215,12 @@ def limits_of(part: RolloutPart, needs: dict[str, int]) -> RolloutLimits:
 
 
 def asks_what_fits(part: RolloutPart) -> bool:
-    """Must the trajectory be measured first?"""
+    """Does a limit say `fits`, so that the trajectory must be measured first?"""
     return any(isinstance(value, str) for name, value in part.limits if name != "tool_response_truncate_side")
 
 
 async def measured(rollouts: Rollouts) -> dict[str, int]:
-    """What the first trajectory needs when nothing bounds it."""
+    """Return what the first trajectory needs without limits."""
     request = rollouts.request(names(1)[0])
     await rollouts.run(request)
     return {

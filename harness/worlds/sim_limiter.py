@@ -1,4 +1,4 @@
-"""Where the limiter lives in a simulated cluster, and the way of a worker's messages to it."""
+"""The limiter of a simulated cluster, and the links between it and the workers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sfusion_tools.limiter.messages import Batch, LimiterReply
 T = TypeVar("T")
 
 NO_ANSWER_SECONDS = 1.0
-"""How long a worker waits before it takes a message for lost."""
+"""How long a worker waits before it considers a message lost."""
 _TICKETS_PER_LIFE = 10**9
 
 CoreFactory = Callable[..., LimiterCore]
 
 
 class SimLimiter:
-    """A limiter that can die and start again, knowing then only whom it has to hear from."""
+    """A limiter that can die and restart; after a restart it knows only which clients it must learn from."""
 
     def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class SimLimiter:
         self.host: LimiterHost | None = None
 
     def start(self) -> None:
-        """Come to life, or back to it."""
+        """Start or restart it; do nothing if it is alive."""
         if self.host is not None:
             return
         first = self._lives == 0
@@ -53,7 +53,7 @@ class SimLimiter:
         self._recorder.note("world", "limiter_started", life=self._lives, first=first)
 
     def kill(self) -> None:
-        """Die: whoever waits for an answer gets none."""
+        """Die: clients that wait for an answer get an error."""
         if self.host is None:
             return
         self._clients = self.host.clients()
@@ -63,18 +63,18 @@ class SimLimiter:
             talk.cancel()
 
     def resize(self, rate_limit: int) -> None:
-        """Other limits from now on, also after a restart."""
+        """Change the limit, also for later restarts."""
         fields = {name: getattr(self._settings, name) for name in LimiterSettings.__dataclass_fields__}
         self._settings = LimiterSettings(**{**fields, "rate_limit": rate_limit})
         if self.host is not None:
             self.host.configure(self._settings)
 
     def snapshot(self) -> Snapshot | None:
-        """How things stand; None while it is dead."""
+        """Return the current state; None while it is dead."""
         return self.host.snapshot() if self.host is not None else None
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer that may never come because the limiter dies."""
+        """Wait for an answer; raise LimiterUnreachable if the limiter dies first."""
         talk = asyncio.ensure_future(work)
         self._talks[talk] = None
         try:
@@ -92,7 +92,7 @@ class SimLimiter:
 
 
 class Link:
-    """One worker's way to the limiter: delayed, lossy, cut off for a while, or silent for ever after a death."""
+    """One worker's connection to the limiter, with delay and loss. It can be held, cut, or die with the worker."""
 
     def __init__(self, worker: str, place: SimLimiter, part: LinkPart, seed: int) -> None:
         self._worker = worker
@@ -106,24 +106,24 @@ class Link:
         self._open.set()
 
     def die(self) -> None:
-        """Nothing passes any more."""
+        """Deliver nothing from now on."""
         self._dead = True
         self._open.set()
 
     def hold(self) -> None:
-        """The worker is paused: what it says and hears waits."""
+        """Hold messages back while the worker is paused."""
         self._open.clear()
 
     def release(self) -> None:
-        """The pause is over."""
+        """Deliver the messages that were held back."""
         self._open.set()
 
     def cut(self, off: bool) -> None:
-        """The way is cut, or whole again."""
+        """Cut the connection, or restore it."""
         self._cut = off
 
     async def exchange(self, batch: Batch) -> LimiterReply:
-        """Deliver a batch and bring the answer back."""
+        """Deliver a batch and return the answer."""
         await self._travel("out")
         host = self._place.host
         if host is None:
@@ -133,7 +133,7 @@ class Link:
         return reply
 
     async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        """Wait for news."""
+        """Wait for grants."""
         await self._travel("out")
         host = self._place.host
         if host is None:
@@ -143,7 +143,7 @@ class Link:
         return reply
 
     def detach(self, client: str) -> None:
-        """Say that the client is gone; a dead one says nothing."""
+        """Detach the client, unless the worker is dead or cut off."""
         if not self._dead and not self._cut and self._place.host is not None:
             self._place.host.exchange(Batch(client, detach=True))
 
@@ -156,7 +156,7 @@ class Link:
         if not self._open.is_set():
             await self._open.wait()
         if self._dead:
-            # Nobody is left who could wait for this.
+            # The worker is dead, so nothing waits for this.
             await asyncio.get_running_loop().create_future()
         if self._cut or (self._part.loss and uniform(*keys, "loss") < self._part.loss):
             await asyncio.sleep(NO_ANSWER_SECONDS)

@@ -1,4 +1,4 @@
-"""Makes the tools of a scenario: our own with the world's limiter, or other people's classes as they are."""
+"""Creates the tools of a scenario: our own with the world's limiter, or other classes as they are."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
 URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")
-"""Keys under which tools of the field want the sandbox's address."""
+"""Config keys that known tools use for the sandbox's address."""
 
 
 def make_tools(
     scenario: Scenario, urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
 ) -> list[Any]:
-    """The tools for one worker; calls go to the first."""
+    """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
         return [own_tool(scenario.own_config, urls, limiter=limiter, on_event=on_event)]
     assert isinstance(scenario.tools, list)
@@ -26,7 +26,7 @@ def make_tools(
     for number, entry in enumerate(scenario.tools):
         config = dict(entry.get("config") or {})
         given = [key for key in URL_KEYS if key in config] or ["sandbox_fusion_url"]
-        # A list only to those that ask for one: most tools know a single address, with the route in it.
+        # Most tools take a single address that includes the route; a list only if the config has one.
         config |= {key: urls if isinstance(config.get(key), list) else f"{urls[0]}/run_code" for key in given}
         tools.append(make_tool(f"tools[{number}]", {**entry, "config": config}))
     return tools
@@ -35,7 +35,7 @@ def make_tools(
 def own_tool(
     config: dict[str, Any], urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
 ) -> SandboxFusionTool:
-    """SandboxFusionTool under the world's limiter."""
+    """Create SandboxFusionTool with the world's limiter."""
     address: str | list[str] = urls if len(urls) > 1 else urls[0]
     config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
     return SandboxFusionTool(config, limiter=limiter, on_event=on_event)

@@ -1,9 +1,9 @@
 """An event loop whose clock is virtual: it jumps to the next timer when nothing is ready and nothing real is pending.
 
-Whatever runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their number instead
-of their address (so that sets of them iterate alike in every process), and connections between parties of the loop
-are made in memory. Real work stops the clock: while a thread of ``run_in_executor``, a subprocess or a real socket is
-pending, the loop waits for it in real time and virtual time stands still.
+What runs on it is a function of its inputs: timers fire in order, tasks and futures hash by their number instead of
+their address (so that sets of them have the same order in every process), and connections within the loop are made in
+memory. Real work stops the clock: while a thread of ``run_in_executor``, a subprocess or a real socket is pending, the
+loop waits for it in real time and virtual time stands still.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
 T = TypeVar("T")
 
 _FRUITLESS = 500_000
-"""Rounds without any passing of time after which the loop is taken to spin."""
+"""Iterations without any passing of time after which the loop counts as busy for ever."""
 
 
 class _Clock(selectors.BaseSelector):
-    """Stands where the loop waits for I/O: it lets virtual time pass instead."""
+    """Takes the place of the loop's selector: instead of waiting for I/O it advances virtual time."""
 
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
@@ -35,17 +35,17 @@ class _Clock(selectors.BaseSelector):
         self._fruitless = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Called by the loop when it has run all that was ready."""
+        """Called by the loop when nothing is ready to run."""
         real = self.threads > 0 or len(self._real.get_map()) > self._own
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless > _FRUITLESS:
-                self._fruitless = 0  # what is cancelled now must be able to come to its end
+                self._fruitless = 0  # tasks that are cancelled now must be able to finish
                 raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
             return self._real.select(0) if real else []
         self._fruitless = 0
         if real:
-            # What is really going on is waited for; the clock stands still meanwhile.
+            # Wait for real work; the clock stands still meanwhile.
             return self._real.select(None)
         if timeout is None:
             raise NothingLeft(f"at {self.now:.6f} s nothing is left that could ever happen")
@@ -53,28 +53,23 @@ class _Clock(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Watch a real file."""
         return self._real.register(fileobj, events, data)
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """Watch it no more."""
         return self._real.unregister(fileobj)
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Watch it otherwise."""
         return self._real.modify(fileobj, events, data)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """What is watched."""
         return self._real.get_map()
 
     def close(self) -> None:
-        """Let go of the real selector."""
         self._real.close()
 
 
 class _NumberedFuture(asyncio.Future[Any]):
-    """A future that sets hold in the same order in every process."""
+    """A future that hashes by number: sets of them have the same order in every process."""
 
     def __init__(self, *, loop: VirtualTimeLoop) -> None:
         super().__init__(loop=loop)
@@ -85,7 +80,7 @@ class _NumberedFuture(asyncio.Future[Any]):
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """A task that sets hold in the same order in every process."""
+    """A task that hashes by number."""
 
     def __init__(self, work: Coroutine[Any, Any, Any], *, loop: VirtualTimeLoop, **options: Any) -> None:
         self._number = next(loop.numbers)
@@ -96,35 +91,34 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """The loop. ``network`` holds who listens in memory."""
+    """An event loop in virtual time; ``network`` holds its in-memory servers."""
 
     def __init__(self) -> None:
         self._virtual = _Clock()
         self.numbers = itertools.count(1)
         super().__init__(self._virtual)
-        # The platform's clock resolution decides which timers fire together; here it must not.
+        # Which timers fire together must not depend on the clock resolution of the platform.
         self._clock_resolution = 1e-9
         self.network = MemoryNetwork(self)
         self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
         _let_aiohttp_see_virtual_time()
 
     def time(self) -> float:
-        """Seconds since the loop was made, virtual ones."""
+        """Return the virtual seconds since the loop was created."""
         return self._virtual.now
 
     def create_future(self) -> asyncio.Future[Any]:
-        """A future that hashes by its number."""
         return _NumberedFuture(loop=self)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] # typeshed's parameter kinds differ between releases
-        """Run something in a thread; the clock stands still until it is done."""
+        """Run a function in a thread; the clock stands still until it is done."""
         future: asyncio.Future[T] = super().run_in_executor(executor, func, *args)
         self._virtual.threads += 1
         future.add_done_callback(self._thread_done)
         return future
 
     async def shutdown_default_executor(self, *options: Any) -> None:
-        """Wait for the threads, really."""
+        """Wait for the threads in real time."""
         self._virtual.threads += 1
         try:
             await super().shutdown_default_executor(*options)
@@ -135,12 +129,12 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual.threads -= 1
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
-        """Connect in memory to whoever listens there in this loop, else really."""
+        """Connect in memory if a server of this loop listens there, otherwise really."""
         if not self.network.dial(sock, address):
             await super().sock_connect(sock, address)
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """As asyncio's, also over connections made in memory."""
+        """Like asyncio's, also for in-memory connections."""
         sock = options.get("sock")
         if sock is None and self.network.knows((host, port)):
             return await self.network.connect(protocol_factory, (host, port))
@@ -149,14 +143,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return await super().create_connection(protocol_factory, host, port, **options)
 
     async def create_server(self, protocol_factory: Any, *args: Any, **options: Any) -> Any:
-        """Listen in memory on the address of a bound socket; anything else listens really."""
+        """Listen in memory on the address of a bound socket; without a socket, listen really."""
         sock = options.get("sock")
         if sock is None:
             return await super().create_server(protocol_factory, *args, **options)
         return self.listen_in_memory(protocol_factory, sock)
 
     def listen_in_memory(self, protocol_factory: Any, sock: Any) -> MemoryServer:
-        """Take connections to the address of a bound socket, which itself never listens; the fakes ask for this."""
+        """Accept in-memory connections to the address of a bound socket. The fakes look for this method."""
         return self.network.listen(protocol_factory, sock)
 
 
@@ -170,13 +164,13 @@ def _monotonic() -> float:
 
 
 def _let_aiohttp_see_virtual_time() -> None:
-    """aiohttp's pool asks the real clock how long a connection was idle; on a virtual loop that would be a race."""
+    """Make aiohttp's connection pool measure idle time on the loop's clock; with the real one it would be a race."""
     from aiohttp import connector
 
     connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a virtual-time loop of its own."""
+    """Run a coroutine on a virtual-time loop of its own and return its result."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)

@@ -1,4 +1,4 @@
-"""World ray against sandboxes that are not in this process: servers by their address, behind the fault proxy."""
+"""World ray with real sandboxes: servers in other processes, given by their address, behind the fault proxy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sfusion.harness.worlds.ray_cluster import OwnCluster
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[str]]:
-    """Two servers in processes of their own; they run code, as the real one does."""
+    """Two servers in processes of their own that run code, like a real sandbox."""
     command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "python"]
     servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
@@ -80,19 +80,19 @@ load:
     all_held(verdicts)
     assert {event["rule"] for event in events(journal, "strike")} == {"early", "lost-answer", "cut"}
     assert any(event["status"] == 429 for event in events(journal, "answered"))
-    # The answer of c0009 was lost behind the server: what was passed on twice may have run twice, and only it knows.
+    # The answer to c0009 was lost: it was forwarded twice, and only the server knows whether it also ran twice.
     assert unknown.state == "unknown"
-    assert "passed on to the sandbox 2 times" in unknown.sentence
+    assert "forwarded 2 times" in unknown.sentence
     assert not events(journal, "started")
     assert addresses[0].removeprefix("http://") not in "".join(journal.lines())
 
 
-def test_what_was_passed_on_once_ran_at_most_once(place: OwnCluster, addresses: list[str]) -> None:
+def test_a_request_forwarded_once_ran_at_most_once(place: OwnCluster, addresses: list[str]) -> None:
     body = 'load: {calls: 8, concurrency: 4, program: {prints: "{call}\\n"}}'
     with open_targets([read_target(addresses[0])]) as real:
         _, verdicts = played(place, body, "[no_duplicate_execution, text_is_truthful, {outcomes: {ok: all}}]", real)
     all_held(verdicts)
-    assert "8 programs were passed on" in verdicts["no_duplicate_execution"].sentence
+    assert "8 programs forwarded" in verdicts["no_duplicate_execution"].sentence
 
 
 def test_one_of_two_servers_goes_down_and_the_other_takes_over(place: OwnCluster, addresses: list[str]) -> None:
@@ -114,7 +114,7 @@ events: [{at: 300ms, crash: sandbox-2}]
     assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {"sandbox-1"}
 
 
-def test_the_command_runs_against_an_address_and_tells_it(addresses: list[str], tmp_path: Path) -> None:
+def test_the_command_runs_against_an_address_and_reports_it(addresses: list[str], tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(
         "scenario: small\nabout: a few calls\nworlds: [ray]\nload: {calls: 4, concurrency: 2}\n"
         "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
@@ -129,4 +129,4 @@ def test_the_command_runs_against_an_address_and_tells_it(addresses: list[str], 
     again = [sys.executable, "-m", "sfusion", "replay", str(folder)]
     refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
-    assert "which no replay can repeat" in refused.stderr
+    assert "which cannot be replayed" in refused.stderr

@@ -1,4 +1,4 @@
-"""World ray: scenarios on a cluster of three nodes, with processes and nodes that are really killed."""
+"""World ray: scenarios on a cluster of three nodes whose processes are really killed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def of(journal: Journal, source: str, event: str) -> list[Event]:
     return [one for one in journal.events if one["source"] == source and one["event"] == event]
 
 
-def test_one_worker_keeps_every_promise(place: OwnCluster) -> None:
+def test_every_promise_holds_with_one_worker(place: OwnCluster) -> None:
     tried = scenario("""
 tools: {rate_limit: 3}
 load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}}""")
@@ -63,11 +63,10 @@ load: {calls: 30, concurrency: 10, program: {seconds: 20ms, prints: "{call}\\n"}
     assert {one["endpoint"] for one in of(journal, "client", "attempt_started")} == {"http://sandbox-1"}
     assert journal.events[0]["event"] == "began"
     assert journal.events[-1]["event"] == "ended"
-    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])  # nothing of a run stays on the cluster
+    until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])  # a run leaves nothing on the cluster
 
 
 def test_events_of_all_processes_are_in_the_order_in_which_they_happened(place: OwnCluster) -> None:
-    """Cause before effect, across processes."""
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 8}
@@ -86,7 +85,7 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
         assert told == chain
 
 
-def test_a_killed_worker_on_three_nodes_takes_only_its_own_calls_along(place: OwnCluster) -> None:
+def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 3}
 tools: {rate_limit: 3, permit_lease: 2}
@@ -99,12 +98,12 @@ events: [{at: 600ms, kill: n2-w1}]""")
     lost = of(journal, "world", "lost")
     assert lost
     assert {one["worker"] for one in lost} == {"n2-w1"}
-    assert of(journal, "limiter", "expired"), "it held permits, which came back with their lease"
+    assert of(journal, "limiter", "expired"), "the permits it held are returned when their lease expires"
     died = of(journal, "world", "worker_died")[0]["at"]
     assert all(one["at"] <= died for one in journal.events if one["source"] == "client" and one["worker"] == "n2-w1")
 
 
-def test_a_killed_limiter_comes_back_and_the_limit_holds(place: OwnCluster) -> None:
+def test_the_limit_holds_while_a_killed_limiter_restarts(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 4, permit_lease: 10}
@@ -115,11 +114,11 @@ events: [{at: 500ms, kill: limiter}]""")
     assert [one["life"] for one in of(journal, "world", "limiter_died")] == [1]
     assert [one["life"] for one in of(journal, "world", "limiter_started")] == [1, 2]
     permits = {one["permit"].partition("-")[0] for one in of(journal, "limiter", "granted")}
-    assert len(permits) == 2, "granted by two different lives"
+    assert len(permits) == 2, "granted by two incarnations of the limiter"
 
 
-def test_a_killed_node_takes_its_workers_and_the_limiter_along(place: OwnCluster) -> None:
-    """node-1 is where the limiter lives: both die, and the limiter comes back on the other node."""
+def test_killing_a_node_kills_its_workers_and_the_limiter(place: OwnCluster) -> None:
+    """The limiter is on node-1: both die, and the limiter restarts on the other node."""
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 2, permit_lease: 2}
@@ -133,8 +132,8 @@ events: [{at: 500ms, kill: node-1}]""")
     until(lambda: len(before - {one["NodeID"] for one in ray.nodes() if one["Alive"]}) == 1)
 
 
-def test_the_permits_of_a_killed_driver_come_back(place: OwnCluster) -> None:
-    """The driver goes, all its workers go with it, and the limiter, which is not its own, gets every permit back."""
+def test_the_permits_of_a_killed_driver_are_recovered(place: OwnCluster) -> None:
+    """All workers die with their driver; the limiter is not the driver's and gets every permit back."""
     tried = scenario(
         """
 cluster: {nodes: 2}
@@ -167,10 +166,10 @@ load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
     assert verdicts["in_flight_within_limit"].state == "broken"
     assert "one attempt more than the limit of 3" in verdicts["in_flight_within_limit"].sentence
     assert verdicts["every_call_ends_once"].held
-    assert verdicts["no_permit_leaked"].state == "unknown", "there was no limiter to look at"
+    assert verdicts["no_permit_leaked"].state == "unknown", "there is no limiter to observe"
 
 
-def test_callers_that_give_up_leave_no_permit_behind(place: OwnCluster) -> None:
+def test_cancelled_calls_leak_no_permit(place: OwnCluster) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
@@ -189,10 +188,10 @@ events: [{at: 700ms, cancel: 1.0}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert not of(journal, "limiter", "expired"), "given back at once, not by the lease"
+    assert not of(journal, "limiter", "expired"), "released at once, not by expiry"
 
 
-def test_a_worker_that_is_stopped_longer_than_its_lease_goes_on_afterwards(place: OwnCluster) -> None:
+def test_a_worker_paused_for_longer_than_its_lease_continues_afterwards(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 2}
 tools: {rate_limit: 2, permit_lease: 1}
@@ -206,7 +205,7 @@ events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
     assert [one for one in silent if one["at"] > resumed]
 
 
-def test_the_fake_can_live_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
+def test_the_fake_can_run_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
     tried = scenario("""
 time_scale: 0.01
 tools: {default_timeout: 30}
@@ -242,7 +241,7 @@ events: [{at: 700ms, kill: worker-2}]""",
 
 
 class SilentTool:
-    """Somebody else's tool: it tells nothing about itself, and returns a plain string."""
+    """Another tool class: it reports nothing about its attempts and returns a plain string."""
 
     name = "code_interpreter"
 
@@ -263,11 +262,10 @@ class SilentTool:
     async def calc_reward(self, instance_id: str, **_: Any) -> float:
         return 0.0
 
-    async def release(self, instance_id: str, **_: Any) -> None:
-        """Nothing to end."""
+    async def release(self, instance_id: str, **_: Any) -> None: ...
 
 
-def test_a_tool_that_cannot_be_made_is_told_and_passes_nothing(place: OwnCluster) -> None:
+def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: OwnCluster) -> None:
     tried = scenario("tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}")
     journal, verdicts = played(place, tried)
     assert not any(verdict.held for verdict in verdicts.values())
@@ -275,7 +273,7 @@ def test_a_tool_that_cannot_be_made_is_told_and_passes_nothing(place: OwnCluster
     assert "no_such_module" in of(journal, "world", "stuck")[0]["text"]
 
 
-def test_what_other_peoples_tools_do_not_tell_is_unknown(place: OwnCluster) -> None:
+def test_what_other_tools_do_not_report_is_unknown(place: OwnCluster) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
@@ -321,12 +319,12 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
 
 def test_nodes_of_a_given_cluster_are_not_killed() -> None:
     tried = scenario("cluster: {nodes: 2}\nload: {calls: 1}\nevents: [{at: 1s, kill: node-2}]")
-    with pytest.raises(MissingWorld, match=r"tried kills node-2, and the nodes .* are not ours to kill"):
+    with pytest.raises(MissingWorld, match=r"tried kills node-2, but sfusion does not kill nodes of a given cluster"):
         GivenCluster.check(object.__new__(GivenCluster), [tried])
 
 
-def test_an_address_where_nobody_answers_is_exit_code_3() -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
+def test_an_unreachable_cluster_gives_exit_code_3() -> None:
+    with socket.socket() as taken:  # bound, but not listening
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = sfusion("single-node", "--ray-address", address)
@@ -349,7 +347,7 @@ def test_ctrl_c_leaves_no_process_behind() -> None:
 
 
 def _family(parent: int) -> dict[int, str]:
-    """The ids of a process's descendants, and what they are."""
+    """Return the descendants of a process: id -> command line."""
     parents: dict[int, list[int]] = {}
     names: dict[int, str] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):

@@ -1,1 +1,1 @@
-"""The pytest plugin, used by suites as anybody would write them."""
+"""The pytest plugin, tested with small suites."""

@@ -1,4 +1,4 @@
-"""A project of somebody else: scenarios, a test, and YAML files that are nobody's business."""
+"""A user's project: scenarios, a test, and unrelated YAML files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ promises: [every_call_ends_once, {outcomes: {ok: all}}]
 """
 LOUD = """\
 scenario: loud
-about: The sandbox is down and the promise says otherwise.
+about: The sandbox is down, but the promise expects success.
 seed: 4
 tools: {max_attempts: 2}
 sandbox:
@@ -37,7 +37,6 @@ Run = Callable[..., pytest.RunResult]
 
 @pytest.fixture
 def project(pytester: pytest.Pytester) -> Path:
-    """The project's folder."""
     folder = pytester.mkdir("scenarios")
     (folder / "quiet.yaml").write_text(QUIET)
     (folder / "cells.yml").write_text(CELLS)
@@ -49,16 +48,16 @@ def project(pytester: pytest.Pytester) -> Path:
 
 
 OTHERS = ["-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:schemathesis", "-p", "no:anyio", "-W", "error"]
-"""Without the plugins that are not under test."""
+"""Disables plugins that are not under test."""
 
 
 @pytest.fixture
 def run_pytest(pytester: pytest.Pytester) -> Run:
-    """pytest within this process, which has everything imported already."""
+    """Run pytest in this process."""
     return lambda *arguments: pytester.runpytest_inprocess(*OTHERS, *arguments)
 
 
 @pytest.fixture
 def run_apart(pytester: pytest.Pytester) -> Run:
-    """pytest in a process of its own."""
+    """Run pytest in a new process."""
     return lambda *arguments: pytester.runpytest_subprocess(*OTHERS, *arguments)

@@ -16,7 +16,8 @@ import urllib.request
 
 import pytest
 
-from sfusion.harness.pytest_items import PromisesBroken
+import sfusion
+from sfusion import PromisesBroken
 
 QUIET = """{QUIET}"""
 LOUD = """{LOUD}"""
@@ -63,6 +64,10 @@ def test_tasks_left_behind_are_cancelled(virtual_loop):
     virtual_loop.run_until_complete(leave())
 
 
+def test_the_fixture_is_the_public_function(run_scenario):
+    assert run_scenario is sfusion.run_scenario
+
+
 def test_a_scenario_from_text(run_scenario):
     (result,) = run_scenario(QUIET, seed=11)
     assert result.ok and result.journal.header["seed"] == 11
@@ -89,4 +94,4 @@ def test_a_broken_promise_fails_the_test(run_scenario):
 
 def test_a_suite_that_uses_them_all(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
-    run_pytest("--strict-markers").assert_outcomes(passed=8)
+    run_pytest("--strict-markers").assert_outcomes(passed=9)

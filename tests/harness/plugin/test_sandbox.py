@@ -1,4 +1,4 @@
-"""The fixture ``sandbox``: one test, whatever sandbox is behind it."""
+"""The fixture ``sandbox``: the same test with the fake and with a real sandbox."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ def test_a_real_address_by_option_or_ini(pytester: pytest.Pytester, run_pytest: 
     ("typed", "said"),
     [
         ("http://127.0.0.1:1", "--sfusion-sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
-        ("dokcer", "--sfusion-sandbox: 'dokcer' is no sandbox; did you mean 'docker'?"),
+        ("dokcer", "--sfusion-sandbox: 'dokcer' is not a sandbox; did you mean 'docker'?"),
     ],
 )
-def test_what_cannot_be_used_is_told(pytester: pytest.Pytester, run_pytest: Run, typed: str, said: str) -> None:
+def test_a_sandbox_that_cannot_be_used_fails_with_the_reason(
+    pytester: pytest.Pytester, run_pytest: Run, typed: str, said: str
+) -> None:
     pytester.makepyfile(SUITE)
     done = run_pytest("--sfusion-sandbox", typed)
     done.assert_outcomes(errors=3)

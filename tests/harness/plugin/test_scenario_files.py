@@ -1,4 +1,4 @@
-"""Scenario files as tests: which are taken, what they say when a promise is broken, and that others are left alone."""
+"""Scenario files as tests: which are collected, and how broken promises are reported."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_every_cell_of_a_named_folder_is_an_item(project: Path, run_pytest: Run)
     )
 
 
-def test_a_file_or_a_single_cell_can_be_named(project: Path, run_pytest: Run) -> None:
+def test_a_file_or_a_single_cell_can_be_selected(project: Path, run_pytest: Run) -> None:
     run_pytest("scenarios/quiet.yaml").assert_outcomes(passed=1)
     run_pytest("scenarios/quiet.yaml::quiet").assert_outcomes(passed=1)
     run_pytest("scenarios", "-k", "cells").assert_outcomes(passed=3, deselected=1)
 
 
-def test_nothing_is_taken_that_was_not_named(project: Path, run_pytest: Run, run_apart: Run) -> None:
+def test_files_that_were_not_named_are_not_collected(project: Path, run_pytest: Run, run_apart: Run) -> None:
     run_pytest().assert_outcomes(passed=1)
     (project / "pytest.ini").write_text("[pytest]\ntestpaths = scenarios test_own.py\n")
     run_pytest().assert_outcomes(passed=1)
@@ -38,7 +38,7 @@ def test_the_ini_option_names_folders_for_plain_pytest(project: Path, run_pytest
     run_pytest().assert_outcomes(passed=5)
 
 
-def test_yaml_of_other_kinds_is_left_alone_even_when_it_is_broken(project: Path, run_pytest: Run) -> None:
+def test_other_yaml_files_are_ignored_even_if_broken(project: Path, run_pytest: Run) -> None:
     (project / "scenarios" / "helm.yaml").write_text("{{ if .Values }}\nscenario: x\n{{ end }}\n")
     (project / "scenarios" / "latin.yaml").write_bytes(b"name: caf\xe9\n")
     run_pytest(".").assert_outcomes(passed=5)
@@ -50,7 +50,7 @@ def test_items_are_spread_over_the_workers_of_xdist(project: Path, run_apart: Ru
     assert len(list((project / "runs").glob("*/journal.ndjson"))) == 4
 
 
-def test_a_broken_promise_is_told_with_its_sentence_and_without_a_traceback(project: Path, run_pytest: Run) -> None:
+def test_a_broken_promise_shows_its_sentence_and_no_traceback(project: Path, run_pytest: Run) -> None:
     (project / "scenarios" / "loud.yaml").write_text(LOUD)
     result = run_pytest("scenarios/loud.yaml", "--sfusion-out", "runs")
     result.assert_outcomes(failed=1)
@@ -69,7 +69,7 @@ def test_a_broken_promise_is_told_with_its_sentence_and_without_a_traceback(proj
     assert (project / "runs" / "loud" / "report.html").is_file()
 
 
-def test_a_mistake_in_a_file_is_told_with_its_line(project: Path, run_pytest: Run) -> None:
+def test_a_problem_in_a_file_is_reported_with_its_line(project: Path, run_pytest: Run) -> None:
     (project / "scenarios" / "typo.yaml").write_text(LOUD.replace("concurrency", "concurency"))
     result = run_pytest("scenarios/typo.yaml")
     result.assert_outcomes(errors=1)
@@ -83,7 +83,7 @@ def test_a_scenario_of_another_world_is_skipped_with_the_reason(project: Path, r
     result.stdout.fnmatch_lines(["*runs only in world ray*"])
 
 
-def test_the_plugin_loads_nothing_until_it_is_used(project: Path, run_apart: Run) -> None:
+def test_the_plugin_imports_nothing_heavy_until_it_is_used(project: Path, run_apart: Run) -> None:
     (project / "test_own.py").write_text(
         "import sys\n\n\ndef test_nothing_was_loaded():\n"
         "    heavy = ('aiohttp', 'jinja2', 'pydantic', 'ray', 'rich', 'sfusion_tools', 'yaml')\n"
@@ -95,7 +95,7 @@ def test_the_plugin_loads_nothing_until_it_is_used(project: Path, run_apart: Run
 
 
 @pytest.mark.parametrize("option", ["--markers", "--fixtures", "--help"])
-def test_the_plugin_says_what_it_offers(project: Path, run_pytest: Run, option: str) -> None:
+def test_pytest_help_lists_the_options_of_the_plugin(project: Path, run_pytest: Run, option: str) -> None:
     wanted = {
         "--markers": "*sandbox_faults(rules)*",
         "--fixtures": "*run_scenario*",

@@ -1,4 +1,4 @@
-"""Small scenarios for tests: one text with what differs on top."""
+"""Small scenarios for tests: a base with changes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,17 @@ PARAMETERS: dict[str, Any] = {
     "recovers_within": "10s",
     "throughput_at_least": 1,
 }
-"""What the promises that need a parameter are given when all are judged."""
+"""Parameters of the promises that require one."""
 
 QUIET = ("outcomes", "recovers_within", "throughput_at_least")
-"""Promises about the load itself, which a scenario may rightly miss."""
+"""Promises about the load itself, which need not hold in every scenario."""
 
 
 def scene(**changes: Any) -> Scenario:
-    """The base with other keys."""
     return Scenario.from_data({**BASE, **changes})
 
 
 def all_promises(rollouts: bool = False) -> list[Any]:
-    """Every promise that can be judged."""
     return [
         read_promise({name: PARAMETERS[name]} if name in PARAMETERS else name)
         for name, cls in PROMISES.items()
@@ -46,12 +44,11 @@ def all_promises(rollouts: bool = False) -> list[Any]:
 
 
 def verdicts(journal: Journal, *, rollouts: bool = False) -> dict[str, Verdict]:
-    """The verdict on every promise."""
     return {verdict.promise: verdict for verdict in judge(journal, all_promises(rollouts))}
 
 
 def broken_in(scenario: Scenario, **options: Any) -> dict[str, Verdict]:
-    """Run, and give the promises that were broken."""
+    """Run a scenario and return the verdicts on broken promises."""
     found = verdicts(sim.run(scenario, **options), rollouts=scenario.rollouts is not None)
     return {name: verdict for name, verdict in found.items() if verdict.state == "broken"}
 

@@ -1,4 +1,4 @@
-"""Broken scenario files of many kinds: each error names the file, the line, what was found and how to mend it."""
+"""Broken scenario files of many kinds: each error names the file, the line, what was found and how to fix it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ promises:
 """
 
 BROKEN: dict[str, tuple[str, str, int, str]] = {
-    # kind: (what is replaced, by what, line of the error, words of the mend)
+    # kind: (what is replaced, by what, line of the error, part of the message)
     "unknown top-level key": ("cluster:", "clustr:", 3, "unknown key 'clustr'; did you mean 'cluster'?"),
     "unknown nested key": ("  calls: 10", "  cals: 10", 10, "unknown key 'cals' in load; did you mean 'calls'?"),
     "unknown key in a list": ("{at: 1s, kill: n2-w1}", "{at: 1s, kil: n2-w1}", 14, "did you mean 'kill'?"),
@@ -37,7 +37,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "unknown kind of fault": ("{status: 503}", "{statsu: 503}", 8, "did you mean 'status'?"),
     "wrong type": ("  calls: 10", "  calls: many", 10, "load.calls: input should be a valid integer"),
     "number out of bounds": ("  calls: 10", "  calls: 0", 10, "greater than or equal to 1"),
-    "missing key": ("about: A good one.\n", "", 1, "about is missing: what is tried"),
+    "missing key": ("about: A good one.\n", "", 1, "about is missing: what is tested"),
     "empty about": ("about: A good one.", "about: ''", 2, "about: string should have at least 1 character"),
     "bad duration": ("seconds: 200ms", "seconds: 200 parsecs", 12, "is not a duration; a duration is"),
     "bad distribution": ("seconds: 200ms", "seconds: {gauss: [1, 2]}", 12, "unknown distribution 'gauss'"),
@@ -48,53 +48,58 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "did you mean 'every_call_ends_once'?",
     ),
     "unknown outcome": ("{ok: all}", "{okay: all}", 17, "'okay' is not an outcome; did you mean 'ok'?"),
-    "bad amount": ("{ok: all}", "{ok: most}", 17, "'most' is no amount: all, none, some"),
+    "bad amount": ("{ok: all}", "{ok: most}", 17, "'most' is not an amount; use all, none, some"),
     "promise without parameter": ("- every_call_ends_once", "- recovers_within", 16, "seconds is missing"),
     "promise twice": (
         "- {outcomes: {ok: all}}",
         "- every_call_ends_once",
         17,
-        "every_call_ends_once stands here twice",
+        "every_call_ends_once occurs twice",
     ),
-    "unknown victim": ("kill: n2-w1", "kill: n3-w1", 14, "there is no 'n3-w1' here; did you mean"),
-    "driver of a simulation": ("kill: n2-w1", "kill: driver", 14, "world sim has no driver to kill"),
+    "unknown target": ("kill: n2-w1", "kill: n3-w1", 14, "this scenario has no 'n3-w1'; did you mean"),
+    "driver of a simulation": ("kill: n2-w1", "kill: driver", 14, "world sim has no driver; use worlds: [ray]"),
     "event of two kinds": ("kill: n2-w1", "kill: n2-w1, resize: 3", 14, "exactly one of kill, pause"),
     "pause without an end": ("kill: n2-w1", "pause: n2-w1", 14, "pause needs `seconds`"),
     "unknown tool key": ("rate_limit: 4", "rate_limt: 4", 4, "did you mean 'rate_limit'?"),
-    "key that the world sets": ("rate_limit: 4", "sandbox_fusion_url: http://x", 4, "the world gives the address"),
+    "key that the world sets": ("rate_limit: 4", "sandbox_fusion_url: http://x", 4, "the world provides the address"),
     "unknown world": ("cluster:", "worlds: [simm]\ncluster:", 3, "input should be 'sim' or 'ray', found 'simm'"),
-    "bad name": ("scenario: good", "scenario: Good One", 1, "is not a name: use small letters"),
+    "bad name": ("scenario: good", "scenario: Good One", 1, "is not a name: use lowercase letters"),
     "load and rollouts": (
         "events:",
         "rollouts: {turns: [{say: hi}]}\nevents:",
         13,
         "either `load` or `rollouts`, not both",
     ),
-    "rollout promise without rollouts": ("- every_call_ends_once", "- rollout_ends", 16, "this scenario has none"),
+    "rollout promise without rollouts": (
+        "- every_call_ends_once",
+        "- rollout_ends",
+        16,
+        "this scenario has no `rollouts`",
+    ),
     "key twice": ("events:", "tools: {rate_limit: 5}\nevents:", 13, "duplicate key 'tools', first given in line 4"),
     "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
     "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
     "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),
     "second document": ("promises:", "---\npromises:", 16, "put each document into its own file"),
     "matrix without values": ("cluster:", "matrix: {cluster.nodes: []}\ncluster:", 3, "needs a list of values"),
-    "matrix into nowhere": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "leads nowhere"),
+    "matrix key that does not exist": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "does not exist"),
     "matrix with a bad value": ("cluster:", "matrix: {cluster.nodes: [2, none]}\ncluster:", 3, "valid integer"),
-    "extends nobody": ("cluster:", "extends: god\ncluster:", 3, "there is no file"),
-    "extends itself": ("cluster:", "extends: good\ncluster:", 3, "break the circle"),
+    "extends a missing file": ("cluster:", "extends: god\ncluster:", 3, "god.yaml does not exist"),
+    "extends itself": ("cluster:", "extends: good\ncluster:", 3, "which extends this file again"),
     "bad server model": ("  faults:", "  model: {kind: qouta}\n  faults:", 7, "did you mean 'quota'?"),
     "impossible phase": ("{status: 503}}", "{truncate: 0.5}, phase: before}", 8, "cannot strike in phase 'before'"),
 }
 
 
-def test_the_file_that_is_broken_below_is_good(tmp_path: Path) -> None:
+def test_the_file_is_valid_before_it_is_broken(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
     path.write_text(GOOD)
     assert read_scenarios(path)[0].title == "good"
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_file_is_told_with_file_line_and_mend(kind: str, tmp_path: Path) -> None:
-    old, new, line, mend = BROKEN[kind]
+def test_a_broken_file_is_reported_with_line_and_remedy(kind: str, tmp_path: Path) -> None:
+    old, new, line, message = BROKEN[kind]
     assert GOOD.count(old) == 1
     path = tmp_path / "good.yaml"
     path.write_text(GOOD.replace(old, new))
@@ -102,12 +107,12 @@ def test_a_broken_file_is_told_with_file_line_and_mend(kind: str, tmp_path: Path
         read_scenarios(path)
     text = str(caught.value)
     assert text.startswith(f"{path}:{line}: "), text
-    assert mend in text
+    assert message in text
     assert "Traceback" not in text
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "mend"),
+    ("content", "line", "message"),
     [
         (b"", 1, "found nothing"),
         (b"- a\n- b\n", 1, "found a list"),
@@ -115,16 +120,16 @@ def test_a_broken_file_is_told_with_file_line_and_mend(kind: str, tmp_path: Path
         (b"[" * 200 + b"]" * 200, 1, "deep"),
     ],
 )
-def test_what_is_no_scenario_at_all_is_told_too(content: bytes, line: int, mend: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_scenario_is_refused(content: bytes, line: int, message: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     path.write_bytes(content)
     with pytest.raises(ScenarioError) as caught:
         read_scenarios(path)
     assert str(caught.value).startswith(f"{path}:{line}: ")
-    assert mend in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
     path.write_text(GOOD.replace("calls: 10", "cals: 10").replace("cluster:", "clustr:"))
     with pytest.raises(ScenarioError) as caught:
@@ -132,7 +137,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_a_mistake_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
+def test_a_problem_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(GOOD.replace("calls: 10", "calls: none"))
     child = tmp_path / "child.yaml"
     child.write_text("extends: base\nscenario: child\n")
@@ -141,7 +146,7 @@ def test_a_mistake_in_the_extended_file_names_that_file(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{tmp_path / 'base.yaml'}:10: ")
 
 
-def test_a_child_changes_what_it_says_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_a_file_that_extends_another_overrides_only_its_own_keys(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(GOOD)
     child = tmp_path / "child.yaml"
     child.write_text("extends: base\nscenario: child\ntools: {default_timeout: 5}\npromises: [no_permit_leaked]\n")

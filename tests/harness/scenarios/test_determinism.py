@@ -66,7 +66,7 @@ def test_runs_in_one_process_are_byte_identical(stormy: Path, journal: Journal) 
         assert again.digest() == journal.digest()
 
 
-def test_the_storm_was_one_and_the_promises_held(stormy: Path, journal: Journal) -> None:
+def test_the_stormy_run_had_every_kind_of_trouble_and_kept_its_promises(stormy: Path, journal: Journal) -> None:
     kinds = {event["event"] for event in journal.events}
     assert {"worker_died", "limiter_died", "worker_paused", "strike", "cancelled", "lost", "crash", "learned"} <= kinds
     found = judge(journal, read_scenarios(stormy)[0].promises)
@@ -104,7 +104,7 @@ def test_one_calls_program_does_not_change_when_workers_are_added() -> None:
     assert len({str(intent) for intent in few.values()}) == 3
 
 
-def test_no_address_or_port_stands_in_a_journal(journal: Journal) -> None:
+def test_a_journal_contains_no_address_or_port(journal: Journal) -> None:
     text = "".join(journal.lines())
     assert "127.0.0.1" not in text
     assert "0x" not in text

@@ -39,10 +39,10 @@ def test_a_journal_reads_as_it_was_written(tmp_path: Path) -> None:
         ("", "not a journal"),
         ("no json\n", "not a journal"),
         ('{"at": 1}\n', "no key 'journal'"),
-        ('{"journal": 99}\n', "version 99; this sfusion reads 1"),
+        ('{"journal": 99}\n', "version 99; this sfusion reads version 1"),
     ],
 )
-def test_a_file_that_is_no_journal_is_refused(content: str, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(content: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "journal.ndjson"
     path.write_text(content)
     with pytest.raises(JournalError, match=words):
@@ -54,19 +54,19 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         Journal.read(tmp_path / "none")
 
 
-def test_the_first_difference_is_told_also_when_one_ends_early() -> None:
+def test_the_first_difference_is_found_even_if_one_journal_is_shorter() -> None:
     longer = small()
     longer.note(1.0, "world", "ended")
     assert first_difference(small(), small()) is None
     assert first_difference(small(), longer) == (3, "(the journal ends)", list(longer.lines())[2].strip())
 
 
-def test_an_empty_journal_proves_nothing() -> None:
+def test_every_promise_is_unknown_for_an_empty_journal() -> None:
     found = verdicts(Journal.begin(scenario="x", cell="", seed=0, world="sim"), rollouts=True)
     assert {verdict.state for verdict in found.values()} == {"unknown"}
 
 
-def test_a_journal_that_breaks_off_anywhere_is_judged_without_an_error() -> None:
+def test_a_journal_truncated_anywhere_is_judged_without_an_error() -> None:
     faults = [{"first": 3, "what": {"status": 429, "retry_after": 1}}, {"every": 5, "phase": "after", "what": "reset"}]
     events = [{"at": "200ms", "kill": "n1-w1"}, {"at": "300ms", "crash": "sandbox", "seconds": "1s"}]
     whole = sim.run(scene(sandbox={"faults": faults}, events=events))
@@ -78,7 +78,7 @@ def test_a_journal_that_breaks_off_anywhere_is_judged_without_an_error() -> None
             assert found["every_call_ends_once"].state == "broken"
 
 
-def test_secrets_of_a_tool_config_are_not_written_down(tmp_path: Path) -> None:
+def test_secrets_of_a_tool_config_are_not_written_to_disk(tmp_path: Path) -> None:
     config = {
         "headers": {"Authorization": "Bearer abc123"},
         "api_key": "k-999",

@@ -1,4 +1,4 @@
-"""The bundled scenarios: they cover the plan, every promise of theirs holds, and each of them can fail."""
+"""The bundled scenarios: their promises hold, each of them can fail, and they cover verl's original design."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_a_bundled_scenario_can_fail(path: Path, monkeypatch: pytest.MonkeyPatch
     cell = read_scenarios(path)[0]
     if not_held(cell, core=Barren):
         return
-    # What does not depend on permits depends on the bounds of a trajectory, or on who reads the arguments.
+    # Scenarios that do not depend on permits depend on the limits of a trajectory or on time.
     monkeypatch.setattr(sim, "bounds_of", lambda scenario: RolloutLimits())
     assert not_held(cell.changed(horizon="10s"))
 
 
-def test_there_are_enough_and_each_says_what_it_is_about() -> None:
+def test_there_are_enough_scenarios_and_each_has_an_about() -> None:
     assert len(FILES) >= 30
     for path in FILES:
         first = read_scenarios(path)[0]
@@ -57,7 +57,7 @@ def test_there_are_enough_and_each_says_what_it_is_about() -> None:
         assert len(first.about) > 40
 
 
-def test_the_plan_is_covered() -> None:
+def test_the_cases_of_verls_original_design_are_covered() -> None:
     names = {path.stem for path in FILES}
     for word in (
         "single-node", "multi-node", "rotten-raise", "rotten-exit", "rotten-hang", "rotten-killed", "rotten-garbage",
@@ -72,5 +72,5 @@ def test_every_promise_is_used_by_some_scenario() -> None:
     assert used == set(PROMISES)
 
 
-def test_incidents_are_named_where_there_are_any() -> None:
+def test_many_scenarios_name_an_incident() -> None:
     assert sum(bool(read_scenarios(path)[0].incident) for path in FILES) >= 25

@@ -1,4 +1,4 @@
-"""Bring your own tool: any class of verl's interface runs the matrix, and what cannot be seen is unknown, not fine."""
+"""Bring your own tool: any class with verl's interface can run, and what cannot be observed is unknown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def judged(scenario: Scenario) -> dict[str, Verdict]:
 
 
 @pytest.mark.parametrize("name", ["NewShape", "OldShape"])
-def test_tools_of_both_shapes_run_and_what_is_hidden_is_unknown(name: str) -> None:
+def test_tools_with_either_return_shape_run_and_what_they_hide_is_unknown(name: str) -> None:
     found = judged(with_tool(name))
     states = {promise: verdict.state for promise, verdict in found.items()}
     assert {promise for promise, state in states.items() if state == "broken"} == set()
@@ -53,13 +53,13 @@ def test_tools_of_both_shapes_run_and_what_is_hidden_is_unknown(name: str) -> No
         assert states[seen] == "held", found[seen]
 
 
-def test_a_tool_that_ignores_its_limit_is_seen_at_the_sandbox() -> None:
+def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:
     found = judged(with_tool("Unlimited"))
     assert found["in_flight_within_limit"].state == "broken"
     assert "the limit of 4" in found["in_flight_within_limit"].sentence
 
 
-def test_a_text_that_hides_what_happened_and_a_scored_outage_are_found() -> None:
+def test_a_misleading_tool_message_and_a_scored_outage_are_found() -> None:
     outage = {"faults": [{"call": "c0005", "what": "reset"}]}
     honest, vague = judged(with_tool("NewShape", sandbox=outage)), judged(with_tool("OldShape", sandbox=outage))
     assert honest["text_is_truthful"].state == "held"
@@ -69,7 +69,7 @@ def test_a_text_that_hides_what_happened_and_a_scored_outage_are_found() -> None
     assert "call c0005" in vague["infra_never_scored"].sentence
 
 
-def test_a_tool_that_works_in_threads_is_unknown_and_told_where_to_run() -> None:
+def test_a_tool_that_works_in_threads_is_unknown_and_pointed_to_world_ray() -> None:
     small = {"calls": 3, "concurrency": 1, "program": {"prints": "x"}}
     found = judged(with_tool("InThreads", load=small))
     assert {verdict.state for verdict in found.values()} == {"unknown"}
@@ -89,7 +89,7 @@ def test_the_command_runs_scenarios_on_a_given_tool(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", "poisoned-call", "single-node", "--jobs", "1", "--tools", str(config)])
     assert result.exit_code == 1
     assert "text_is_truthful" in result.output
-    assert "the limiter of this tool cannot be seen" in result.output
+    assert "the limiter of this tool cannot be observed" in result.output
 
 
 def test_a_scenarios_limits_reach_the_given_tool(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_scenarios_limits_reach_the_given_tool(tmp_path: Path) -> None:
     assert written["tools"][0]["config"]["rate_limit"] == 2
 
 
-def test_a_class_that_cannot_be_found_is_told(tmp_path: Path) -> None:
+def test_a_tool_class_that_cannot_be_imported_is_reported(tmp_path: Path) -> None:
     config = tmp_path / "tools.yaml"
     config.write_text(yaml.safe_dump({"tools": [entry("NewShap")]}))
     result = CliRunner().invoke(app, ["run", "single-node", "--jobs", "1", "--tools", str(config)])

@@ -1,4 +1,4 @@
-"""What the parameters of promises mean, on runs that meet them just so and just not."""
+"""The parameters of promises, on runs that just meet them and just miss them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.scenarios.scenes import scene
 
 @pytest.fixture(scope="module")
 def journal() -> Journal:
-    """24 calls: 18 end ok and 6 sandbox_error, after 2 attempts where the first met 503."""
+    """24 calls: 18 end ok and 6 with sandbox_error, some after a first attempt that got 503."""
     faults = [
         {"call": ["c000[1-6]"], "what": "sandbox_error"},
         {"call": ["c0010"], "first_attempts": 1, "what": {"status": 503}},
@@ -69,11 +69,11 @@ def test_an_outcome_that_is_not_named_must_not_occur(journal: Journal) -> None:
         ({"recovers_within": "10s"}, "held"),
     ],
 )
-def test_bounds_hold_up_to_their_value(journal: Journal, promise: Any, state: str) -> None:
+def test_parameters_are_inclusive_bounds(journal: Journal, promise: Any, state: str) -> None:
     assert verdict(journal, promise).state == state
 
 
-def test_calls_that_were_never_made_because_all_workers_died_are_missed() -> None:
+def test_calls_never_made_because_all_workers_died_break_the_promise() -> None:
     everybody = [{"at": "200ms", "kill": "node-1"}, {"at": "200ms", "kill": "node-2"}]
     found = verdict(sim.run(scene(events=everybody)), "every_call_ends_once")
     assert found.state == "broken"
@@ -84,7 +84,7 @@ def test_calls_that_were_never_made_because_all_workers_died_are_missed() -> Non
 def test_calls_of_a_killed_worker_are_excused_and_counted() -> None:
     found = verdict(sim.run(scene(events=[{"at": "200ms", "kill": "n1-w1"}])), "every_call_ends_once")
     assert found.state == "held"
-    assert "were lost with their worker" in found.sentence
+    assert "6 lost with their worker" in found.sentence
 
 
 def test_a_call_that_ends_twice_is_found() -> None:

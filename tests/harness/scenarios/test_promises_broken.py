@@ -1,4 +1,4 @@
-"""For each promise: break the real part that keeps it, and see that this promise, and no unconcerned one, says so."""
+"""For each promise, break the real component that keeps it: this promise is found broken, and no unrelated one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pyte
 
 
 class Leaking(LimiterCore):
-    """Forgets to take one permit back."""
+    """Ignores the release of one permit."""
 
     def _release(self, client: Any, permit: str, how: str = "released") -> bool:
         if how == "released" and permit == "p1-5":
@@ -92,11 +92,11 @@ class Leaking(LimiterCore):
 def test_no_permit_leaked() -> None:
     broken = broken_in(scene(tools={"rate_limit": 12}), core=Leaking)
     assert set(broken) == {"no_permit_leaked"}
-    assert "came back only when its lease ran out" in broken["no_permit_leaked"].sentence
+    assert "was not released before its lease expired" in broken["no_permit_leaked"].sentence
 
 
 class LastComeFirstServed(LimiterCore):
-    """Serves from the end of the line."""
+    """Serves the queue from its end."""
 
     def _grant(self, now: float) -> None:
         for ticket in sorted(self._queue, reverse=True):
@@ -107,11 +107,11 @@ class LastComeFirstServed(LimiterCore):
 def test_grants_in_order() -> None:
     broken = broken_in(scene(), core=LastComeFirstServed)
     assert set(broken) == {"grants_in_order"}
-    assert "stood in line" in broken["grants_in_order"].sentence
+    assert "was queued" in broken["grants_in_order"].sentence
 
 
 class Starving(LimiterCore):
-    """Serves nobody of the second node until a minute has passed."""
+    """Grants nothing to the second node for a minute."""
 
     def _grant(self, now: float) -> None:
         if now < 70:
@@ -158,7 +158,7 @@ def test_outcomes() -> None:
 
 
 def test_attempts_per_call() -> None:
-    # The tool's own bound on attempts is raised, and the promise with it is not.
+    # The tool's own limit on attempts is raised above that of the promise.
     stubborn = scene(
         sandbox={"faults": [{"first_attempts": 8, "call": "c0003", "what": {"status": 503}}]},
         tools={"rate_limit": 3, "max_attempts": 12, "call_deadline": 1000},
@@ -173,7 +173,7 @@ def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = scene(sandbox={"faults": [{"first_attempts": 1, "every": 3, "what": {"status": 429, "retry_after": 4}}]})
     broken = broken_in(busy)
     assert set(broken) == {"retry_after_honoured"}
-    assert "s before Retry-After was over" in broken["retry_after_honoured"].sentence
+    assert "s before its Retry-After was over" in broken["retry_after_honoured"].sentence
 
 
 def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_no_duplicate_execution() -> None:
 
 
 def test_text_is_truthful(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What verl's tool said whatever had happened.
+    # What verl's tool returned, whatever had happened.
     monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "no stdout here")
     broken = broken_in(scene())
     assert set(broken) == {"text_is_truthful"}
@@ -225,7 +225,7 @@ def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     broken = broken_in(slow)
     assert set(broken) - {"outcomes"} == {"partial_output_kept"}
-    assert "before it was stopped" in broken["partial_output_kept"].sentence
+    assert "before its timeout" in broken["partial_output_kept"].sentence
 
 
 def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,14 +243,14 @@ def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "canary-4711" not in json.dumps(journal.events)
 
 
-def test_no_secret_leaked_far_behind_in_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_leaked_beyond_the_recorded_part_of_a_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 5000 + "canary-4711")
     journal = sim.run(scene(tools={"headers": {"X-Token": "canary-4711"}}))
     assert verdicts(journal)["no_secret_leaked"].state == "broken"
     assert max(len(event.get("text", "")) for event in journal.events) == 400
 
 
-def test_text_is_truthful_also_when_it_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_truthful_for_long_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     long = scene(load={"calls": 4, "program": {"prints": "{call} {fill:1000}\n"}})
     assert not broken_in(long)
     monkeypatch.setattr(tool_module, "model_text", lambda *args, **options: "x" * 1001)

@@ -1,4 +1,4 @@
-"""Scenarios against real sandboxes: programs that really do what they are said to do, and who cannot play."""
+"""Scenarios with real sandboxes: the generated programs, and which scenarios need the fake."""
 
 from __future__ import annotations
 
@@ -49,20 +49,19 @@ def test_a_real_program_does_what_the_scenario_says(program: dict[str, Any]) -> 
         assert ran.stderr.rstrip().endswith(part.raises)
 
 
-def test_a_long_filling_stays_short_in_the_code() -> None:
+def test_a_long_fill_stays_short_in_the_code() -> None:
     part = ProgramPart(prints="{fill:200000}", real=True)
     hint, _, body = part.prepare("c1", seed=0).arguments["code"].partition("\n")
     assert len(hint) > 200_000 > 1000 > len(body)
 
 
-def test_the_mark_and_the_hints_stay_so_that_a_fake_still_understands() -> None:
+def test_real_programs_keep_the_mark_and_hints_for_the_fake() -> None:
     plain, real = (ProgramPart(prints="x\n", real=value).prepare("c1", seed=0) for value in (False, True))
     assert real.arguments["code"].startswith(plain.arguments["code"])
     assert plain.intent(30.0) == real.intent(30.0)
 
 
 def scenario(**keys: Any) -> Any:
-    """One cell; a key of None is left out."""
     data = {"scenario": "s", "about": "a", "promises": ["every_call_ends_once"], "load": {}, **keys}
     return parse_scenarios(yaml.safe_dump({key: value for key, value in data.items() if value is not None}))[0]
 
@@ -74,11 +73,11 @@ def scenario(**keys: Any) -> Any:
         ({"sandbox": {"model": {"kind": "queue", "spawn_cost": 0.04}}}, "spawn_cost"),
         ({"load": {"program": {"sandbox_error": "no"}}}, "sandbox_error"),
         ({"load": {"program": {"language": "cpp", "compile_exit": 1}}}, "compiler"),
-        ({"load": {"program": {"language": "cpp"}}}, "no cpp is written"),
-        ({"tools": {"default_language": "bash"}}, "no bash is written"),
+        ({"load": {"program": {"language": "cpp"}}}, "only for Python, not cpp"),
+        ({"tools": {"default_language": "bash"}}, "only for Python, not bash"),
     ],
 )
-def test_what_only_the_fake_can_play_is_told(keys: dict[str, Any], why: str) -> None:
+def test_scenarios_that_need_the_fake_say_why(keys: dict[str, Any], why: str) -> None:
     assert why in (only_faked(scenario(**keys)) or "")
 
 
@@ -92,7 +91,7 @@ def test_what_only_the_fake_can_play_is_told(keys: dict[str, Any], why: str) -> 
         {"load": None, "rollouts": {"turns": [{"say": "hm", "programs": [{"prints": "4\n"}]}]}},
     ],
 )
-def test_the_rest_can_be_played_by_a_real_one(keys: dict[str, Any]) -> None:
+def test_other_scenarios_can_run_on_a_real_sandbox(keys: dict[str, Any]) -> None:
     made = scenario(**keys)
     assert only_faked(made) is None
     real = realised(made)

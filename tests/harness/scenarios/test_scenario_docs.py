@@ -1,4 +1,4 @@
-"""docs/scenarios.md and docs/journal.md say what the code does: tables, snippets, and every event that is written."""
+"""docs/scenarios.md and docs/journal.md match the code: tables, snippets, and every event."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("heading", tables())
-def test_the_tables_are_those_of_the_models(heading: str) -> None:
+def test_the_tables_match_the_models(heading: str) -> None:
     assert tables()[heading] in SCENARIOS, "update them: python -m sfusion.harness.scenarios.tables docs/scenarios.md"
 
 

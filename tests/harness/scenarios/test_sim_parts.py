@@ -52,7 +52,7 @@ def test_the_delay_applies_in_both_directions() -> None:
     assert play(scene) == pytest.approx(0.1)
 
 
-def test_lost_messages_are_the_same_ones_in_every_run() -> None:
+def test_the_same_messages_are_lost_in_every_run() -> None:
     async def scene(cluster: Cluster) -> list[bool]:
         link = cluster.link(loss=0.3)
         arrived = []
@@ -97,7 +97,7 @@ def test_waiting_at_a_limiter_fails_at_once_when_it_dies() -> None:
     assert play(scene) == 0
 
 
-def test_callers_in_line_are_served_by_the_next_limiter() -> None:
+def test_queued_callers_are_served_by_the_restarted_limiter() -> None:
     async def scene(cluster: Cluster) -> None:
         limiter = Limiter(cluster.link(), name="n1-w1")
         held = [await limiter.acquire() for _ in range(2)]

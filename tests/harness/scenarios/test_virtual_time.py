@@ -1,4 +1,4 @@
-"""The virtual loop: time jumps only when nothing real is pending, and connections in memory behave like real ones."""
+"""The virtual loop: time jumps only when nothing real is pending, and in-memory connections behave like real ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_clock_stands_still_while_a_real_socket_is_open() -> None:
     assert run_virtually(main()) == (b"real", 0.0)
 
 
-def test_waiting_for_nothing_is_told_instead_of_hanging() -> None:
+def test_a_deadlock_raises_instead_of_hanging() -> None:
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -77,7 +77,7 @@ def test_waiting_for_nothing_is_told_instead_of_hanging() -> None:
         run_virtually(main())
 
 
-def test_spinning_is_told_instead_of_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_loop_raises_instead_of_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sfusion.harness.worlds.virtual_time._FRUITLESS", 1000)
 
     async def main() -> None:
@@ -100,7 +100,7 @@ def test_sets_of_tasks_iterate_in_the_order_of_creation() -> None:
         await asyncio.wait(tasks)
         return names
 
-    # Hashes are the numbers themselves, so the order depends on nothing but the sequence of creations.
+    # Tasks hash by their number, so the order depends only on the order of creation.
     first, second = run_virtually(main()), run_virtually(main())
     assert [int(name.split("-")[1]) - int(first[0].split("-")[1]) for name in first] == [
         int(name.split("-")[1]) - int(second[0].split("-")[1]) for name in second
@@ -131,7 +131,7 @@ def test_a_real_client_and_the_fake_talk_in_memory() -> None:
         ({"phase": "connect", "what": "reset"}, aiohttp.ClientOSError),
     ],
 )
-def test_broken_connections_look_as_over_a_socket(fault: dict[str, object], error: type[Exception]) -> None:
+def test_broken_connections_raise_the_errors_of_real_sockets(fault: dict[str, object], error: type[Exception]) -> None:
     async def main() -> None:
         async with FakeSandbox(faults=[fault]) as sandbox, aiohttp.ClientSession() as session:
             answer = await session.post(sandbox.url + "/run_code", json={"code": "", "language": "python"})
@@ -141,7 +141,7 @@ def test_broken_connections_look_as_over_a_socket(fault: dict[str, object], erro
         run_virtually(main())
 
 
-def test_a_crashed_server_refuses_until_it_is_back() -> None:
+def test_a_crashed_server_refuses_connections_until_it_restarts() -> None:
     async def main() -> list[str]:
         seen: list[str] = []
         async with FakeSandbox() as sandbox, aiohttp.ClientSession() as session:

@@ -1,4 +1,4 @@
-"""Tools as other people write them, with verl's interface in its old and its new shape."""
+"""Tools with verl's interface, in its old and its new form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfusion_tools.schemas import ToolResponse
 
 
 class NewShape:
-    """A tool of today's verl: a semaphore of its own, no retry, an honest text."""
+    """A tool for today's verl, with a semaphore of its own, no retries and a truthful text."""
 
     def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
         self.name = "code_interpreter"
@@ -44,7 +44,7 @@ class NewShape:
 
 
 class OldShape(NewShape):
-    """A tool of verl 0.5 and before: ids and texts as plain strings, and the same words whatever went wrong."""
+    """A tool for verl up to 0.5: ids and texts are plain strings, and every failure gets the same text."""
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> Any:
         return instance_id
@@ -63,7 +63,7 @@ class Unlimited(NewShape):
 
 
 class InThreads(NewShape):
-    """A tool whose requests are made by threads, where virtual time cannot follow."""
+    """A tool that makes its requests in threads, which virtual time does not cover."""
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
         return await asyncio.to_thread(self._post, parameters["code"])
