@@ -12,13 +12,13 @@ from sfusion.fakes.sglang import (
     BadValue,
     EngineDown,
     EngineRefused,
+    EngineSnapshot,
     FakeSGLang,
     Latency,
     NothingToSay,
     Reply,
     ScriptedPolicy,
     ScriptedTurn,
-    Snapshot,
     ToolCall,
 )
 from sfusion.harness.worlds.virtual_time import run_virtually
@@ -229,7 +229,7 @@ def test_a_stream_takes_as_long_as_a_whole_answer() -> None:
 
 
 def test_abort_keeps_the_tokens_so_far() -> None:
-    async def aborted() -> tuple[Any, Snapshot]:
+    async def aborted() -> tuple[Any, EngineSnapshot]:
         slow = engine("abcdefgh", latency=Latency(first_token=1.0, per_token=1.0), stream_interval=1)
         task = asyncio.create_task(slow.async_generate("Hi", rid="job-7"))
         await asyncio.sleep(4.5)

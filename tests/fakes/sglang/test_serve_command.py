@@ -45,7 +45,7 @@ def test_a_port_in_use_is_reported_in_one_sentence() -> None:
         port = taken.getsockname()[1]
         done = subprocess.run([*MAIN, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert f"port {port} on 127.0.0.1 is taken" in done.stderr
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
     assert "Traceback" not in done.stderr
 
 
