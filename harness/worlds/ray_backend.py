@@ -15,7 +15,7 @@ from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.worlds.play import Play
+from sfusion.harness.worlds.play import Play, note_began
 from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes
 from sfusion.harness.worlds.ray_crew import RayCrew, RayWorker
 from sfusion.harness.worlds.ray_driver import SecondDriver
@@ -139,17 +139,12 @@ class RayBackend:
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self._scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
-        for secret, name in hidden.items():
-            recorder.keep_secret(secret, name)
         limits = limits_of(scenario)
-        recorder.note(
-            "world",
-            "began",
-            workers=scenario.cluster.workers,
+        note_began(
+            recorder,
+            scenario,
             sandboxes=max(scenario.sandbox.instances, len(self._real)),
             limit=limits.rate_limit if limits is not None else None,
-            calls=scenario.load.calls if scenario.load is not None else None,
-            secrets=recorder.secrets,
             nodes=len(set(self._nodes)),
             time_scale=scenario.time_scale,
         )
