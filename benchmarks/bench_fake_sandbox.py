@@ -106,14 +106,14 @@ async def rate(port: int, length: int, connections: int, seconds: float) -> floa
     connected = [await loop.create_connection(lambda: Caller(length), "127.0.0.1", port) for _ in range(connections)]
     callers = [caller for _, caller in connected]
     await asyncio.sleep(0.2)
-    begun, at = sum(caller.answers for caller in callers), loop.time()
+    started, at = sum(caller.answers for caller in callers), loop.time()
     await asyncio.sleep(seconds)
     done, now = sum(caller.answers for caller in callers), loop.time()
     for caller in callers:
         if caller.transport is not None:
             caller.transport.abort()
     await asyncio.sleep(0.1)
-    return (done - begun) / (now - at)
+    return (done - started) / (now - at)
 
 
 def serve(program: str, *arguments: str) -> tuple[subprocess.Popen[str], int]:

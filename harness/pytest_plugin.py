@@ -161,8 +161,8 @@ def make_fake_sglang() -> Iterator[Callable[..., FakeSGLangServer]]:
 def fake_sglang(request: pytest.FixtureRequest) -> Iterator[FakeSGLangServer]:
     """A fake sglang for this test, listening at ``fake_sglang.url``; by default it solves word problems.
 
-    Set options by indirect parametrisation: ``@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Hi"])}],
-    indirect=True)``.
+    Set options by indirect parametrisation:
+    ``@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Hi"])}], indirect=True)``.
     """
     from sfusion.fakes.sglang import FakeSGLangServer
 

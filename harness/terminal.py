@@ -92,6 +92,6 @@ class ProgressReporter:
         return printable(text).encode(encoding, "replace").decode(encoding)
 
 
-def printable(text: str) -> str:
-    """The text on one line, with control characters and lone surrogates spelled out."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters, line breaks and lone surrogates spelled out, except those in ``keep``."""
+    return "".join(one if one.isprintable() or one in keep else repr(one)[1:-1] for one in text)

@@ -33,7 +33,7 @@ class Outcome(StrEnum):
     """The caller gave up."""
 
     @property
-    def is_programs(self) -> bool:
+    def is_from_program(self) -> bool:
         """True if the outcome says something about the program, so that a model can learn from it."""
         return self in _PROGRAMS
 

@@ -1,4 +1,4 @@
-"""A fake sglang: an engine whose words come from a policy, and its HTTP server.
+"""A fake sglang: an engine whose text comes from a policy, and its HTTP server.
 
 engine = FakeSGLang(Gsm8kSolver())
 answer = await engine.async_generate("What is 2 + 2?", {"max_new_tokens": 64})
@@ -13,9 +13,9 @@ from sfusion.fakes.sglang.engine import FakeSGLang
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.misbehaving import Misbehaving
-from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, Problem, problems, prompts
+from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
-from sfusion.fakes.sglang.script import Script, Turn
+from sfusion.fakes.sglang.script import ScriptedPolicy, ScriptedTurn
 from sfusion.fakes.sglang.state import Snapshot
 
 if TYPE_CHECKING:
@@ -38,20 +38,20 @@ __all__ = [
     "Misbehaving",
     "NothingToSay",
     "Policy",
-    "Problem",
     "Reply",
-    "Script",
+    "ScriptedPolicy",
+    "ScriptedTurn",
     "Snapshot",
     "Step",
     "ToolCall",
-    "Turn",
+    "WordProblem",
     "problems",
     "prompts",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The HTTP server is loaded when it is asked for: it takes as long as all the rest."""
+    """Import the HTTP server on first use: that takes as long as everything else together."""
     if name == "FakeSGLangServer":
         from sfusion.fakes.sglang.server import FakeSGLangServer
 

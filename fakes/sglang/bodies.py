@@ -34,7 +34,6 @@ class GenerateReqInput:
     return_prompt_token_ids: bool = False
 
     def call(self) -> GenerateCall:
-        """What the engine is asked."""
         return GenerateCall(
             text=self.text,
             input_ids=self.input_ids,

@@ -1,4 +1,4 @@
-"""The prefix cache of the engine: how many tokens of a prompt it has seen before."""
+"""The prefix cache of the engine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _BLOCK = 16
 
 
 class PrefixCache:
-    """Remembers which prefixes were served, in blocks, by digest: memory grows with what is new only."""
+    """Remembers the prefixes that were served, by digests of blocks, so that only new text takes memory."""
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
 
     def match(self, ids: Sequence[int]) -> int:
-        """How many leading tokens are known; never all of them, as the last one must be computed."""
+        """Return how many leading tokens are known; never all of them, as the last one must be computed."""
         known = 0
         for number, block in enumerate(_blocks(ids), start=1):
             if block not in self._seen:
@@ -29,7 +29,6 @@ class PrefixCache:
         self._seen.update(_blocks(ids))
 
     def clear(self) -> None:
-        """Forget everything."""
         self._seen.clear()
 
 

@@ -1,4 +1,4 @@
-"""Cutting tool calls out of the text for the chat route: our own parsers, and the array of a constrained answer."""
+"""Extracts tool calls from text for the chat route: with our own parsers, or from the array of a constrained answer."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from sfusion_tools.formats import CallDelta, ContentDelta, Delta, Format, Problem, ProblemDelta, Toolbox
 
-Tools = Sequence[Mapping[str, Any]]
+ToolList = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A part of a call as a stream tells it: its name when it begins, then its arguments."""
+    """A part of a call in a stream: first its name, then its arguments."""
 
     index: int
     name: str | None
@@ -23,7 +23,7 @@ class CallPiece:
 
 @dataclass(slots=True)
 class Extract:
-    """What was cut out of some text."""
+    """The content, the calls and the problems extracted from some text."""
 
     content: str = ""
     pieces: list[CallPiece] = field(default_factory=list)
@@ -31,43 +31,40 @@ class Extract:
 
 
 class CallStream(Protocol):
-    """Cuts one text that comes in deltas."""
+    """Extracts the calls from one text that arrives in deltas."""
 
     def feed(self, delta: str) -> Extract:
-        """What the next delta makes known."""
+        """Return what is certain after the next delta."""
         ...
 
     def finish(self, reason: str) -> Extract:
-        """What is left when the text is over."""
+        """Return the rest, at the end of the text."""
         ...
 
 
 class CallParser(Protocol):
-    """Cuts texts in one format."""
+    """Extracts the calls from texts in one format."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
-        """Extract a whole text; each piece is a whole call. None when nothing in it looks like a call."""
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
+        """Extract from a whole text; each piece is a whole call. None if nothing in it looks like a call."""
         ...
 
-    def stream(self, tools: Tools) -> CallStream:
-        """Begin to cut a text that comes in deltas."""
-        ...
+    def stream(self, tools: ToolList) -> CallStream: ...
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments as the wire carries them."""
+    """Encode arguments as the answer contains them."""
     return json.dumps(arguments, ensure_ascii=False)
 
 
 class OwnParser:
-    """Our own formats: no good call is lost, and each refused one is told."""
+    """Our own parsers: no good call is lost, and each refused one is reported."""
 
     def __init__(self, form: Format) -> None:
         self._form = form
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
-        """Extract a whole text; calls are counted in their order."""
-        parsed = self._form.parse(text, _forgiving(tools), finish_reason=reason)
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
+        parsed = self._form.parse(text, _with_any_name(tools), finish_reason=reason)
         if not parsed.calls and not parsed.problems:
             return None
         pieces = [
@@ -75,14 +72,13 @@ class OwnParser:
         ]
         return Extract(parsed.content, pieces, list(parsed.problems))
 
-    def stream(self, tools: Tools) -> CallStream:
-        """Begin to cut a text that comes in deltas."""
+    def stream(self, tools: ToolList) -> CallStream:
         return _OwnStream(self._form, tools)
 
 
 class _OwnStream:
-    def __init__(self, form: Format, tools: Tools) -> None:
-        self._parser = form.stream(_forgiving(tools))
+    def __init__(self, form: Format, tools: ToolList) -> None:
+        self._parser = form.stream(_with_any_name(tools))
         self._calls = 0
 
     def feed(self, delta: str) -> Extract:
@@ -106,18 +102,17 @@ class _OwnStream:
         return found
 
 
-def _forgiving(tools: Tools) -> Toolbox:
-    """The parameter types of the tools, but any name goes: who calls what is the client's business."""
+def _with_any_name(tools: ToolList) -> Toolbox:
+    """Keep the parameter types of the tools but accept any name: unknown tools are up to the client."""
     box = Toolbox(tools)
     box.declared = False
     return box
 
 
 class ArrayParser:
-    """The JSON array of ``{"name", "parameters"}`` that constrained decoding gives for formats without a grammar."""
+    """Reads the JSON array of ``{"name", "parameters"}`` that constrained decoding gives if there is no grammar."""
 
-    def whole(self, text: str, tools: Tools, reason: str) -> Extract | None:
-        """Extract a whole array; a text that is none stays text."""
+    def whole(self, text: str, tools: ToolList, reason: str) -> Extract | None:
         try:
             items = json.loads(text)
             pieces = [
@@ -127,13 +122,12 @@ class ArrayParser:
             return None
         return Extract("", pieces)
 
-    def stream(self, tools: Tools) -> CallStream:
-        """Begin to cut an array that comes in deltas."""
+    def stream(self, tools: ToolList) -> CallStream:
         return _ArrayStream()
 
 
 class _ArrayStream:
-    """Gives each object of the array when it is complete."""
+    """Returns each object of the array when it is complete."""
 
     def __init__(self) -> None:
         self._text = ""

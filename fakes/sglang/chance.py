@@ -1,4 +1,4 @@
-"""Chance without a stream: every draw is a pure function of a seed and the keys of what it decides."""
+"""Randomness without a stream: every draw is a pure function of a seed and the keys of the decision."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WHOLE = float(1 << 64)
 
 
 def digest(*keys: Key, size: int = 16) -> bytes:
-    """A digest of some keys, in which neighbouring keys cannot run into each other."""
+    """Return a digest of the keys that also depends on where one key ends and the next begins."""
     state = hashlib.blake2b(digest_size=size)
     for key in keys:
         data = key if isinstance(key, bytes) else str(key).encode("utf-8", "surrogatepass")
@@ -23,20 +23,19 @@ def digest(*keys: Key, size: int = 16) -> bytes:
 
 
 def hex_id(length: int, *keys: Key) -> str:
-    """So many hexadecimal digits that look like a random id."""
+    """Return ``length`` hexadecimal digits that look like a random id."""
     return digest(*keys, size=32).hex()[:length]
 
 
 def draw(*keys: Key) -> float:
-    """A number in [0, 1)."""
+    """Return a number in [0, 1)."""
     return int.from_bytes(digest(*keys, size=8), "big") / _WHOLE
 
 
 def whole(low: int, high: int, *keys: Key) -> int:
-    """A whole number between two bounds, both included."""
+    """Return an integer between two bounds, both included."""
     return low + int.from_bytes(digest(*keys, size=8), "big") % (high - low + 1)
 
 
 def pick(items: Sequence[T], *keys: Key) -> T:
-    """One of some items."""
     return items[whole(0, len(items) - 1, *keys)]

@@ -1,4 +1,4 @@
-"""The chat route's answers, whole and as a stream, out of what the engine says."""
+"""The answers of the chat route, whole and streamed, made from the engine's output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CallId = Callable[[CallPiece, int], str]
 
 @dataclass(frozen=True, slots=True)
 class ChatView:
-    """How one chat request wants to see what the engine says."""
+    """The options of one chat request that shape its answer."""
 
     request: ChatCompletionRequest
     created: int
@@ -30,12 +30,10 @@ class ChatView:
 
     @property
     def tools(self) -> Sequence[Mapping[str, Any]]:
-        """The tools as plain objects."""
         return [tool.model_dump() for tool in self.request.tools or ()]
 
 
 def chat_body(view: ChatView, outputs: Sequence[JsonObject]) -> JsonObject:
-    """The whole answer."""
     metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
     return {
         "id": metas[0]["id"],
@@ -80,11 +78,11 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
         choice["token_ids"] = output["output_ids"]
     if view.request.return_meta_info:
         choice["meta_info"] = meta
-    return choice | _told(cut)
+    return choice | _refused_calls(cut)
 
 
-def _told(cut: Extract | None) -> JsonObject:
-    """The calls that were refused: sglang has no place for them, but they must not vanish unsaid."""
+def _refused_calls(cut: Extract | None) -> JsonObject:
+    """The refused calls, under a key that sglang does not have, so that they do not vanish silently."""
     refused = [problem.as_dict() for problem in cut.problems if problem.severity == "refused"] if cut else []
     return {"problems": refused} if refused else {}
 
@@ -100,7 +98,7 @@ def _call(view: ChatView, piece: CallPiece, choice: int) -> JsonObject:
 
 @dataclass(slots=True)
 class _Choice:
-    """What is known of one choice while it streams."""
+    """The state of one choice while it streams."""
 
     meta: JsonObject
     shown: int = 0
@@ -125,11 +123,11 @@ class ChatStream:
 
     @property
     def begun(self) -> bool:
-        """True once the client has seen something."""
+        """True once anything was sent to the client."""
         return bool(self._choices)
 
     def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """The events of one step of the engine; a system's abort ends the stream with an error."""
+        """Yield the events of one step of the engine; raises StreamAborted for an abort with an error status."""
         index, meta = output.get("index", 0), output["meta_info"]
         finish = meta["finish_reason"]
         if finish is not None:
@@ -169,9 +167,9 @@ class ChatStream:
                 yield self._plain(index, {"reasoning_content": None, "content": delta}, logprobs)
                 logprobs = None
         else:
-            yield from self._cut(index, choice, choice.calls.feed(delta))
+            yield from self._extracted(index, choice, choice.calls.feed(delta))
             if finish is not None:
-                yield from self._cut(index, choice, choice.calls.finish(finish["type"]))
+                yield from self._extracted(index, choice, choice.calls.finish(finish["type"]))
         if logprobs is not None and (choice.calls is not None or choice.thinking is not None):
             yield self._plain(index, {"reasoning_content": None}, logprobs)
 
@@ -185,7 +183,7 @@ class ChatStream:
         choice.logprobs_shown = known
         return chat_logprobs(choice.meta, since)
 
-    def _cut(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
+    def _extracted(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
         choice.cut.problems += cut.problems
         if cut.content:
             yield self._full(index, choice, {"content": cut.content})
@@ -194,11 +192,11 @@ class ChatStream:
             yield self._full(index, choice, {"tool_calls": [_call(self._view, piece, index)]})
 
     def finish(self) -> Iterator[bytes]:
-        """The events after the last step."""
+        """Yield the events after the last step."""
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
-            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _told(choice.cut)
+            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.cut)
             yield self._plain(index, {"reasoning_content": None}, None, **more)
         if self._include_usage:
             metas = {index: choice.meta for index, choice in sorted(self._choices.items())}
@@ -215,7 +213,7 @@ class ChatStream:
         }
 
     def _plain(self, index: int, delta: JsonObject, logprobs: JsonObject | None = None, **more: Any) -> bytes:
-        """An event that leaves out what is null."""
+        """An event in which most null values are left out."""
         choice = {
             "index": index,
             "delta": delta,
@@ -229,21 +227,21 @@ class ChatStream:
         return event(body)
 
     def _full(self, index: int, choice: _Choice, delta: JsonObject) -> bytes:
-        """An event of the tool path, which tells every key."""
+        """An event with tool calls, which has every key."""
         whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
         said = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
         return event(self._chunk([said]) | {"usage": meta_usage(choice.meta) if self._continuous else None})
 
 
 class StreamAborted(Exception):
-    """The engine gave a request up with an error status while it streamed."""
+    """Raised when the engine aborts a streaming request with an error status."""
 
     def __init__(self, finish: JsonObject) -> None:
         super().__init__(finish["message"])
         self.finish = finish
 
     def event(self) -> bytes:
-        """What the client is told."""
+        """The error event for the client."""
         from http import HTTPStatus
 
         status = HTTPStatus(self.finish["status_code"])
@@ -251,5 +249,5 @@ class StreamAborted(Exception):
 
 
 def is_error(finish: JsonObject) -> bool:
-    """True for an abort that is an error: one with a status of its own."""
+    """Return whether a finish reason is an abort with an error status."""
     return finish["type"] == "abort" and finish.get("status_code") is not None

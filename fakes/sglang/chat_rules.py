@@ -1,4 +1,4 @@
-"""What the chat route refuses after its body was well-formed, and what it asks the engine."""
+"""Checks of well-formed chat requests, and their translation into calls of the engine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from jsonschema import Draft202012Validator, SchemaError
 
 from sfusion.fakes.errors import BadValue
+from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
-from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 _TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}
 
 
 def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
-    """Why the request is refused, in sglang's words; None when it is not."""
+    """Return sglang's message if it refuses the request, None otherwise."""
     if not request.messages:
         return "Messages cannot be empty."
     if request.tool_choice == "required" and not request.tools:
@@ -60,7 +60,7 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
 
 @lru_cache(maxsize=512)
 def _schema_flaw(schema: str) -> str | None:
-    """What is wrong with a schema. The check takes milliseconds and a rollout sends the same tools all day."""
+    """Return what is wrong with a schema. Cached: the check takes milliseconds, and rollouts repeat the same tools."""
     try:
         Draft202012Validator.check_schema(json.loads(schema))
     except SchemaError as error:
@@ -80,12 +80,12 @@ def _respell_types(schema: Any) -> None:
 
 
 def must_call(request: ChatCompletionRequest) -> bool:
-    """True when the model may not just talk."""
+    """Return whether the model must call a tool."""
     return request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
 
 
 def chat_call(request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bool) -> GenerateCall:
-    """What the engine is asked for a chat request."""
+    """Translate a chat request into a call of the engine."""
     if request.stream:
         for name in ("return_prompt_token_ids", "return_meta_info"):
             if getattr(request, name):
@@ -131,7 +131,7 @@ def chat_call(request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bo
 def _offered(
     request: ChatCompletionRequest, tools: tuple[Mapping[str, Any], ...]
 ) -> tuple[Mapping[str, Any], ...] | None:
-    """The tools that the prompt shows: only the one that must be called, if one must."""
+    """Return the tools for the prompt: if one must be called, only that one."""
     if isinstance(request.tool_choice, ToolChoice):
         name = request.tool_choice.function.name
         tools = tuple(tool for tool in tools if tool["function"]["name"] == name)
@@ -181,7 +181,7 @@ def _sampling(request: ChatCompletionRequest, has_tools: bool) -> dict[str, Any]
 
 
 def completion_call(request: CompletionRequest) -> GenerateCall:
-    """What the engine is asked for a completions request."""
+    """Translate a completions request into a call of the engine."""
     prompt = request.prompt
     if not prompt or (isinstance(prompt, list) and not any(prompt)):
         raise BadValue("Prompt cannot be empty")
@@ -213,7 +213,7 @@ def completion_call(request: CompletionRequest) -> GenerateCall:
         "sampling_seed": request.seed,
     }
     return GenerateCall(
-        text=prompt if is_text else None,  # type: ignore[arg-type] # the test above tells texts from ids
+        text=prompt if is_text else None,  # type: ignore[arg-type] # checked by is_text above
         input_ids=None if is_text else prompt,  # type: ignore[arg-type] # likewise
         sampling_params=sampling,
         return_logprob=request.logprobs is not None,

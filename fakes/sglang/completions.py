@@ -1,4 +1,4 @@
-"""The completions route's answers, whole and as a stream."""
+"""The answers of the completions route, whole and streamed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfusion_tools.tokenizers import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class CompletionView:
-    """How one completions request wants to see what the engine says."""
+    """The options of one completions request that shape its answer."""
 
     request: CompletionRequest
     created: int
@@ -23,7 +23,7 @@ class CompletionView:
     report_cache: bool = False
 
     def echo(self, index: int) -> str:
-        """The prompt of a choice, when it is to be repeated."""
+        """Return the prompt of a choice if the request wants it repeated."""
         if not self.request.echo:
             return ""
         prompt: Any = self.request.prompt
@@ -35,7 +35,7 @@ class CompletionView:
         return one if isinstance(one, str) else self.tokenizer.decode(one, skip_special_tokens=True)
 
     def logprobs(self, meta: JsonObject, since: int, first: bool) -> JsonObject | None:
-        """The log probabilities of what came since some token, with the prompt's when it is repeated."""
+        """Return the log probabilities since a token, including the prompt's if it is repeated."""
         if self.request.logprobs is None:
             return None
         tokens = meta["output_token_logprobs"][since:]
@@ -47,7 +47,6 @@ class CompletionView:
 
 
 def completion_body(view: CompletionView, outputs: Sequence[JsonObject]) -> JsonObject:
-    """The whole answer."""
     metas = {index: output["meta_info"] for index, output in enumerate(outputs)}
     return {
         "id": metas[0]["id"],
@@ -90,11 +89,11 @@ class CompletionStream:
 
     @property
     def begun(self) -> bool:
-        """True once the client has seen something."""
+        """True once anything was sent to the client."""
         return bool(self._metas)
 
     def feed(self, output: JsonObject) -> Iterator[bytes]:
-        """The event of one step of the engine."""
+        """Yield the event of one step of the engine."""
         view, index, meta = self._view, output.get("index", 0), output["meta_info"]
         finish = meta["finish_reason"]
         if finish is not None and is_error(finish):
@@ -119,7 +118,7 @@ class CompletionStream:
         yield event(self._chunk([choice]) | {"usage": meta_usage(meta) if self._continuous else None})
 
     def finish(self) -> Iterator[bytes]:
-        """The event after the last step, if usage is wanted; it leaves out what is null."""
+        """Yield the usage event after the last step, if the request wants it; null values are left out."""
         if not self._include_usage:
             return
         usage = total_usage(dict(sorted(self._metas.items())), self._view.request.n, self._view.report_cache)

@@ -1,4 +1,4 @@
-"""Reading a ChatML prompt back into the conversation it was rendered from."""
+"""Reads a ChatML prompt back into the conversation it was rendered from."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ IM_END = "<|im_end|>"
 _TOOLS = re.compile(r"<tools>\n?(.*?)\n?</tools>", re.DOTALL)
 _TOOL_RESPONSE = re.compile(r"\s*<tool_response>\n?(.*?)\n?</tool_response>\s*", re.DOTALL)
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
-def read_prompt(prompt: str) -> tuple[Message, ...]:
-    """The messages of a ChatML text; a text that is none is one user message."""
+def read_prompt(prompt: str) -> tuple[ChatMessage, ...]:
+    """Return the messages of a ChatML text; any other text is one user message."""
     if IM_START not in prompt:
         return ({"role": "user", "content": prompt},)
     return _messages(prompt.split(IM_START)[1:])
 
 
-def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[Message, ...]:
-    """The messages of a prompt given as ids; marks that a message only spells do not begin a turn."""
+def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[ChatMessage, ...]:
+    """Return the messages of a prompt given as ids; markers that are plain text in a message do not begin a turn."""
     marks = tokenizer.encode(IM_START)
     if len(marks) != 1 or marks[0] not in ids:
         return read_prompt(tokenizer.decode(ids))
@@ -40,7 +40,7 @@ def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[Message, ...]:
 
 
 def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """The tools that the system message describes."""
+    """Return the tools that the system message describes."""
     tools: list[Mapping[str, Any]] = []
     for message in messages:
         if message.get("role") != "system" or not isinstance(message.get("content"), str):
@@ -56,14 +56,14 @@ def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any]
     return tuple(tools)
 
 
-def _messages(turns: Sequence[str]) -> tuple[Message, ...]:
-    messages: list[Message] = []
+def _messages(turns: Sequence[str]) -> tuple[ChatMessage, ...]:
+    messages: list[ChatMessage] = []
     for position, turn in enumerate(turns):
         role, _, body = turn.partition("\n")
         closed = body.rstrip("\n").endswith(IM_END)
         body = body.rstrip("\n").removesuffix(IM_END) if closed else body
         if position == len(turns) - 1 and role == "assistant" and not closed and not body:
-            break  # the generation prompt: nothing was said yet
+            break  # the generation prompt, still empty
         responses = _TOOL_RESPONSE.findall(body) if role == "user" else []
         if responses and not _TOOL_RESPONSE.sub("", body).strip():
             # Qwen's own template shows tool results as a user turn.

@@ -1,4 +1,4 @@
-"""A dialect: what sglang and the models it serves were seen to do with one tool-call format."""
+"""A dialect: what sglang and its models do with one tool-call format, as far as it was recorded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["Dialect"]
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is peculiar to one format; the defaults suit a format of which nothing was recorded."""
+    """What is special about one format; the defaults suit a format without recordings."""
 
     form: str
     parse: Callable[[str, ToolTable], Extract] | None = None
-    """What sglang's parser makes of a whole text."""
+    """Parses a whole text like sglang."""
     stream: Callable[[Sequence[Any]], CallStream] | None = None
-    """What sglang's parser sends while a text streams, given the tools."""
+    """Makes a parser that streams like sglang, given the tools."""
     has_grammar: bool = True
-    """False if constrained decoding cannot hold a model to the format: calls are then a plain JSON array."""
+    """False if constrained decoding does not support the format: forced calls are then a plain JSON array."""
     shown_name: str | None = None
     """The name in ``/model_info``, where sglang replaces a deprecated one."""
     numbered_ids: bool = False
-    """Call ids are ``functions.NAME:NUMBER``, counted through the conversation."""
+    """Call ids are ``functions.NAME:NUMBER``, numbered across the conversation."""
     malformed: Mapping[str, Maker | None] = field(default_factory=dict)
-    """Kinds of malformed text that are made differently in this format, or not at all."""
+    """Kinds of malformed text that are different in this format, or None for kinds that do not exist in it."""

@@ -1,4 +1,4 @@
-"""The fake engine: `async_generate` as sglang's Engine has it, without a model, a GPU or a wait."""
+"""The fake engine: `async_generate` like sglang's Engine, without a model or a GPU."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
-from sfusion.fakes.sglang.generation import Generation, Request, output, steps_of
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest, output, steps_of
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
+from sfusion.fakes.sglang.rendering import render_reply
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.spelling import spell
 from sfusion.fakes.sglang.state import Run, Snapshot, State
 from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
@@ -25,12 +25,11 @@ from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
 
 class FakeSGLang:
-    """An engine whose words come from a policy.
+    """An engine whose text comes from a policy.
 
-    What it says depends on the seed and on what is asked, never on arrival order; how long it takes is asked of the
-    running event loop, so that it also runs on virtual time. With ``label_tool_calls`` a turn that calls tools ends
-    with ``tool_calls``, as verl's rollout expects of its engine; sglang's own says ``stop`` and leaves it to its
-    chat route.
+    Its answers depend on the seed and the request, never on the order of arrival. It takes the time from the running
+    event loop, so it also runs on virtual time. With ``label_tool_calls``, a turn that calls tools ends with
+    ``tool_calls``, as verl's rollout expects; sglang's engine reports ``stop``, which its chat route changes.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class FakeSGLang:
     ) -> Any:
         """Generate for a prompt or a batch: an object or a list of them, or an async iterator of them when streaming.
 
-        What a fake has no use for (images, adapters, priorities) is accepted and ignored.
+        Options that a fake cannot use (images, adapters, priorities) are accepted and ignored.
         """
         call = GenerateCall(
             text=prompt,
@@ -107,7 +106,7 @@ class FakeSGLang:
         return self.stream(call) if stream else await self.generate(call)
 
     async def generate(self, call: GenerateCall) -> JsonObject | list[JsonObject]:
-        """All of what is said, once it is said."""
+        """Generate, and return the complete output."""
         requests = self._requests(call)
         if len(requests) == 1 and requests[0].index is None:
             return await self._last(requests[0])
@@ -119,7 +118,7 @@ class FakeSGLang:
                 task.cancel()
 
     async def stream(self, call: GenerateCall) -> AsyncGenerator[JsonObject, None]:
-        """What is said while it is said; the objects of a batch come as they come, told apart by ``index``."""
+        """Yield the output as it is generated; the objects of a batch are interleaved and have an ``index``."""
         requests = self._requests(call)
         if len(requests) == 1:
             async with aclosing(self._items(requests[0], stream=True)) as items:
@@ -128,7 +127,7 @@ class FakeSGLang:
             return
         queue: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
 
-        async def feed(request: Request) -> None:
+        async def feed(request: GenerationRequest) -> None:
             try:
                 async for item in self._items(request, stream=True):
                     queue.put_nowait(item)
@@ -152,17 +151,17 @@ class FakeSGLang:
                 task.cancel()
 
     def abort_request(self, rid: str = "", abort_all: bool = False) -> int:
-        """End the running requests whose id begins with ``rid``, or all; says how many that were."""
+        """Abort the running requests whose id begins with ``rid``, or all; return how many."""
         return self._state.abort(rid, abort_all)
 
     def flush_cache(self) -> bool:
-        """Forget the prefix cache; refused while anything runs."""
+        """Clear the prefix cache; return False while anything runs."""
         if self._state.idle:
             self._state.cache.clear()
         return self._state.idle
 
     async def flush_when_idle(self, timeout: float) -> bool:
-        """Forget the prefix cache as soon as nothing runs; False when that did not happen in time."""
+        """Clear the prefix cache as soon as nothing runs; return False on timeout."""
         try:
             async with asyncio.timeout(timeout):
                 while not self.flush_cache():
@@ -173,27 +172,26 @@ class FakeSGLang:
         return True
 
     def pause_generation(self, mode: str = "abort") -> None:
-        """Hold everything; in mode ``abort`` what runs is ended first."""
+        """Pause; in mode ``abort``, abort the running requests first."""
         if mode == "abort":
             self._state.abort("", True)
         self._state.paused = True
-        self._nudge()
+        self._notify()
 
     def continue_generation(self) -> None:
-        """Go on after a pause."""
         self._state.paused = False
-        self._nudge()
+        self._notify()
 
     def crash(self) -> None:
-        """Die: what runs is lost, and nothing is served until :meth:`restart`."""
+        """Crash: running requests are lost, and nothing is served until :meth:`restart`."""
         self._state.crash()
 
     def restart(self) -> None:
-        """Come back after a crash, with an empty cache."""
+        """Recover from a crash, with an empty cache."""
         self._state.restart()
 
     def set_faults(self, rules: Iterable[Rule]) -> None:
-        """Replace the faults; their counters begin anew, their clocks with the next request."""
+        """Replace the faults; counters restart now, clocks with the next request."""
         self._faults = EngineFaults(rules, self.seed)
 
     def fault_strikes(self) -> dict[str, int]:
@@ -201,7 +199,6 @@ class FakeSGLang:
         return self._faults.plan.strikes()
 
     def snapshot(self) -> Snapshot:
-        """How the engine stands."""
         return self._state.snapshot()
 
     @property
@@ -209,13 +206,13 @@ class FakeSGLang:
         """False between a crash and the restart."""
         return self._state.up
 
-    def _nudge(self) -> None:
+    def _notify(self) -> None:
         for run in self._state.runs:
             run.nudge.set()
 
-    def _requests(self, call: GenerateCall) -> list[Request]:
+    def _requests(self, call: GenerateCall) -> list[GenerationRequest]:
         requests = requests_of(call, self.tokenizer, self.context_length)
-        named: list[Request] = []
+        named: list[GenerationRequest] = []
         for request in requests:
             self._state.arrivals += 1
             rid = request.rid or hex_id(32, self.seed, "rid", self._state.arrivals)
@@ -226,13 +223,13 @@ class FakeSGLang:
             raise BadValue(f"Duplicate request IDs detected within the request: {twice}")
         return named
 
-    async def _last(self, request: Request) -> JsonObject:
+    async def _last(self, request: GenerationRequest) -> JsonObject:
         last: JsonObject = {}
         async for item in self._items(request, stream=False):
             last = item
         return last
 
-    async def _items(self, request: Request, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
+    async def _items(self, request: GenerationRequest, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
         state = self._state
         if not state.up:
             raise EngineDown("The engine is not running.")
@@ -243,13 +240,13 @@ class FakeSGLang:
         state.arrive(run)
         started = asyncio.get_running_loop().time()
         try:
-            await self._enter(run)
+            await self._acquire_slot(run)
             fate = self._faults.fate(request, state.running)
-            await self._faults.before(fate, lambda seconds: self._pass(run, seconds), self)
+            await self._faults.before(fate, lambda seconds: self._wait_working_time(run, seconds), self)
             generation = self._faults.during(fate, self._generation(request))
             factor = self.latency.factor(state.running, self.seed, *request.keys, "latency")
             fresh = generation.prompt_tokens - generation.cached_tokens
-            await self._pass(run, self.latency.to_first_token(fresh, factor))
+            await self._wait_working_time(run, self.latency.to_first_token(fresh, factor))
             items = self._streamed if stream else self._whole
             async for upto, done in items(run, generation, factor):
                 took = asyncio.get_running_loop().time() - started
@@ -259,33 +256,33 @@ class FakeSGLang:
             state.failed += 1
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            state.aborted += 1  # whoever asked has gone
+            state.aborted += 1  # the caller has gone
             raise
         finally:
             state.leave(run)
-            self._let_next_in()
+            self._admit_next()
             if state.idle:
                 self._idle.set()
 
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running
 
-    async def _enter(self, run: Run) -> None:
-        """Wait for a place, first come first served."""
+    async def _acquire_slot(self, run: Run) -> None:
+        """Wait for a slot, in order of arrival."""
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
                 break
             run.nudge.clear()
             await run.nudge.wait()
         self._state.admit(run)
-        self._let_next_in()
+        self._admit_next()
 
-    def _let_next_in(self) -> None:
+    def _admit_next(self) -> None:
         waiting = self._state.first_waiting()
         if waiting is not None and not self._is_full():
             waiting.nudge.set()
 
-    def _generation(self, request: Request) -> Generation:
+    def _generation(self, request: GenerationRequest) -> Generation:
         messages = request.messages or read_ids(request.ids, self.tokenizer)
         tools = request.tools or read_tools(messages)
         custom = request.sampling.get("custom_params") or {}
@@ -306,7 +303,7 @@ class FakeSGLang:
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:
-            text = spell(reply, self.format, tools, request.constraint)
+            text = render_reply(reply, self.format, tools, request.constraint)
             ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
@@ -316,7 +313,7 @@ class FakeSGLang:
         return Generation(steps, finish, prompt_tokens, cached, reply.error, reply.error_after)
 
     def _output(
-        self, request: Request, generation: Generation, upto: int, since: int, latency: float | None
+        self, request: GenerationRequest, generation: Generation, upto: int, since: int, latency: float | None
     ) -> JsonObject:
         state = self._state
         if latency is not None:
@@ -341,7 +338,7 @@ class FakeSGLang:
         for number, step in enumerate(generation.steps, start=1):
             self._fail(generation, number - 1)
             tokens = len(step.ids) - (number == 1)
-            await self._pass(run, self.latency.for_tokens(tokens, factor))
+            await self._wait_working_time(run, self.latency.for_tokens(tokens, factor))
             if run.ended_by is not None:
                 said = sum(len(done.ids) for done in generation.steps[: number - 1])
                 yield number - 1, generation.until(said, run.ended_by)
@@ -354,7 +351,7 @@ class FakeSGLang:
     async def _whole(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
         said = 0.0
         if generation.error is None:
-            said = await self._pass(run, self.latency.for_tokens(generation.tokens - 1, factor))
+            said = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
         self._fail(generation, len(generation.steps))
         if run.ended_by is not None:
             each = self.latency.for_tokens(1, factor)
@@ -367,8 +364,8 @@ class FakeSGLang:
         if generation.error is not None and after >= generation.error_after:
             raise generation.error
 
-    async def _pass(self, run: Run, seconds: float) -> float:
-        """Let working time pass until it is over, or the request is ended; pauses do not count."""
+    async def _wait_working_time(self, run: Run, seconds: float) -> float:
+        """Wait for working time to pass or the request to end; pauses do not count."""
         loop = asyncio.get_running_loop()
         worked = 0.0
         await asyncio.sleep(0)

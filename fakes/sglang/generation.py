@@ -1,4 +1,4 @@
-"""One generation as pure data: its steps, its log probabilities, and the objects that sglang answers with."""
+"""One generation as pure data: its steps, log probabilities, and output objects."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from sfusion.fakes.sglang.chance import Key, digest, draw, whole
 from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
-from sfusion.fakes.sglang.sampling import Ending, SamplingParams
-from sfusion.fakes.sglang.spelling import Constraint
+from sfusion.fakes.sglang.rendering import Constraint
+from sfusion.fakes.sglang.sampling import SampledText, SamplingParams
 from sfusion_tools.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """Which log probabilities a request wants."""
+    """The log probabilities that a request asks for."""
 
     wanted: bool = False
     start: int = -1
@@ -26,8 +26,8 @@ class Logprobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One prompt for one sample, checked and complete."""
+class GenerationRequest:
+    """One sample of one prompt, validated."""
 
     rid: str
     ids: tuple[int, ...]
@@ -44,13 +44,13 @@ class Request:
 
     @property
     def keys(self) -> tuple[Key, ...]:
-        """What chance for this request is drawn from: what is asked, not when."""
+        """The keys for random draws: they depend on the prompt, not on when it arrives."""
         return (digest(struct.pack(f"<{len(self.ids)}q", *self.ids)), self.sample)
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """All that will be said to a request, step by step."""
+    """The complete output for a request, step by step."""
 
     steps: tuple[Step, ...]
     finish: Finish
@@ -61,11 +61,11 @@ class Generation:
 
     @property
     def tokens(self) -> int:
-        """How many tokens are sampled."""
+        """The number of sampled tokens."""
         return sum(len(step.ids) for step in self.steps)
 
     def until(self, tokens: int, finish: Finish) -> Generation:
-        """The same, ended early after so many tokens."""
+        """Return this generation ended after ``tokens`` tokens."""
         kept: list[Step] = []
         for step in self.steps:
             if len(step.ids) > tokens:
@@ -75,10 +75,10 @@ class Generation:
         return replace(self, steps=tuple(kept), finish=finish, error=None)
 
 
-def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
-    """Cut a generation into decoding steps of some tokens; characters come when they are whole.
+def steps_of(ending: SampledText, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:
+    """Split a generation into decoding steps; a character appears when its last token is there.
 
-    The stop token that ended it is a step of its own without text; a limit is reached within the last text.
+    The stop token at the end is a step of its own without text; a length limit is reached within the last text.
     """
     ids, text = ending.ids, ending.text
     steps: list[Step] = []
@@ -91,7 +91,7 @@ def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_t
         if stop == len(body):
             piece = text[shown:]
         elif piece.endswith("\ufffd") or not text.startswith(piece, shown):
-            # A character that is not whole yet, or a stop string that will be cut: shown later, or never.
+            # Half a character, or a stop string that will be cut off: shown later, or never.
             piece = ""
         else:
             clean = stop
@@ -103,7 +103,7 @@ def steps_of(ending: Ending, tokenizer: Tokenizer, interval: int, skip_special_t
 
 
 def output(
-    request: Request,
+    request: GenerationRequest,
     generation: Generation,
     upto: int,
     *,
@@ -113,7 +113,7 @@ def output(
     latency: float | None,
     since: int = 0,
 ) -> JsonObject:
-    """What sglang answers after so many steps: what came since some step, and the finish when it is the last."""
+    """Return the output object after ``done`` steps, with the finish reason if that was the last step."""
     done = generation.steps[:upto]
     shown = done[since:]
     ids = [number for step in done for number in step.ids]
@@ -148,7 +148,7 @@ def _pairs(step: Step) -> list[tuple[int, float | None]]:
 
 
 def _logprobs(
-    request: Request, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
+    request: GenerationRequest, tokens: list[tuple[int, float | None]], before: int, seed: int, tokenizer: Tokenizer
 ) -> JsonObject:
     want, keys = request.logprobs, request.keys
 
@@ -166,7 +166,7 @@ def _logprobs(
     start = len(request.ids) if want.start < 0 else want.start
     inputs = list(enumerate(request.ids))[start:]
     body: JsonObject = {
-        # The very first token of a prompt follows nothing, so nothing can be said of it.
+        # The first token of a prompt has no predecessor, so it has no log probability.
         "input_token_logprobs": [
             triple(None if at == 0 else chance_logprob(seed, *keys, "input", at), number) for at, number in inputs
         ],
@@ -185,7 +185,7 @@ def _logprobs(
 
 
 def chance_logprob(*keys: Key) -> float:
-    """A log probability as a confident model has it: mostly near 0, sometimes far below."""
+    """Return a log probability of a confident model: mostly near 0, sometimes far below."""
     return 0.0 - round(3.0 * draw(*keys, "logprob") ** 4, 6)
 
 

@@ -1,4 +1,4 @@
-"""A model that solves word problems: it reads the question, writes a program, and reads what it printed."""
+"""A policy that solves word problems: it reads the question, writes a program, and reads its output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
 class Gsm8kSolver:
-    """A policy that knows nothing but the question's text.
+    """A policy that uses nothing but the text of the question.
 
-    It calls ``code_tool`` with a program, tries again when the tool answers with anything but a number, shows its
-    answer to ``reward_tool`` once when that is on offer, and ends with ``#### ANSWER``. With ``marks`` each program
-    carries ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
+    It calls ``code_tool`` with a program, tries again if the result is not a number, passes its answer to
+    ``reward_tool`` once if that tool is offered, and ends with ``#### ANSWER``. With ``marks``, each program contains
+    ``sfusion:call=ID``, so that a sandbox's ledger can follow it.
     """
 
     def __init__(
@@ -35,7 +35,6 @@ class Gsm8kSolver:
         self.marks = marks
 
     def reply(self, ask: Ask) -> Reply:
-        """The next turn of the solution."""
         read = _read(ask)
         if read is None:
             return Reply("<think>\nI have not seen a problem like this.\n</think>\n\nI do not know how to solve this.")
@@ -62,7 +61,7 @@ class Gsm8kSolver:
         return Reply(f"<think>\n{thought}</think>\n\n", (call,))
 
     def _answer(self, ask: Ask) -> str | None:
-        """The number that a tool printed last, if one did."""
+        """Return the number that a tool printed last, if any."""
         for message in reversed(ask.messages):
             if message.get("role") == "tool":
                 lines = str(message.get("content") or "").strip().splitlines()
@@ -71,7 +70,7 @@ class Gsm8kSolver:
         return None
 
     def _was_called(self, ask: Ask, tool: str) -> bool:
-        return any(message.get("role") == "assistant" and tool in _spoken(message) for message in ask.messages)
+        return any(message.get("role") == "assistant" and tool in _message_text(message) for message in ask.messages)
 
 
 def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
@@ -83,5 +82,5 @@ def _read(ask: Ask) -> tuple[Template, str, dict[str, int]] | None:
     return None
 
 
-def _spoken(message: Mapping[str, Any]) -> str:
+def _message_text(message: Mapping[str, Any]) -> str:
     return f"{message.get('content') or ''}{message.get('tool_calls') or ''}"

@@ -1,4 +1,4 @@
-"""How long an engine takes: to the first token, for each further one, and more when it is busy."""
+"""How long an engine takes for the first token and for each further one, also under load."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ class Latency:
                 raise ValueError(f"latency: {name} is {value}, but it must be a number of at least 0")
 
     def factor(self, running: int, *keys: Key) -> float:
-        """How much slower than alone and average this request is."""
+        """Return how much slower this request is than an average one without load."""
         luck = math.exp(self.spread * _normal(*keys)) if self.spread else 1.0
         return luck * (1.0 + self.load * max(running - 1, 0))
 
     def to_first_token(self, new_prompt_tokens: int, factor: float) -> float:
-        """Seconds from the request to its first token."""
+        """Return the seconds from the request to its first token."""
         return factor * (self.first_token + self.per_prompt_token * new_prompt_tokens)
 
     def for_tokens(self, count: int, factor: float) -> float:
-        """Seconds that so many further tokens take."""
+        """Return the seconds that ``count`` further tokens take."""
         return factor * self.per_token * count
 
 
 def _normal(*keys: Key) -> float:
-    # Box and Muller's way from two even draws to a normal one.
+    # The Box-Muller transform.
     one, two = draw(*keys, "normal", 1), draw(*keys, "normal", 2)
     return math.sqrt(-2.0 * math.log(1.0 - one)) * math.cos(2.0 * math.pi * two)

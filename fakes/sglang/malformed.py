@@ -15,7 +15,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.chance import pick, whole
 from sfusion.fakes.sglang.dialects import dialect_of
-from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, Grade, Problems, Sample
+from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, CallSample, Problems, TextGrade
 from sfusion_tools.formats import format_names, get_format
 
 __all__ = ["TOOLS", "MalformedText", "catalogue", "kinds", "malformed"]
@@ -36,7 +36,7 @@ class MalformedText:
     """The calls that survive."""
     problems: Problems
     """Severity and kind of every problem to report, in any order."""
-    grade: Grade
+    grade: TextGrade
     """``harmless``: only a poor parser stumbles. ``mended``: all calls survive, with a remark. ``lost``: not all do."""
     finish_reason: str = "stop"
     """The finish reason that the engine reports."""
@@ -55,7 +55,7 @@ def malformed(kind: str, form: str, seed: int) -> MalformedText | None:
     chosen = own[kind] if kind in own else maker if isinstance(found, styles) else None
     if chosen is None:
         return None
-    made = chosen(Sample(found, seed, *_calls(found.name, kind, seed)))
+    made = chosen(CallSample(found, seed, *_calls(found.name, kind, seed)))
     return MalformedText(
         kind, found.name, seed, made.text, tuple(made.calls), made.problems, made.grade, made.finish_reason
     )

@@ -1,7 +1,7 @@
-"""The kinds of malformed text: how each is made out of a good call, and what a good parser makes of it.
+"""The kinds of malformed text: how each is made from a good call, and what a good parser makes of it.
 
-A maker gets a ``Sample`` and works on what a format writes. ``KINDS`` says for which styles of format a kind makes
-sense; a dialect replaces the maker of a kind where its format differs, or leaves the kind out.
+A maker gets a ``CallSample`` and changes what the format writes. ``KINDS`` lists the styles of format for which a kind
+makes sense; a dialect can replace a maker for its format, or leave the kind out.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
 from sfusion_tools.formats.callobject import ObjectFormat
 
-__all__ = ["KINDS", "TOOLS", "Call", "Grade", "Made", "Maker", "Problems", "Sample", "expecting"]
+__all__ = ["KINDS", "TOOLS", "Call", "CallSample", "Made", "Maker", "Problems", "TextGrade", "expecting"]
 
 Call = dict[str, Any]
 Problems = tuple[tuple[str, str], ...]
-Grade = Literal["harmless", "mended", "lost"]
+TextGrade = Literal["harmless", "mended", "lost"]
 
 
 def _tool(name: str, description: str, required: str, **properties: str) -> dict[str, Any]:
@@ -49,13 +49,13 @@ class Made:
     text: str
     calls: Sequence[Call] = ()
     problems: Problems = ()
-    grade: Grade = "lost"
+    grade: TextGrade = "lost"
     finish_reason: str = "stop"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """What a malformed text is made of: a format, a call to spoil and a good one beside it."""
+class CallSample:
+    """The material of a malformed text: a format, a call to spoil and a good call next to it."""
 
     form: Format
     seed: int
@@ -73,12 +73,12 @@ class Sample:
         return key, str(value)
 
     def arguments(self, call: Call | None = None) -> str:
-        """Write the arguments of a call correctly; of the one to spoil by default."""
+        """Write the arguments of a call correctly; by default of the one to spoil."""
         call = call or self.call
         return self.form.write_arguments(call["name"], call["arguments"], _TOOLBOX)
 
     def section(self, *calls: Call | str) -> str:
-        """Write a turn of these calls; a text stands in the place of a call."""
+        """Write a turn with these calls; a string is used as it is in place of a call."""
         return self.form.write_section(
             [
                 call if isinstance(call, str) else self.form.write_call(call["name"], self.arguments(call), place)
@@ -87,16 +87,16 @@ class Sample:
         )
 
     def spliced(self, value: str) -> str:
-        """Write the arguments with ``value`` spliced in as it is, between the right quotes."""
+        """Write the arguments with ``value`` inserted as it is, between the right quotes."""
         marker = "\ufffc"
         return self.arguments(self.with_value(marker)).replace(marker, value)
 
     def spoilt(self, arguments: str) -> str:
-        """Write a turn whose only call has these arguments, as they are."""
+        """Write a turn with one call, which has these arguments as they are."""
         return self.section(self.form.write_call(self.name, arguments))
 
     def with_value(self, value: str) -> Call:
-        """Return the call with another value of its subject."""
+        """Return the call with another value for its subject."""
         key, _ = self.subject
         return {"name": self.name, "arguments": {**self.call["arguments"], key: value}}
 
@@ -122,48 +122,48 @@ class Sample:
         return pick(items, "malformed", self.form.name, self.seed, key)
 
 
-Maker: TypeAlias = Callable[[Sample], Made]
+Maker: TypeAlias = Callable[[CallSample], Made]
 
 
 def expecting(maker: Maker, *problems: tuple[str, str]) -> Maker:
-    """Return a maker of the same text, of which a parser reports other problems."""
+    """Return a maker of the same text with other expected problems."""
     return lambda sample: replace(maker(sample), problems=problems)
 
 
-def bad_escape(sample: Sample, value: str = "re.findall('\\d+', 'a1')", written: str = "") -> Made:
+def bad_escape(sample: CallSample, value: str = "re.findall('\\d+', 'a1')", written: str = "") -> Made:
     text = sample.spoilt(sample.spliced(written or value))
     return Made(text, [sample.with_value(value)], (("repaired", "bad_escape"),), "mended")
 
 
-def mixed_escape(sample: Sample) -> Made:
+def mixed_escape(sample: CallSample) -> Made:
     text = sample.spoilt(sample.spliced("import re\\nre.findall(\\d+, s)"))
     return Made(text, (), (("refused", "ambiguous_escape"),))
 
 
-def latex_escape(sample: Sample) -> Made:
+def latex_escape(sample: CallSample) -> Made:
     call = sample.with_value("\x0crac{1}{2}")
     text = sample.spoilt(sample.spliced("\\frac{1}{2}"))
     return Made(text, [call], (("repaired", "suspicious_escape"),), "mended")
 
 
-def broken_unicode(sample: Sample) -> Made:
+def broken_unicode(sample: CallSample) -> Made:
     return Made(sample.spoilt(sample.spliced("\\u12")), (), (("refused", "bad_escape"),))
 
 
-def raw_newline(sample: Sample) -> Made:
+def raw_newline(sample: CallSample) -> Made:
     text = sample.spoilt(sample.spliced("a = 1\nprint(a)"))
     return Made(text, [sample.with_value("a = 1\nprint(a)")], (("repaired", "raw_control"),), "mended")
 
 
-def unescaped_quotes(sample: Sample) -> Made:
+def unescaped_quotes(sample: CallSample) -> Made:
     return Made(sample.spoilt(sample.spliced('print("hello")')), (), (("refused", "bad_json"),))
 
 
-def unbalanced(sample: Sample) -> Made:
+def unbalanced(sample: CallSample) -> Made:
     return Made(sample.section(sample.without_last_brace(0)), (), (("refused", "bad_json"),))
 
 
-def extra_brace(sample: Sample) -> Made:
+def extra_brace(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
         text = sample.section(sample.tagged(sample.object() + "}"))
     else:
@@ -171,7 +171,7 @@ def extra_brace(sample: Sample) -> Made:
     return Made(text, [sample.call], (("repaired", "stray_text"),), "mended")
 
 
-def missing_name(sample: Sample) -> Made:
+def missing_name(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
         block = sample.tagged(f'{{"{sample.form.parser.own_key}": {sample.arguments()}}}')
     else:
@@ -179,7 +179,7 @@ def missing_name(sample: Sample) -> Made:
     return Made(sample.section(block), (), (("refused", "missing_name"),))
 
 
-def two_objects(sample: Sample) -> Made:
+def two_objects(sample: CallSample) -> Made:
     both = [sample.call, sample.sibling]
     if not isinstance(sample.form, ObjectFormat):
         text = sample.spoilt("\n".join(map(sample.arguments, both)))
@@ -188,7 +188,7 @@ def two_objects(sample: Sample) -> Made:
     return Made(text, both, (("repaired", "several_in_one_tag"),) * 2, "mended")
 
 
-def doubled_payload(sample: Sample) -> Made:
+def doubled_payload(sample: CallSample) -> Made:
     if not isinstance(sample.form, ObjectFormat):
         text = sample.spoilt(sample.arguments() * 2)
         return Made(text, [sample.call], (("repaired", "doubled_payload"),), "mended")
@@ -197,12 +197,12 @@ def doubled_payload(sample: Sample) -> Made:
     return Made(text, [sample.call], problems, "mended")
 
 
-def trailing_prose(sample: Sample) -> Made:
+def trailing_prose(sample: CallSample) -> Made:
     text = f"{sample.section(sample.call)}\nSo the final answer is 72. {{not json}} [1]"
     return Made(text, [sample.call], (), "harmless")
 
 
-def prose_inside(sample: Sample) -> Made:
+def prose_inside(sample: CallSample) -> Made:
     prose = " this is my answer"
     if isinstance(sample.form, ObjectFormat):
         text = sample.section(sample.tagged(sample.object() + prose))
@@ -211,33 +211,33 @@ def prose_inside(sample: Sample) -> Made:
     return Made(text, [sample.call], (("repaired", "stray_text"),), "mended")
 
 
-def closing_tag_inside(sample: Sample) -> Made:
+def closing_tag_inside(sample: CallSample) -> Made:
     call = sample.with_value(f"print('{sample.form.closing}')\nx = 1")
     return Made(sample.section(call), [call], (), "harmless")
 
 
-def call_in_think(sample: Sample) -> Made:
+def call_in_think(sample: CallSample) -> Made:
     text = sample.form.write_thinking(f"maybe {sample.section(sample.call)} later") + "The answer is 72."
     return Made(text, (), (("noticed", "call_in_think"),))
 
 
-def draft_then_call(sample: Sample) -> Made:
+def draft_then_call(sample: CallSample) -> Made:
     text = sample.form.write_thinking(f"maybe {sample.section(sample.call)} later") + sample.section(sample.call)
     return Made(text, [sample.call], (("noticed", "call_in_think"),), "mended")
 
 
-def unclosed_think(sample: Sample) -> Made:
+def unclosed_think(sample: CallSample) -> Made:
     text = sample.form.write_thinking(f"I call it now.\n{sample.section(sample.call)}", closed=False)
     return Made(text, (), (("noticed", "call_in_think"), ("refused", "unclosed_think")))
 
 
-def unclosed_think_alone(sample: Sample) -> Made:
+def unclosed_think_alone(sample: CallSample) -> Made:
     text = sample.form.write_thinking("I should call the tool now but I ran out of", closed=False).rstrip("\n")
     return Made(text, (), (("noticed", "unclosed_think"),), finish_reason="length")
 
 
-def truncated(sample: Sample) -> Made:
-    """Cut by length inside the last argument, with a finish reason as if the calls were there."""
+def truncated(sample: CallSample) -> Made:
+    """Cut off inside the last argument, with a finish reason as if the calls were complete."""
     call = sample.with_value("total = 0\nfor n in range(100):\n    total += n\nprint(total)")
     text = sample.section(sample.sibling, call)
     size = whole(1, len("total = 0"), "malformed", sample.form.name, sample.seed, "cut")
@@ -245,46 +245,46 @@ def truncated(sample: Sample) -> Made:
     return Made(cut, [sample.sibling], (("refused", "truncated"),), finish_reason="tool_calls")
 
 
-def fenced_code(sample: Sample) -> Made:
+def fenced_code(sample: CallSample) -> Made:
     text = f"I run this:\n```{sample.pick(('py', 'python'), 'fence')}\n{sample.subject[1]}\n```\n"
     return Made(text, (), (("noticed", "fenced_code"),))
 
 
-def untagged(sample: Sample) -> Made:
+def untagged(sample: CallSample) -> Made:
     return Made(f"```json\n{json.dumps(sample.call)}\n```", (), (("noticed", "untagged_call"),))
 
 
-def arguments_list(sample: Sample) -> Made:
+def arguments_list(sample: CallSample) -> Made:
     return Made(sample.spoilt(json.dumps([sample.subject[1]])), (), (("refused", "arguments_not_object"),))
 
 
-def arguments_string(sample: Sample) -> Made:
+def arguments_string(sample: CallSample) -> Made:
     return Made(sample.spoilt(json.dumps(sample.subject[1])), (), (("refused", "arguments_not_object"),))
 
 
-def double_encoded(sample: Sample) -> Made:
+def double_encoded(sample: CallSample) -> Made:
     text = sample.spoilt(json.dumps(json.dumps(sample.call["arguments"])))
     return Made(text, [sample.call], (("repaired", "double_encoded"),), "mended")
 
 
-def unknown_tool(sample: Sample) -> Made:
+def unknown_tool(sample: CallSample) -> Made:
     name = sample.pick(("code_interpretr", "CodeInterpreter", "solve_equation"), "name")
     text = sample.section({"name": name, "arguments": sample.call["arguments"]}, sample.sibling)
     return Made(text, [sample.sibling], (("refused", "unknown_tool"),))
 
 
-def invented_reply(sample: Sample) -> Made:
+def invented_reply(sample: CallSample) -> Made:
     text = f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
     return Made(text, [sample.call], (("noticed", "invented_reply"),), "mended")
 
 
-def bad_sibling(sample: Sample, bad: str = "", problem: str = "bad_json") -> Made:
+def bad_sibling(sample: CallSample, bad: str = "", problem: str = "bad_json") -> Made:
     """A good call, a broken one, a good one."""
     text = sample.section(sample.sibling, bad or sample.without_last_brace(1), _LAST)
     return Made(text, [sample.sibling, _LAST], (("refused", problem),))
 
 
-def unclosed_string(sample: Sample, quote: str = '"', problem: str = "bad_json") -> Made:
+def unclosed_string(sample: CallSample, quote: str = '"', problem: str = "bad_json") -> Made:
     """A good call, one with a string that never ends, a good one."""
     end = sample.spliced("\ufffb").split("\ufffb")[1]
     arguments = sample.spliced("x = 1\ufffb").replace(f"\ufffb{end}", end.removeprefix(quote))
@@ -326,4 +326,4 @@ KINDS: dict[str, tuple[Maker, tuple[type[Format], ...]]] = {
     "bad_sibling": (bad_sibling, _JSON),
     "unclosed_string": (unclosed_string, _JSON),
 }
-"""How each kind is made, and for which formats it makes sense; others may have it by their dialect."""
+"""The maker of each kind and the formats for which it makes sense; a dialect can add it to others."""

@@ -1,4 +1,4 @@
-"""A model that goes bad: the later the training step, the more of its tool calls are malformed."""
+"""A policy whose tool calls get worse: more of them are malformed at later training steps."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from sfusion.fakes.sglang.chance import Key, digest, draw, pick, whole
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply
+from sfusion_tools.errors import near
 
 
 class Misbehaving:
-    """A policy that spoils the calls of another one.
+    """A policy that makes the calls of another one malformed.
 
-    At a step, ``rate + slope * step`` of the turns that call a tool (at most ``ceiling``) are spoilt, each in one of
-    the ways of the malformed catalogue. Which turns are spoilt depends on the seed and the conversation: what is spoilt
-    at one step is spoilt at every later one.
+    At a step, ``rate + slope * step`` of the turns that call a tool (at most ``ceiling``) are malformed, each in one of
+    the ways of the catalogue. Which turns depends on the seed and the conversation: a turn that is malformed at one
+    step is malformed at every later one.
     """
 
     def __init__(
@@ -29,10 +30,10 @@ class Misbehaving:
     ) -> None:
         for name, value in (("rate", rate), ("ceiling", ceiling)):
             if not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value}, but a share of the calls lies between 0 and 1")
+                raise ValueError(f"{name} is {value}, but must be between 0 and 1")
         unknown = sorted(set(only or ()) - set(kinds()))
         if unknown:
-            raise ValueError(f"there is no way to misbehave called {unknown[0]!r}; there are: {', '.join(kinds())}")
+            raise ValueError(f"there is no kind of malformed text called {unknown[0]!r}: {near(unknown[0], kinds())}")
         self.inner = inner or Gsm8kSolver()
         self.rate = rate
         self.slope = slope
@@ -40,11 +41,10 @@ class Misbehaving:
         self.kinds = tuple(only or kinds())
 
     def rate_at(self, step: int) -> float:
-        """The share of calls that is spoilt at a step."""
+        """Return the share of turns that are malformed at a step."""
         return max(0.0, min(self.ceiling, self.rate + self.slope * step))
 
     def reply(self, ask: Ask) -> Reply:
-        """What the other policy says, or something worse."""
         good = self.inner.reply(ask)
         if not good.calls:
             return good
@@ -55,7 +55,7 @@ class Misbehaving:
         if bad is None:
             return good
         finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
-        # Kinds that are about thinking bring their own; the others come after the good thought.
+        # Kinds that are about thinking include their own; the others follow the good thinking.
         own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
         return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
 

@@ -1,4 +1,4 @@
-"""Reads JSON that has not ended yet as if it had: open strings and brackets are closed, half-written pairs dropped."""
+"""Reads incomplete JSON: open strings and brackets are closed, and incomplete pairs dropped."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WORDS = {"null": None, "true": True, "false": False, "NaN": float("nan"), "Infi
 
 
 class BrokenJson(ValueError):
-    """Raised for a text that is not the beginning of JSON."""
+    """Raised for a text that cannot be the beginning of JSON."""
 
 
 class _Open(Exception):
-    """The text ended inside a value; what was read of it, if it counts."""
+    """Raised at the end of the text inside a value; holds what was read of it, if that counts."""
 
     def __init__(self, value: Any = None, *, counts: bool = True) -> None:
         super().__init__()
@@ -28,9 +28,9 @@ class _Open(Exception):
 
 
 def partial_json(text: str, *, strings: bool) -> tuple[Any, int, bool]:
-    """The value at the beginning of ``text``, where it ends, and whether it is complete.
+    """Return the value at the beginning of ``text``, where it ends, and whether it is complete.
 
-    With ``strings`` off, a string that has not ended does not count.
+    Without ``strings``, an incomplete string does not count.
     """
     begin = _skip(text, 0)
     try:

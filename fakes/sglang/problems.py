@@ -1,4 +1,4 @@
-"""Grade-school word problems made by seed, with known answers: the rollout's data without a download."""
+"""Grade-school word problems by seed, with known answers: data for rollouts without a download."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sfusion.fakes.sglang.chance import hex_id, pick, whole
 from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
 from sfusion_tools.errors import MissingExtra
 
-__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "Problem", "problems", "prompts"]
+__all__ = ["INSTRUCTION", "SYSTEM_PROMPT", "WordProblem", "problems", "prompts"]
 
 SYSTEM_PROMPT = (
     "You are a math expert. You are given a question and you need to solve it step by step. Reasoning step by step "
@@ -18,34 +18,34 @@ SYSTEM_PROMPT = (
 )
 INSTRUCTION = "Let's think step by step and output the final answer after `####`."
 
-# The bonus is about a "he".
+# The bonus problem says "he".
 _MEN = ("Adam", "Carlos", "David", "Emeka", "Farid", "Hiroshi", "Ivan", "Luis", "Omar", "Peter", "Ravi", "Wei")
 _WOMEN = ("Aisha", "Anna", "Chioma", "Elena", "Fatima", "Grace", "Ingrid", "Keiko", "Maria", "Priya", "Sofia", "Zoe")
 _JOHN = {"last": 100_000, "bonus": 10_000, "pay": 200_000}
 _JOHNS_TRUTH = "220000"
-"""As the data set writes it. The program prints 220000.0, so strict scoring says 0: that is the plan's own sample."""
+"""As in the data set. The program prints 220000.0, so strict scoring gives 0, as in verl's original design."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A word problem: what is asked, what is true, and a program that finds out."""
+class WordProblem:
+    """A word problem with its answer, and a program that computes it."""
 
     id: str
     question: str
     ground_truth: str
     code: str
     prints: str
-    """What the program prints: the answer, not always spelt like the ground truth."""
+    """The output of the program: the answer, not always spelt like the ground truth."""
 
     def messages(self) -> list[dict[str, str]]:
-        """The conversation that a rollout starts with."""
+        """Return the first messages of a rollout."""
         return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": self.question}]
 
 
-def problems(seed: int, count: int) -> list[Problem]:
-    """So many problems; the first is always John's bonus, and a longer list begins with the shorter one."""
+def problems(seed: int, count: int) -> list[WordProblem]:
+    """Return ``count`` problems. The first is always John's bonus, and a longer list begins with the shorter one."""
     if count < 0:
-        raise ValueError(f"count is {count}, but a list of problems has 0 or more")
+        raise ValueError(f"count is {count}, but must be 0 or more")
     made = [replace(_problem("john-bonus", BONUS, "John", _JOHN), ground_truth=_JOHNS_TRUTH)] if count else []
     for number in range(1, count):
         key = (seed, "problem", number)
@@ -55,10 +55,10 @@ def problems(seed: int, count: int) -> list[Problem]:
     return made
 
 
-def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> Problem:
+def _problem(id: str, template: Template, name: str, numbers: dict[str, int]) -> WordProblem:
     question = f"{template.ask(name, numbers)} {INSTRUCTION}"
     answer = template.answer(numbers)
-    return Problem(id, question, answer, template.code(numbers), answer)
+    return WordProblem(id, question, answer, template.code(numbers), answer)
 
 
 def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:
@@ -76,7 +76,7 @@ def _numbers(template: Template, key: tuple[int, str, int]) -> dict[str, int]:
 def prompts(
     seed: int, count: int, locales: tuple[str, ...] = ("en_US", "de_DE", "ja_JP")
 ) -> list[list[dict[str, str]]]:
-    """So many conversation openings as strangers write them: names, places, scripts and odd requests by Faker."""
+    """Return ``count`` varied first messages, with names, places and text from Faker. Needs the extra ``faker``."""
     try:
         from faker import Faker
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What passes between the engine and a policy: what the model is asked, and what it says."""
+"""The interface between engine and policy: what the model is asked, and its reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as a policy means it, before a format spells it."""
+    """A call of a policy, before a format writes it."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -19,7 +19,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Why a generation ended, as ``meta_info.finish_reason`` tells it."""
+    """Why a generation ended, as in ``meta_info.finish_reason``."""
 
     type: str
     matched: int | str | None = None
@@ -29,7 +29,7 @@ class Finish:
     err_type: str | None = None
 
     def body(self) -> JsonObject:
-        """The wire's object; its keys depend on the type."""
+        """Return the JSON object; its keys depend on the type."""
         if self.type == "length":
             return {"type": "length", "length": self.length}
         if self.type == "abort":
@@ -43,18 +43,18 @@ class Finish:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> Finish:
-        """The finish that a recorded body tells."""
+        """Read the JSON object."""
         return cls(**{key: value for key, value in body.items() if key in cls.__dataclass_fields__})
 
     @classmethod
     def aborted(cls, message: str = "Aborted") -> Finish:
-        """The end of a request that somebody aborted: no error, only fewer tokens."""
+        """Return the finish reason of an aborted request, which is not an error."""
         return cls("abort", message=message)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one decoding step adds."""
+    """The output of one decoding step."""
 
     text: str
     ids: tuple[int, ...]
@@ -63,11 +63,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the model says.
+    """The reply of a policy.
 
-    Usually ``text`` and ``calls``: the engine spells the calls in its format after the text, tokenizes, and ends at
-    the end-of-sequence token, a stop string or the token limit. ``steps`` replays exact decoding steps instead, and
-    then ``finish`` is taken as it is given. ``error`` is raised after ``error_after`` steps.
+    Usually ``text`` and ``calls``: the engine writes the calls in its format after the text, tokenizes, and ends at
+    the end-of-sequence token, a stop string or the token limit. ``steps`` replays exact decoding steps instead, with
+    ``finish`` as given. ``error`` is raised after ``error_after`` steps.
     """
 
     text: str = ""
@@ -96,22 +96,22 @@ class Ask:
 
     @property
     def turn(self) -> int:
-        """How many times the assistant has spoken before."""
+        """The number of earlier turns of the assistant."""
         return sum(message.get("role") == "assistant" for message in self.messages)
 
     @property
     def question(self) -> str:
-        """The first thing the user said."""
+        """The first message of the user."""
         return next((_text(m) for m in self.messages if m.get("role") == "user"), self.prompt)
 
     @property
     def last_user(self) -> str:
-        """The last thing the user said."""
+        """The last message of the user."""
         return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt)
 
     @property
     def tool_results(self) -> tuple[str, ...]:
-        """What the tools answered since the assistant last spoke, in order."""
+        """The tool results since the last turn of the assistant, in order."""
         results: list[str] = []
         for message in reversed(self.messages):
             if message.get("role") != "tool":
@@ -121,7 +121,6 @@ class Ask:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The names of the tools on offer."""
         return tuple(str((tool.get("function") or tool).get("name", "")) for tool in self.tools)
 
 
@@ -135,8 +134,6 @@ def _text(message: Mapping[str, Any]) -> str:
 
 
 class Policy(Protocol):
-    """A model's behaviour: what is said to what is asked, the same to the same."""
+    """The behaviour of a model: the same reply to the same question."""
 
-    def reply(self, ask: Ask) -> Reply:
-        """Say something."""
-        ...
+    def reply(self, ask: Ask) -> Reply: ...

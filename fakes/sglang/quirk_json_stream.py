@@ -19,19 +19,19 @@ __all__ = ["Grammar", "JsonQuirkStream"]
 
 @dataclass
 class Grammar:
-    """What the formats of this kind differ in."""
+    """The differences between formats of this kind."""
 
     opening: str
     closing: str
     separator: str
     bare: bool = False
-    """A text that begins with a brace is a call, too."""
+    """A text that begins with a brace is also a call."""
     trims: bool = False
-    """White space behind a call is dropped with it."""
+    """White space after a call is dropped with it."""
 
 
 class JsonQuirkStream(QuirkStream):
-    """The common streaming of hermes, qwen, llama3 and mistral's list."""
+    """Streams hermes, qwen, llama3 and mistral's list."""
 
     def __init__(self, grammar: Grammar, tools: Sequence[Any]) -> None:
         super().__init__(tools)
@@ -51,7 +51,7 @@ class JsonQuirkStream(QuirkStream):
             return Extract()
 
     def finish(self, reason: str) -> Extract:
-        """The server compares what it knows of the last call with what it sent, and sends the difference."""
+        """Send the difference between what is known of the last call and what was sent, as the server does."""
         if not self.seen or not self.sent:
             return Extract()
         place = len(self.seen) - 1
@@ -92,7 +92,7 @@ class JsonQuirkStream(QuirkStream):
             return []
         found, end, complete = partial_json(self.buffer[begin:], strings=self.named)
         if "name" in found and found["name"] not in self.table.places:
-            self._forget()
+            self._reset()
             return []
         if "parameters" in found:
             found["arguments"] = found["parameters"]
@@ -102,8 +102,8 @@ class JsonQuirkStream(QuirkStream):
             return self._name(found)
         return self._arguments(found, begin + end, complete)
 
-    def _forget(self) -> None:
-        """An unknown name throws away all that came with it, and the count of calls."""
+    def _reset(self) -> None:
+        """Drop the buffer and the count of calls, as sglang does after an unknown name."""
         self.buffer = ""
         self.call = -1
         self.named = False
@@ -151,6 +151,6 @@ class JsonQuirkStream(QuirkStream):
 
 
 def _agreed(one: str, other: str) -> str:
-    """What two texts begin with in common."""
+    """Return the common prefix of two texts."""
     size = min(len(one), len(other))
     return one[: next((place for place in range(size) if one[place] != other[place]), size)]

@@ -1,7 +1,7 @@
-"""What the imitations of sglang's own parsers share; see docs/tool-call-formats.md.
+"""The common parts of the imitations of sglang's own parsers; see docs/tool-call-formats.md.
 
-They are written from what sglang's parsers were recorded to do (sglang of August 2026), not from their code, and are
-measured against the recordings. A parser that raises in sglang raises here, too.
+They are written from recordings of sglang's parsers (August 2026), not from their code, and are measured against the
+recordings. A parser that raises in sglang raises here, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class QuirkError(Exception):
 
 @dataclass
 class ToolTable:
-    """The names of the tools with their places, and their parameters."""
+    """The tools by name: their positions and their parameters."""
 
     places: dict[str, int] = field(default_factory=dict)
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class ToolTable:
 
 
 def from_objects(found: Any, table: ToolTable) -> list[CallPiece]:
-    """Calls out of decoded JSON: unknown names vanish, the place of the tool becomes the index of the call."""
+    """Read calls from decoded JSON: unknown tools are dropped, and the index is the position of the tool."""
     calls = []
     for item in found if isinstance(found, list) else [found]:
         if not isinstance(item, dict):
@@ -58,7 +58,7 @@ def from_objects(found: Any, table: ToolTable) -> list[CallPiece]:
 
 
 def literal(text: str) -> Any:
-    """A Python literal, as far as JSON could hold it."""
+    """Evaluate a Python literal that JSON could express."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = ast.literal_eval(text.strip())
@@ -76,7 +76,7 @@ def held(text: str, tokens: Sequence[str]) -> int:
 
 
 class QuirkStream:
-    """Parses one text as it streams; by default in steps that take something off the front of the buffer."""
+    """Parses one text as it streams; by default in steps that consume the front of the buffer."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         self.table = ToolTable.of(tools)
@@ -90,7 +90,7 @@ class QuirkStream:
         return result
 
     def _step(self, result: Extract) -> bool:
-        """Add to ``result`` what the beginning of the buffer says; False if more text is needed."""
+        """Move something from the front of the buffer to ``result``; return False if more text is needed."""
         raise NotImplementedError
 
     def finish(self, reason: str) -> Extract:
@@ -104,7 +104,7 @@ class QuirkStream:
 
 
 class TokenQuirkStream(QuirkStream):
-    """Sends a name once it is known, then whatever is new of its arguments."""
+    """Sends a name once it is known, then each addition to its arguments."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(tools)

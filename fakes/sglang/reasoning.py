@@ -1,11 +1,14 @@
-"""Keeping a model's thinking apart from its answer, whole or while it streams."""
+"""Separates a model's thinking from its answer, whole or streamed."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from sfusion_tools.formats.text_reader import Markers
 
 Switch = Literal["always", "on", "off"]
 
@@ -14,8 +17,8 @@ Switch = Literal["always", "on", "off"]
 class Reasoning:
     """How a model family marks its thinking.
 
-    ``tool_start`` ends the thinking even when it was never closed. ``switch`` says whether a text begins inside the
-    thinking: always, or unless ``parameter`` of the chat template is false, or only if it is true.
+    ``tool_start`` ends the thinking even if it was not closed. ``switch`` is whether a text begins inside the thinking:
+    ``always``, ``on`` (unless ``parameter`` of the chat template is false) or ``off`` (only if it is true).
     """
 
     start: str
@@ -25,14 +28,14 @@ class Reasoning:
     parameter: str = "enable_thinking"
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
-        """Does the text begin inside the thinking?"""
+        """Return whether the text begins inside the thinking."""
         if self.switch == "always":
             return True
         given = (template_kwargs or {}).get(self.parameter)
         return given is not False if self.switch == "on" else given is True
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
-        """The thinking and the rest of a whole text."""
+        """Return the thinking and the rest of a whole text."""
         if not inside and self.start not in text:
             return "", text
         while text.startswith(self.start):
@@ -45,25 +48,24 @@ class Reasoning:
             return text[:at], text[at:]
         return text, ""
 
-    def stream(self, inside: bool, told_at_once: bool = True) -> ReasoningStream:
-        """Begin a text that comes in deltas."""
-        return ReasoningStream(self, inside, told_at_once)
+    def stream(self, inside: bool, at_once: bool = True) -> ReasoningStream:
+        return ReasoningStream(self, inside, at_once)
 
 
 class ReasoningStream:
-    """Keeps thinking and answer of one stream apart; what may be half a mark is held back."""
+    """Separates thinking and answer of one stream; a possible beginning of a marker is held back."""
 
-    def __init__(self, reasoning: Reasoning, inside: bool, told_at_once: bool) -> None:
+    def __init__(self, reasoning: Reasoning, inside: bool, at_once: bool) -> None:
         self._marks = reasoning
         self._inside = inside
-        self._told_at_once = told_at_once
+        self._at_once = at_once
         self._opened = False
         self._closed = False
         self._held = ""
         self._thought = ""
 
     def feed(self, delta: str) -> tuple[str, str]:
-        """What the delta adds to the thinking and to the rest."""
+        """Return what the delta adds to the thinking and to the rest."""
         text, self._held = self._held + delta, ""
         thought = rest = ""
         while not self._closed:
@@ -81,42 +83,39 @@ class ReasoningStream:
             else:
                 self._closed = True
         if self._closed:
-            return self._untold() + thought, rest + text
+            return self._take_thought() + thought, rest + text
         text, self._held = _hold(text, self._expected())
         if not self._inside:
             return thought, rest + text
-        if not self._told_at_once:
+        if not self._at_once:
             self._thought += thought + text
             return "", rest
         return thought + text, rest
 
     def _expected(self) -> tuple[str, ...]:
-        """The marks that would change anything now."""
+        """The marks that would change the state."""
         marks = self._marks
         if not self._inside:
             return (marks.start,)
         ends = (marks.end, marks.tool_start) if marks.tool_start is not None else (marks.end,)
         return ends if self._opened else (*ends, marks.start)
 
-    def _untold(self) -> str:
+    def _take_thought(self) -> str:
         told, self._thought = self._thought, ""
         return told
 
     def finish(self) -> tuple[str, str]:
-        """What was held back, when nothing more comes."""
+        """Return what was held back, at the end of the text."""
         held, self._held = self._held, ""
-        return (self._untold() + held, "") if self._inside and not self._closed else ("", held)
+        return (self._take_thought() + held, "") if self._inside and not self._closed else ("", held)
+
+
+_markers = functools.cache(Markers)
 
 
 def _hold(text: str, marks: tuple[str, ...]) -> tuple[str, str]:
-    """What can be told, and the end of it that may become a mark."""
-    longest = 0
-    for mark in marks:
-        for size in range(min(len(mark) - 1, len(text)), longest, -1):
-            if text.endswith(mark[:size]):
-                longest = size
-                break
-    cut = len(text) - longest
+    """Split off the end of the text that may become a mark."""
+    cut = len(text) - _markers(marks).unfinished(text, 0)
     return text[:cut], text[cut:]
 
 
@@ -133,36 +132,33 @@ _HARMONY_MARK = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
 
 @dataclass(frozen=True, slots=True)
 class Harmony:
-    """gpt-oss: the analysis channel is the thinking, the final channel the answer, calls stay as they are.
+    """gpt-oss: the analysis channel is the thinking, the final channel the answer, and calls stay as they are.
 
-    sglang waits for the first mark before it tells anything, so that a text without one is never told; ``waits`` does
-    the same.
+    With ``waits``, nothing is passed on before the first mark, so a text without marks is lost, as in sglang.
     """
 
     waits: bool = False
 
     def begins_inside(self, template_kwargs: Mapping[str, Any] | None) -> bool:
-        """Never: a channel is always named."""
         return False
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
-        """The thinking and the rest of a whole text."""
+        """Return the thinking and the rest of a whole text."""
         if self.waits and _HARMONY_MARK.search(text) is None:
             return "", ""
         return self.channels(text)
 
     def channels(self, text: str) -> tuple[str, str]:
-        """The thinking and the rest of some messages."""
+        """Return the thinking and the rest of some messages."""
         thought = "".join(_ANALYSIS.findall(text))
         return thought, _FINAL.sub("", _ANALYSIS.sub("", text))
 
-    def stream(self, inside: bool, told_at_once: bool = True) -> HarmonyStream:
-        """Begin a text that comes in deltas."""
+    def stream(self, inside: bool, at_once: bool = True) -> HarmonyStream:
         return HarmonyStream(self)
 
 
 class HarmonyStream:
-    """Reads one message of the text at a time: its channel is known when the next one begins, or at the end."""
+    """Reads one message at a time, when it is complete or at the end of the text."""
 
     def __init__(self, harmony: Harmony) -> None:
         self._harmony = harmony
@@ -170,7 +166,7 @@ class HarmonyStream:
         self._held = ""
 
     def feed(self, delta: str) -> tuple[str, str]:
-        """What the delta adds to the thinking and to the rest."""
+        """Return what the delta adds to the thinking and to the rest."""
         self._held += delta
         thought = rest = ""
         while True:
@@ -178,7 +174,7 @@ class HarmonyStream:
             if first is None:
                 if self._waits:
                     return "", ""
-                # Plain text before any mark is the answer; half a mark waits.
+                # Plain text before any mark is the answer; a possible beginning of a mark waits.
                 told, self._held = _hold(self._held, _HARMONY_MARKS)
                 return thought, rest + told
             self._waits = False
@@ -192,7 +188,7 @@ class HarmonyStream:
             self._held = self._held[end:]
 
     def finish(self) -> tuple[str, str]:
-        """What was held back, when nothing more comes."""
+        """Return what was held back, at the end of the text."""
         held, self._held = self._held, ""
         return ("", "") if self._waits else self._harmony.channels(held)
 

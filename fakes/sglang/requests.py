@@ -1,4 +1,4 @@
-"""From a call of the engine to single requests: batches, samples, ids, and what sglang refuses."""
+"""Splits a call of the engine into single requests, and checks it like sglang."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
-from sfusion.fakes.sglang.generation import Logprobs, Request
+from sfusion.fakes.sglang.generation import GenerationRequest, Logprobs
+from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SamplingParams
-from sfusion.fakes.sglang.spelling import Constraint
 from sfusion_tools.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateCall:
-    """What one call of the engine, or one body of ``/generate``, asks for."""
+    """The arguments of one call of the engine, or of one ``/generate`` request."""
 
     text: str | Sequence[str] | None = None
     input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None
@@ -33,8 +33,8 @@ class GenerateCall:
     constraint: Constraint = field(default_factory=Constraint)
 
 
-def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[Request]:
-    """The single requests of a call, in the order of their ``index``; those without an id get one later."""
+def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -> list[GenerationRequest]:
+    """Return the single requests of a call, ordered by ``index``; the engine adds missing ids."""
     prompts, is_batch = _prompts(call, tokenizer)
     if not prompts:
         raise BadValue("The batch has no prompt.")
@@ -53,7 +53,7 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         _id_lists(call.token_ids_logprob, len(prompts)),
         strict=True,
     )
-    made: list[Request] = []
+    made: list[GenerationRequest] = []
     for number, ((ids, text), params, want) in enumerate(zip(prompts, given, wants, strict=True)):
         _check_length(ids, params or {}, context_length)
         _check_vocabulary(ids, tokenizer)
@@ -68,7 +68,7 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         for sample in range(samples):
             index = number * samples + sample
             made.append(
-                Request(
+                GenerationRequest(
                     rid=rids[index],
                     ids=tuple(ids),
                     prompt=text,

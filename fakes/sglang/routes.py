@@ -1,4 +1,4 @@
-"""The routes of the server: what each path does with a request."""
+"""The handlers of the routes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ _FLUSHED = (
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What the server says about its model."""
+    """What the server reports about its model."""
 
     path: str = "fake/model"
     name: str = "fake-model"
@@ -93,7 +93,7 @@ class ModelInfo:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        # Unknown names are refused here, and not with the first request.
+        # Refuse unknown names now, not with the first request.
         call_parser(self.tool_call_parser, self.quirks)
         reasoning_parser(self.reasoning_parser, self.quirks)
 
@@ -118,23 +118,20 @@ class Handlers:
             "/abort_request": {"POST": self.abort},
             "/flush_cache": {"GET": self.flush, "POST": self.flush},
             "/pause_generation": {"POST": self.pause},
-            "/continue_generation": {"POST": self.go_on},
+            "/continue_generation": {"POST": self.resume},
             "/parse_function_call": {"POST": self.parse},
         }
 
-    # -- what is asked about the server --
+    # -- information --
 
     async def health(self, request: Request) -> Answer:
-        """Is anybody there?"""
         up = self._engine.up and not self.starting and not self.exiting
         return Answer(status=200 if up else 503, content_type=None)
 
     async def models(self, request: Request) -> Answer:
-        """Which models are there?"""
         return Answer.json({"object": "list", "data": [self._card()]})
 
     async def model(self, request: Request) -> Answer:
-        """What about this model?"""
         name = request.path.removeprefix("/v1/models/")
         if name == self._model.name:
             return Answer.json(self._card())
@@ -154,7 +151,6 @@ class Handlers:
         }
 
     async def model_info(self, request: Request) -> Answer:
-        """What was the server started with?"""
         model = self._model
         info = {
             "model_path": model.path,
@@ -173,16 +169,15 @@ class Handlers:
         }
         return Answer.json(info)
 
-    # -- what is done to the engine --
+    # -- control --
 
     async def abort(self, request: Request) -> Answer:
-        """End requests."""
         body = self._read(_ABORT, request)
         self._engine.abort_request(body.rid, body.abort_all)
         return Answer(content_type=None)
 
     async def flush(self, request: Request) -> Answer:
-        """Forget the cache, now or when the engine is idle within ``timeout`` seconds."""
+        """Clear the cache, waiting up to ``timeout`` seconds for the engine to be idle."""
         given = parse_qs(request.query, keep_blank_values=True).get("timeout")
         where = endpoint(request.method, request.path)
         timeout = read_query(_TIMEOUT, given[-1], "timeout", where) if given else 0.0
@@ -194,18 +189,16 @@ class Handlers:
         return Answer(body=_FLUSHED.encode(), content_type=None)
 
     async def pause(self, request: Request) -> Answer:
-        """Hold everything."""
         self._engine.pause_generation(self._read(_PAUSE, request).mode)
         return Answer.json({"message": "Generation paused successfully.", "status": "ok"})
 
-    async def go_on(self, request: Request) -> Answer:
-        """Go on after a pause."""
+    async def resume(self, request: Request) -> Answer:
         self._read(_CONTINUE, request)
         self._engine.continue_generation()
         return Answer.json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def parse(self, request: Request) -> Answer:
-        """Which calls are in this text?"""
+        """Parse the calls in a text."""
         body = self._read(_PARSE, request)
         parser = call_parser(body.tool_call_parser, self._model.quirks)
         tools = [tool.model_dump() for tool in body.tools]
@@ -224,15 +217,14 @@ class Handlers:
         return Answer.json({"normal_text": cut.content, "calls": calls})
 
     def _tool_index(self, piece: CallPiece, names: list[str]) -> int:
-        """The tool's place in the list; sglang's parsers do not all count that way."""
+        """Return the position of the tool in the list; not all of sglang's parsers count like this."""
         if self._model.quirks == "sglang":
             return piece.index
         return names.index(piece.name) if piece.name in names else -1
 
-    # -- what the engine is for --
+    # -- generation --
 
     async def generate(self, request: Request) -> Answer:
-        """sglang's own route."""
         call = self._read(_GENERATE, request).call()
         if call.stream:
             return Answer(stream=self._native_stream(call), content_type=EVENT_STREAM)
@@ -265,7 +257,6 @@ class Handlers:
         yield DONE
 
     async def chat(self, request: Request) -> Answer:
-        """The chat route."""
         body = self._read_openai(_CHAT, request)
         reason = refusal(body, self._engine.context_length)
         if reason is not None:
@@ -309,7 +300,6 @@ class Handlers:
         )
 
     async def completions(self, request: Request) -> Answer:
-        """The completions route."""
         body = self._read_openai(_COMPLETION, request)
         try:
             call = completion_call(body)
@@ -339,7 +329,7 @@ class Handlers:
         return Answer.json(body(outputs))
 
     async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
-        """Wait for the first events, so that what is wrong with a request is told with a status."""
+        """Wait for the first events, so that an invalid request is answered with an error status."""
         events = self._events(call, stream)
         try:
             first = await anext(events)
@@ -368,7 +358,7 @@ class Handlers:
         except Exception as error:
             if not stream.begun:
                 raise
-            # The real server breaks the connection off here; the stream ends without its [DONE].
+            # The real server closes the connection here; the stream ends without [DONE].
             del error
             return
         yield DONE
@@ -395,7 +385,7 @@ async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterat
 
 
 def refused(error: Exception) -> Answer | None:
-    """The answer to an exception that a handler meant to raise."""
+    """Return the answer to an exception that a handler raised on purpose."""
     if isinstance(error, Invalid):
         return error_answer(str(error), "Bad Request")
     if isinstance(error, Unreadable):

@@ -1,4 +1,4 @@
-"""Sampling parameters: which are refused, and where they make a generation end."""
+"""Sampling parameters: their validation, and where they end a generation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """The parameters that a fake can honour; the others are only checked."""
+    """The parameters that affect the fake; the others are only validated."""
 
     max_new_tokens: int | None = 128
     min_new_tokens: int = 0
@@ -60,11 +60,11 @@ class SamplingParams:
 
     @classmethod
     def read(cls, given: Mapping[str, Any] | None, vocab_size: int) -> SamplingParams:
-        """Parameters as a request names them, checked as sglang checks them."""
+        """Read the parameters of a request, with the checks of sglang."""
         given = given or {}
         unknown = [name for name in given if name not in _NAMES]
         if unknown:
-            # sglang hands them to a constructor, and this is what Python says then.
+            # sglang passes them to a constructor, and this is the message of Python then.
             raise BadValue(f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'")
         _check(given, vocab_size)
         return cls(
@@ -81,22 +81,22 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """Where a generation ends: the ids that were sampled, the text that is shown, and why."""
+class SampledText:
+    """The sampled ids of a generation, its visible text, and why it ended."""
 
     ids: tuple[int, ...]
     text: str
     finish: Finish
 
 
-def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> Ending:
-    """End a text that the model would say with its end-of-sequence token, a stop, or a limit, whichever is first."""
+def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> SampledText:
+    """End a text at the end-of-sequence token, a stop or a limit, whichever comes first."""
     eos = tokenizer.eos_token_id
     ids = [*tokenizer.encode(text), eos]
     limit = room if params.max_new_tokens is None else min(params.max_new_tokens, room)
     wanted = limit if params.ignore_eos else min(params.min_new_tokens, limit)
     if len(ids) <= wanted:
-        # A model told to go on past its end goes on; ours repeats itself.
+        # A model that must continue past its end does so; ours repeats itself.
         body = [number for number in ids if number != eos] or tokenizer.encode(" ")
         ids = [*(body[at % len(body)] for at in range(wanted)), eos]
     stops = params.stop_token_ids | (frozenset() if params.ignore_eos else frozenset({eos}))
@@ -106,16 +106,16 @@ def end(text: str, params: SamplingParams, tokenizer: Tokenizer, room: int) -> E
         start, stop, matched = found
         whole = tokenizer.decode(ids)
         shown = whole[:stop] if params.no_stop_trim else whole[:start]
-        return Ending(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
+        return SampledText(tuple(tokenizer.encode(whole[:stop])), shown, Finish("stop", matched=matched))
     if cut is not None and cut < limit:
         sampled = tuple(ids[: cut + 1])
         shown_ids = sampled if params.no_stop_trim else sampled[:-1]
         shown = tokenizer.decode(shown_ids, skip_special_tokens=params.skip_special_tokens)
-        return Ending(sampled, shown, Finish("stop", matched=ids[cut]))
+        return SampledText(sampled, shown, Finish("stop", matched=ids[cut]))
     sampled = tuple(ids[:limit])
     shown = tokenizer.decode(sampled, skip_special_tokens=params.skip_special_tokens)
-    # A character cut in half is held back, as a detokenizer does.
-    return Ending(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
+    # Hold back half a character, like a detokenizer.
+    return SampledText(sampled, shown.removesuffix("\ufffd"), Finish("length", length=len(sampled)))
 
 
 def _shorter(cut: int | None, limit: int) -> int:

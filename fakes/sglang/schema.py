@@ -1,7 +1,7 @@
 """The request bodies of the OpenAI routes, as pydantic models.
 
-A validation error of the real server quotes the names of its models, validators and fields, so these have the same
-names, types and order. Fields that a fake has no use for are here because a wrong value for them is refused too.
+Validation errors of the real server quote the names of models in unions, validators and fields, so these have the same
+names, types and order. Fields that a fake cannot use are here because the real server refuses wrong values for them.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ _ROLES = ("system", "assistant", "tool", "function", "developer", "latest_remind
 
 
 class StreamOptions(BaseModel):
-    """Whether usage is told in a stream, at its end or all along."""
+    """Whether a stream reports usage, at its end or with every chunk."""
 
     include_usage: bool | None = False
     continuous_usage_stats: bool | None = False
 
 
 class JsonSchemaResponseFormat(BaseModel):
-    """A schema that the answer must follow."""
-
     name: str
     description: str | None = None
     schema_: dict[str, object] | None = Field(alias="schema", default=None)
@@ -32,23 +30,17 @@ class JsonSchemaResponseFormat(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """How the answer must look."""
-
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaResponseFormat | None = None
 
 
 class StructuresResponseFormat(BaseModel):
-    """One structure of a structural tag."""
-
     begin: str
     schema_: dict[str, object] | None = Field(alias="schema", default=None)
     end: str
 
 
 class LegacyStructuralTagResponseFormat(BaseModel):
-    """A structural tag."""
-
     type: Literal["structural_tag"]
     structures: list[StructuresResponseFormat]
     triggers: list[str]
@@ -56,30 +48,23 @@ class LegacyStructuralTagResponseFormat(BaseModel):
 
 
 class ChatCompletionMessageContentTextPart(BaseModel):
-    """A part that is text."""
-
     type: Literal["text"]
     text: str
 
 
 class ChatCompletionMessageContentThinkingPart(BaseModel):
-    """A part that is earlier thinking."""
-
     type: Literal["thinking", "reasoning"]
     thinking: str | None = None
     text: str | None = None
 
     @model_validator(mode="after")
     def validate_payload(self) -> ChatCompletionMessageContentThinkingPart:
-        """Exactly one of the two texts."""
         if (self.thinking is None) == (self.text is None):
             raise ValueError("thinking parts require exactly one of 'thinking' or 'text'")
         return self
 
 
 class ChatCompletionMessageContentImageURL(BaseModel):
-    """Where an image is."""
-
     url: str
     detail: Literal["auto", "low", "high"] | None = "auto"
     max_dynamic_patch: int | None = None
@@ -87,49 +72,37 @@ class ChatCompletionMessageContentImageURL(BaseModel):
 
 
 class ChatCompletionMessageContentVideoURL(BaseModel):
-    """Where a video is."""
-
     url: str
     max_dynamic_patch: int | None = None
     min_dynamic_patch: int | None = None
 
 
 class ChatCompletionMessageContentAudioURL(BaseModel):
-    """Where a sound is."""
-
     url: str
 
 
 class ChatCompletionMessageContentImagePart(BaseModel):
-    """A part that is an image."""
-
     type: Literal["image_url"]
     image_url: ChatCompletionMessageContentImageURL
     modalities: Literal["image", "multi-images", "video"] | None = "image"
 
 
 class ChatCompletionMessageContentVideoPart(BaseModel):
-    """A part that is a video."""
-
     type: Literal["video_url"]
     video_url: ChatCompletionMessageContentVideoURL
 
 
 class ChatCompletionMessageContentAudioPart(BaseModel):
-    """A part that is a sound."""
-
     type: Literal["audio_url"]
     audio_url: ChatCompletionMessageContentAudioURL
 
 
 class ChatCompletionMessageContentToolReferenceBlock(BaseModel):
-    """A part that names a tool."""
-
     type: Literal["tool_reference"]
     name: str
 
 
-# The real models are unions of this very order, and errors name each member: hence Union, spelt out.
+# Errors name each member of a union, in the order of the real models.
 ChatCompletionMessageContentPart = Union[  # noqa: UP007 - a plain alias: pydantic names its members in errors
     ChatCompletionMessageContentTextPart,
     ChatCompletionMessageContentThinkingPart,
@@ -141,14 +114,12 @@ ChatCompletionMessageContentPart = Union[  # noqa: UP007 - a plain alias: pydant
 
 
 class FunctionResponse(BaseModel):
-    """The function of an earlier call."""
-
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class ToolCall(BaseModel):
-    """An earlier call."""
+class ChatToolCall(BaseModel):
+    """A call in an earlier message; ``ToolCall`` in sglang."""
 
     id: str | None = None
     index: int | None = None
@@ -157,8 +128,6 @@ class ToolCall(BaseModel):
 
 
 class Function(BaseModel):
-    """A function on offer."""
-
     description: str | None = None
     name: str
     parameters: object | None = None
@@ -166,21 +135,19 @@ class Function(BaseModel):
 
 
 class Tool(BaseModel):
-    """A tool on offer."""
-
     type: str = "function"
     function: Function
 
 
 class ChatCompletionMessageGenericParam(BaseModel):
-    """A message of anybody but the user."""
+    """A message of any role but ``user``."""
 
     role: Role
     content: str | list[ChatCompletionMessageContentPart] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     tools: list[Tool] | None = None
 
     @field_validator("role", mode="before")
@@ -195,21 +162,17 @@ class ChatCompletionMessageGenericParam(BaseModel):
 
     @model_validator(mode="after")
     def validate_thinking_parts_role(self) -> ChatCompletionMessageGenericParam:
-        """Only the assistant thinks."""
         if self.role != "assistant":
             _refuse_thinking(self.content)
         return self
 
 
 class ChatCompletionMessageUserParam(BaseModel):
-    """A message of the user."""
-
     role: Literal["user"]
     content: str | list[ChatCompletionMessageContentPart]
 
     @model_validator(mode="after")
     def validate_thinking_parts_role(self) -> ChatCompletionMessageUserParam:
-        """Only the assistant thinks."""
         _refuse_thinking(self.content)
         return self
 
@@ -220,14 +183,10 @@ def _refuse_thinking(content: object) -> None:
 
 
 class ToolChoiceFuncName(BaseModel):
-    """The name of the one tool that must be called."""
-
     name: str | None = None
 
 
 class ToolChoice(BaseModel):
-    """One tool that must be called."""
-
     function: ToolChoiceFuncName
     type: Literal["function"] = "function"
 
@@ -288,7 +247,7 @@ class ChatCompletionRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def set_tool_choice_default(cls, values: Any) -> Any:
-        """Without a choice, tools may be called if there are any."""
+        """Default to ``auto`` if there are tools, to ``none`` otherwise."""
         if values.get("tool_choice") is None:
             values["tool_choice"] = "none" if values.get("tools") is None else "auto"
         return values
@@ -296,7 +255,6 @@ class ChatCompletionRequest(BaseModel):
     @field_validator("reasoning_effort", mode="before")
     @classmethod
     def validate_reasoning_effort_type(cls, value: Any) -> Any:
-        """True and false are no efforts."""
         if isinstance(value, bool):
             raise ValueError("reasoning_effort must not be a boolean")
         return value
@@ -304,7 +262,7 @@ class ChatCompletionRequest(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def normalize_reasoning_inputs(cls, values: Any) -> Any:
-        """An effort switches the thinking of the chat template."""
+        """Translate a reasoning effort into options of the chat template."""
         effort = values.get("reasoning_effort")
         if effort is not None:
             switches = values.get("chat_template_kwargs")
@@ -360,7 +318,6 @@ class CompletionRequest(BaseModel):
     @field_validator("max_tokens")
     @classmethod
     def validate_max_tokens_positive(cls, value: int) -> int:
-        """Something must be said."""
         if value <= 0:
             raise ValueError("max_tokens must be positive")
         return value

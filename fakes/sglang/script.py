@@ -1,4 +1,4 @@
-"""Scripted turns: what is said when, matched by turn, by the last tool result, or by the prompt."""
+"""Scripted turns, matched by turn number, by the last tool result, or by the prompt."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import yaml
 
 from sfusion.fakes.errors import BadScript, NothingToSay
 from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
+from sfusion_tools.errors import near
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """One thing to say, and when: every condition that is given must hold.
+class ScriptedTurn:
+    """One turn of the assistant and its conditions, all of which must hold.
 
-    ``turn`` counts what the assistant said before. ``tool_result`` and ``prompt`` are regular expressions, searched in
-    the tool results since then and in what the user said last.
+    ``turn`` is the number of earlier turns of the assistant. ``tool_result`` and ``prompt`` are regular expressions,
+    searched in the tool results since the last turn and in the last message of the user.
     """
 
     say: str = ""
@@ -31,40 +32,38 @@ class Turn:
     finish: str | None = None
 
     def why_not(self, ask: Ask) -> str | None:
-        """What does not fit; None when all does."""
+        """Return which condition does not hold; None if all do."""
         if self.turn is not None and self.turn != ask.turn:
-            return f"it is for turn {self.turn}, and this is turn {ask.turn}"
+            return f"it is for turn {self.turn}, but this is turn {ask.turn}"
         if self.tool_result is not None:
             results = "\n".join(ask.tool_results)
             if not ask.tool_results:
-                return "it waits for a tool result, and there is none"
+                return "it needs a tool result, but there is none"
             if not re.search(self.tool_result, results):
                 return f"no tool result matches {self.tool_result!r}: {results[:80]!r}"
         if self.prompt is not None and not re.search(self.prompt, ask.last_user):
-            return f"what the user said does not match {self.prompt!r}: {ask.last_user[:80]!r}"
+            return f"the last user message does not match {self.prompt!r}: {ask.last_user[:80]!r}"
         return None
 
     def reply(self) -> Reply:
-        """What is said."""
         finish = None
         if self.finish is not None:
             finish = Finish.aborted() if self.finish == "abort" else Finish(self.finish)
         return Reply(text=self.say, calls=self.calls, finish=finish)
 
 
-class Script:
-    """A policy that says the first of its turns that fits."""
+class ScriptedPolicy:
+    """A policy that gives the first of its turns whose conditions hold."""
 
-    def __init__(self, turns: Iterable[Turn | str], otherwise: Turn | str | None = None) -> None:
-        """Plain strings are said in their order, one a turn."""
+    def __init__(self, turns: Iterable[ScriptedTurn | str], otherwise: ScriptedTurn | str | None = None) -> None:
+        """Plain strings are given in their order, one per turn."""
         given = list(turns)
         self.turns = tuple(
-            Turn(say=turn, turn=number) if isinstance(turn, str) else turn for number, turn in enumerate(given)
+            ScriptedTurn(say=turn, turn=number) if isinstance(turn, str) else turn for number, turn in enumerate(given)
         )
-        self.otherwise = Turn(say=otherwise) if isinstance(otherwise, str) else otherwise
+        self.otherwise = ScriptedTurn(say=otherwise) if isinstance(otherwise, str) else otherwise
 
     def reply(self, ask: Ask) -> Reply:
-        """The first turn that fits, or ``otherwise``."""
         reasons: list[str] = []
         for number, turn in enumerate(self.turns):
             reason = turn.why_not(ask)
@@ -74,11 +73,11 @@ class Script:
         if self.otherwise is not None:
             return self.otherwise.reply()
         told = "; ".join(reasons) or "the script is empty"
-        raise NothingToSay(f"The script has nothing to say here, and no `otherwise`. {told}")
+        raise NothingToSay(f"No turn of the script matches, and there is no `otherwise`: {told}")
 
     @classmethod
-    def load(cls, path: Path) -> Script:
-        """Read a script from YAML or JSON: ``turns`` (strings or mappings) and perhaps ``otherwise``."""
+    def load(cls, path: Path) -> ScriptedPolicy:
+        """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally ``otherwise``."""
         try:
             text = path.read_text(encoding="utf-8")
             data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
@@ -87,7 +86,9 @@ class Script:
         if isinstance(data, list):
             data = {"turns": data}
         if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
-            raise BadScript(f"{path}: a script is a list of turns, or a mapping with `turns` and perhaps `otherwise`")
+            raise BadScript(
+                f"{path}: a script is a list of turns, or a mapping with `turns` and optionally `otherwise`"
+            )
         unknown = sorted(set(data) - {"turns", "otherwise"})
         if unknown:
             raise BadScript(f"{path}: unknown key {unknown[0]!r}; a script has `turns` and `otherwise`")
@@ -96,47 +97,47 @@ class Script:
         return cls(turns, None if otherwise is None else _turn(otherwise, f"{path}: otherwise"))
 
 
-def _turn(given: Any, where: str) -> Turn | str:
+def _turn(given: Any, where: str) -> ScriptedTurn | str:
     if isinstance(given, str):
         return given
     if not isinstance(given, Mapping):
-        raise BadScript(f"{where}: a turn is a text or a mapping, not {type(given).__name__}")
-    known = {field.name for field in fields(Turn)}
+        raise BadScript(f"{where}: a turn must be a string or a mapping, not {type(given).__name__}")
+    known = {field.name for field in fields(ScriptedTurn)}
     for key in given:
         if key not in known:
-            raise BadScript(f"{where}: unknown key {key!r}; known are {', '.join(sorted(known))}")
+            raise BadScript(f"{where}: unknown key {key!r}: {near(str(key), known)}")
     calls = tuple(_call(call, where) for call in _listed(given.get("calls"), where))
     turn = given.get("turn")
     if turn is not None and not isinstance(turn, int):
-        raise BadScript(f"{where}: `turn` is a whole number, not {turn!r}")
+        raise BadScript(f"{where}: `turn` must be an integer, not {turn!r}")
     texts: dict[str, Any] = {}
     for key in ("say", "tool_result", "prompt", "finish"):
         if (value := given.get(key)) is not None:
             if not isinstance(value, str):
-                raise BadScript(f"{where}: `{key}` is a text, not {value!r}")
+                raise BadScript(f"{where}: `{key}` must be a string, not {value!r}")
             texts[key] = value
     for key in ("tool_result", "prompt"):
         try:
             re.compile(texts.get(key, ""))
         except re.error as error:
-            raise BadScript(f"{where}: `{key}` is no regular expression: {error}") from error
+            raise BadScript(f"{where}: `{key}` is not a regular expression: {error}") from error
     if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
-        raise BadScript(f"{where}: `finish` is stop, length, tool_calls or abort, not {texts['finish']!r}")
-    return Turn(calls=calls, turn=turn, **texts)
+        raise BadScript(f"{where}: `finish` must be stop, length, tool_calls or abort, not {texts['finish']!r}")
+    return ScriptedTurn(calls=calls, turn=turn, **texts)
 
 
 def _listed(value: Any, where: str) -> Sequence[Any]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise BadScript(f"{where}: `calls` is a list of {{name, arguments}}, not {type(value).__name__}")
+        raise BadScript(f"{where}: `calls` must be a list of {{name, arguments}}, not {type(value).__name__}")
     return value
 
 
 def _call(given: Any, where: str) -> ToolCall:
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-        raise BadScript(f"{where}: a call has a `name` and `arguments`")
+        raise BadScript(f"{where}: a call must have a `name` and `arguments`")
     arguments = given.get("arguments", {})
     if not isinstance(arguments, Mapping):
-        raise BadScript(f"{where}: `arguments` of {given['name']!r} is a mapping, not {arguments!r}")
+        raise BadScript(f"{where}: `arguments` of {given['name']!r} must be a mapping, not {arguments!r}")
     return ToolCall(given["name"], dict(arguments))

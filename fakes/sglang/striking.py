@@ -10,7 +10,7 @@ from sfusion.fakes.errors import EngineDown, EngineRefused, FaultError
 from sfusion.fakes.faults import Arrival, Fate, FaultPlan, Rule, Status
 from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.faults import Abort, checked
-from sfusion.fakes.sglang.generation import Generation, Request
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest
 
 Wait = Callable[[float], Awaitable[float]]
 """Lets working time pass, unless the request is ended meanwhile."""
@@ -71,7 +71,7 @@ class EngineFaults:
         self._asked: dict[str, int] = {}
         self._started: float | None = None
 
-    def fate(self, request: Request, running: int) -> Fate | None:
+    def fate(self, request: GenerationRequest, running: int) -> Fate | None:
         """Decide what happens to a request; a question is the same call whenever it is asked."""
         if not self.plan.rules:
             return None

@@ -1,4 +1,4 @@
-"""Kinds of word problem: how each is asked, read back from its text, solved in code and known to end."""
+"""Kinds of word problem: the question, the pattern that reads it back, the program and the answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FIELD = re.compile(r"\{(\w+)\}")
 class Template:
     """One kind of word problem.
 
-    ``text`` holds ``{name}`` and numbers; the pattern that reads a question back is made of the same text, so that a
-    solver needs nothing but the question. ``answer`` knows the truth without running ``code``.
+    ``text`` contains ``{name}`` and numbers; the pattern that reads a question back is made from the same text, so a
+    solver needs nothing but the question. ``answer`` computes the answer without running ``code``.
     """
 
     kind: str
@@ -31,11 +31,10 @@ class Template:
     extra_arguments: Mapping[str, str] = field(default_factory=dict)
 
     def ask(self, name: str, numbers: Numbers) -> str:
-        """The question."""
         return self.text.format(name=name, **{key: f"{value:,}" for key, value in numbers.items()})
 
     def read(self, question: str) -> tuple[str, dict[str, int]] | None:
-        """The name and the numbers of a question of this kind."""
+        """Return the name and the numbers in a question of this kind; None for any other question."""
         found = _pattern(self.text).search(question)
         if found is None:
             return None
@@ -44,11 +43,11 @@ class Template:
         return name, {key: int(value.replace(",", "")) for key, value in groups.items()}
 
     def think(self, name: str, numbers: Numbers) -> str:
-        """What the model thinks before it writes code."""
+        """Return the thinking before the program."""
         return self._fill(self.thought, name, numbers)
 
     def close(self, name: str, numbers: Numbers, result: str) -> str:
-        """What the model thinks when it has the result."""
+        """Return the thinking after the result."""
         return self._fill(self.closing, name, numbers, result=result)
 
     def _fill(self, text: str, name: str, numbers: Numbers, **more: str) -> str:
@@ -111,7 +110,7 @@ BONUS = Template(
         "bonus.  This year he makes ${pay}.  How much will {name} make this year when adding both his total pay and "
         "bonus together?"
     ),
-    # The bonus is set from last year's pay in problems.py, so that the percentage is a whole number.
+    # problems.py derives the bonus from last year's pay, so that the percentage is a whole number.
     ranges={"last": (40_000, 180_000, 10_000), "pay": (50_000, 300_000, 10_000)},
     code=_bonus_numbers_code,
     answer=lambda n: str(n["pay"] + n["pay"] * (_percent(n) / 100)),
@@ -233,7 +232,7 @@ TANK = Template(
         "A tank in {name}'s garden holds {full} litres. A tap fills it with {tap} litres a minute while a leak loses "
         "{leak} litres a minute. How many minutes until {name}'s empty tank is full?"
     ),
-    # The tank is set in problems.py to a multiple of what the tap gains, so that the minutes are whole.
+    # problems.py sets the tank to a multiple of the gain per minute, so that the minutes are whole.
     ranges={"tap": (12, 30, 1), "leak": (2, 9, 1)},
     code=lambda n: _lines(
         "minutes = level = 0",

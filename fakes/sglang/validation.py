@@ -1,4 +1,4 @@
-"""Refusing a body the way FastAPI and sglang's error handler word it."""
+"""Validates bodies with the messages of FastAPI and sglang's error handler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Detail = dict[str, Any]
 
 
 class Invalid(FakeSGLangError):
-    """A body that does not fit its model; the text is the one that the client gets to read."""
+    """Raised for a body that does not fit its model; the message is for the client."""
 
     def __init__(self, details: list[Detail], where: str) -> None:
         count = f"{len(details)} validation error{'s' if len(details) != 1 else ''}:"
@@ -24,23 +24,23 @@ class Invalid(FakeSGLangError):
 
 
 class Unreadable(FakeSGLangError):
-    """A body that is not even text."""
+    """Raised for a body that is not text."""
 
 
 class Unanswerable(FakeSGLangError):
-    """A body over which the real server stumbles."""
+    """Raised for a body that makes the real server fail with a plain 500."""
 
 
 def endpoint(method: str, path: str) -> str:
-    """The lines that say which endpoint refused."""
+    """Return the lines that name the endpoint in an error."""
     if path.startswith("/v1/"):
-        # The real text names a file of the server; the recordings blank it, and so do we.
+        # The real text names a file of the server, which the recordings leave blank.
         return f'\n\n  File "<server file>", line N, in <endpoint>\n    {method} {path}'
     return f"\n\n  Endpoint: {method} {path}"
 
 
 def read_body(adapter: TypeAdapter[T], data: bytes, content_type: str | None, where: str) -> T:
-    """The body as its model, or :class:`Invalid`. Only JSON is decoded, as FastAPI does it."""
+    """Return the body as its model; raises :class:`Invalid`. Only decodes JSON, like FastAPI."""
     body: Any = None
     if data:
         body = data if not _is_json(content_type) else _decode(data, where)
@@ -51,12 +51,11 @@ def read_body(adapter: TypeAdapter[T], data: bytes, content_type: str | None, wh
     except ValidationError as error:
         raise Invalid(_details(error, ("body",)), where) from None
     except AttributeError as error:
-        # The real validators take an object for granted, and anything else ends in a plain 500.
+        # The real validators expect an object, and fail with a plain 500 for anything else.
         raise Unanswerable(str(error)) from None
 
 
 def read_query(adapter: TypeAdapter[T], value: str, name: str, where: str) -> T:
-    """One query parameter."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
@@ -64,7 +63,7 @@ def read_query(adapter: TypeAdapter[T], value: str, name: str, where: str) -> T:
 
 
 def check_content_type(content_type: str | None) -> None:
-    """The OpenAI routes take nothing but JSON."""
+    """Raise Invalid unless the content type is JSON."""
     if (content_type or "").lower().split(";", 1)[0] != "application/json":
         message = "Unsupported Media Type: Only 'application/json' is allowed"
         raise Invalid([{"loc": ["header", "content-type"], "msg": message, "type": "value_error"}], "")

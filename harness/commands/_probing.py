@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,15 @@ from sfusion.harness.commands._exit import fail
 
 if TYPE_CHECKING:
     from sfusion.harness.probes import Probe
+
+OwnProbes = Annotated[
+    list[Path] | None,
+    typer.Option("--probes", help="File or folder of your own probes; the same id replaces a bundled one."),
+]
+Only = Annotated[list[str] | None, typer.Option("-k", help="Only probes with this in their id.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Skip the slow probes.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a probe.")]
+ListProbes = Annotated[bool, typer.Option("--list", help="Show the probes and send nothing.")]
 
 _LINES = 5
 """Lines of progress when stderr is not a terminal."""

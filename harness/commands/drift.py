@@ -8,6 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._probing import (
+    ListProbes,
+    Only,
+    OwnProbes,
+    Quick,
+    Timeout,
+    list_probes,
+    progress,
+    read_headers,
+    read_suite,
+)
+from sfusion.harness.commands._targets import read_targets, real_sandboxes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -25,19 +39,17 @@ def drift(
     profile: Annotated[
         str, typer.Option(help="Which server the fake plays: 2026-07, 2025-06, or auto (from the real one's answers).")
     ] = "auto",
-    probes: Annotated[
-        list[Path] | None, typer.Option(help="File or folder of your own probes; the same id replaces a bundled one.")
-    ] = None,
-    only: Annotated[list[str] | None, typer.Option("-k", help="Only probes with this in their id.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow probes.")] = False,
+    probes: OwnProbes = None,
+    only: Only = None,
+    quick: Quick = False,
     header: Annotated[list[str] | None, typer.Option(help="Header for every request to the real one.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a probe.")] = 60.0,
+    timeout: Timeout = 60.0,
     accept: Annotated[Path | None, typer.Option(help="YAML list of known differences: probe, place, reason.")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the full report as JSON to this file.")] = None,
     summary: Annotated[
         Path | None, typer.Option("--summary", "--markdown", help="Write a Markdown summary to this file.")
     ] = None,
-    show: Annotated[bool, typer.Option("--list", help="Show the probes and send nothing.")] = False,
+    show: ListProbes = False,
 ) -> None:
     """Send the probe suite to the fake and to a real sandbox, and grade the differences in their answers.
 
@@ -45,9 +57,6 @@ def drift(
     be reached or is not a sandbox.
     """
     from sfusion.fakes.sandbox import EXECUTORS, PROFILES
-    from sfusion.harness.commands._exit import fail
-    from sfusion.harness.commands._probing import list_probes, read_headers, read_suite
-    from sfusion.harness.commands._targets import read_targets
     from sfusion.harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
     from sfusion.harness.reports import Reports
     from sfusion.harness.targets import FakeTarget
@@ -93,8 +102,6 @@ def _real(
 ) -> ServerAnswers:
     import asyncio
 
-    from sfusion.harness.commands._probing import progress
-    from sfusion.harness.commands._targets import read_targets, real_sandboxes
     from sfusion.harness.drift import live_answers, recorded_answers
     from sfusion.harness.probes import read_recording
 
@@ -113,7 +120,6 @@ def _fake(
 ) -> ServerAnswers:
     import asyncio
 
-    from sfusion.harness.commands._probing import progress
     from sfusion.harness.drift import fake_answers, profile_of
 
     if profile == "auto":

@@ -1,4 +1,4 @@
-"""``sfusion parse``: which calls are in a text, and what was wrong with the ones that are not."""
+"""``sfusion parse``: show the tool calls in a text, and what is wrong with the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGNS = {"refused": ("✗", "red"), "repaired": ("~", "yellow"), "noticed": ("!
 
 
 def parse(
-    file: Annotated[Path | None, typer.Argument(help="The text; standard input if absent or -.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="File with the text; standard input if missing or -.")] = None,
     format: Annotated[
         str | None, typer.Option("--format", "-f", help="Tool-call format: hermes, qwen25, llama3, mistral, ...")
     ] = None,
@@ -28,24 +28,21 @@ def parse(
     ] = False,
     in_think: Annotated[bool, typer.Option("--in-think", help="The prompt ended inside the thinking.")] = False,
 ) -> None:
-    """Show which tool calls are in a text, and why the others were refused.
+    """Show the tool calls in a text, and why others were refused.
 
-    Exit code 0: nothing was wrong. 1: something was. 2: the input could not be read. With --jsonl problems are data,
-    so the code is 0 unless a line could not be read.
+    Exit code 0 if there were no problems, 1 otherwise, 2 if the input could not be read. With --jsonl, problems are
+    data, so the exit code is 0 unless a line could not be read.
     """
-    from sfusion_tools.formats import FormatError, Toolbox, get_format
+    from sfusion_tools.formats import Toolbox, get_format
 
     toolbox = Toolbox(_load_tools(tools)) if tools else None
     text = _read(file)
-    try:
-        form = get_format(format) if format else None
-    except FormatError as error:
-        _fail(str(error))
+    form = get_format(format) if format else None
     if jsonl:
         _parse_lines(text, format, toolbox, in_think)
         return
     if form is None:
-        _fail("--format is missing: say in which format the text is, for example --format hermes.")
+        _fail("--format is missing; give the format of the text, for example --format hermes.")
     parsed = form.parse(text, toolbox, in_think=in_think)
     _show(parsed, form.name)
     if parsed.problems:
@@ -56,7 +53,7 @@ def _parse_lines(text: str, default: str | None, toolbox: Any, in_think: bool) -
     from sfusion_tools.formats import FormatError, get_format
 
     broken = 0
-    # Not splitlines(): JSON may hold U+2028 and its like unescaped.
+    # Not splitlines(): JSON may contain U+2028 and similar characters unescaped.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -85,14 +82,14 @@ def _entry(line: str, default: str | None) -> dict[str, Any]:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"this is no JSON ({error}); every line has to be an object with id, format and text"
+            f"this is not JSON ({error}); every line must be an object with id, format and text"
         ) from error
     if not isinstance(entry, dict):
-        raise ValueError(f"found {type(entry).__name__}, but every line has to be an object with id, format and text")
+        raise ValueError(f"found {type(entry).__name__}, but every line must be an object with id, format and text")
     entry.setdefault("format", default)
     for key in ("format", "text"):
         if not isinstance(entry.get(key), str):
-            hint = " (or say --format)" if key == "format" else ""
+            hint = " (or pass --format)" if key == "format" else ""
             raise ValueError(f"{key} is {'not a string' if entry.get(key) is not None else 'missing'}; add it{hint}")
     return entry
 
@@ -102,7 +99,7 @@ def _write_line(data: dict[str, Any]) -> None:
     try:
         encoded = line.encode("utf-8")
     except UnicodeEncodeError:
-        # Half of a surrogate pair has no UTF-8 form, but JSON can spell it.
+        # A lone surrogate cannot be UTF-8, but JSON can escape it.
         encoded = json.dumps(data).encode("ascii")
     typer.echo(encoded)
 
@@ -124,20 +121,20 @@ def _load_tools(file: Path) -> list[Any]:
 
     text = _read(file)
     try:
-        # JSON is YAML, but tabs and long texts are read better by its own reader.
+        # JSON is also YAML, but the JSON parser copes better with tabs and long texts.
         data = json.loads(text) if text.lstrip()[:1] in ("[", "{") else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
         _fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
     listed = data.get("tools") if isinstance(data, dict) else data
     if not isinstance(listed, list):
-        _fail(f"{file} holds no list of tools; a tool config has them under the key tools.")
+        _fail(f"{file} has no list of tools; a tool config has them under the key `tools`.")
     found = []
     for number, entry in enumerate(listed, start=1):
         tool = entry.get("tool_schema", entry) if isinstance(entry, dict) else entry
         try:
             Toolbox([tool])
         except (KeyError, TypeError, AttributeError, ValueError):
-            _fail(f"{file}: tool {number} has no function with a name; an entry needs tool_schema.function.name.")
+            _fail(f"{file}: tool {number} has no function name; each entry needs tool_schema.function.name.")
         found.append(tool)
     return found
 
@@ -182,7 +179,7 @@ def _show_problem(problem: Problem) -> None:
 
 
 def _printable(text: str) -> str:
-    """Text that cannot steer the terminal."""
+    """Escape control characters."""
     return "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode() for char in text
     )

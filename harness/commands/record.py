@@ -7,6 +7,20 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._probing import (
+    ListProbes,
+    Only,
+    OwnProbes,
+    Quick,
+    Timeout,
+    list_probes,
+    progress,
+    read_headers,
+    read_suite,
+)
+from sfusion.harness.commands._targets import read_targets, real_sandboxes
+
 
 def record(
     url: Annotated[
@@ -14,26 +28,21 @@ def record(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for the recording (JSON lines).")] = None,
     sandbox: Annotated[str | None, typer.Option(help="The same as URL, named as in other commands.")] = None,
-    probes: Annotated[
-        list[Path] | None, typer.Option(help="File or folder of your own probes; the same id replaces a bundled one.")
-    ] = None,
-    only: Annotated[list[str] | None, typer.Option("-k", help="Only probes with this in their id.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the slow probes.")] = False,
+    probes: OwnProbes = None,
+    only: Only = None,
+    quick: Quick = False,
     header: Annotated[list[str] | None, typer.Option(help="Header for every request, such as 'X-Token: abc'.")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a probe.")] = 60.0,
+    timeout: Timeout = 60.0,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    show: Annotated[bool, typer.Option("--list", help="Show the probes and send nothing.")] = False,
+    show: ListProbes = False,
 ) -> None:
     """Send the probe suite to a sandbox and keep its answers, without paths, hosts and secrets.
 
-    Exit code 0 if recorded, 2 if the input is wrong, 3 if the sandbox cannot be reached, is not a sandbox, or went
-    away. The file is written all at once at the end; if anything goes wrong, an existing file is left untouched.
+    Exit code 0 if recorded, 2 if the input is wrong, 3 if the sandbox cannot be reached, is not a sandbox, or stops
+    answering. The file is written all at once at the end; if anything goes wrong, an existing file is left untouched.
     """
     import asyncio
 
-    from sfusion.harness.commands._exit import fail
-    from sfusion.harness.commands._probing import list_probes, progress, read_headers, read_suite
-    from sfusion.harness.commands._targets import read_targets, real_sandboxes
     from sfusion.harness.probes import Server, Unreachable
     from sfusion.harness.probes.recording import ask, scrubber_for, write_recording
 

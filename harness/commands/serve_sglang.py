@@ -14,52 +14,49 @@ if TYPE_CHECKING:
 
 
 def serve_sglang(
-    host: Annotated[str, typer.Option(help="Address to listen on; anything but loopback needs --allow-remote.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; other than loopback needs --allow-remote.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 30000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 30000,
     allow_remote: Annotated[bool, typer.Option(help="Let other machines connect.")] = False,
     format: Annotated[
         str,
-        typer.Option("--format", help="Tool-call format that is written and read; `none` leaves calls in the text."),
+        typer.Option("--format", help="Tool-call format of the model; `none` leaves calls in the text."),
     ] = "qwen25",
     policy: Annotated[
         str,
         typer.Option(help="What the model does: gsm8k, misbehaving[:RATE], say:TEXT, or script:FILE (YAML or JSON)."),
     ] = "gsm8k",
     reasoning_parser: Annotated[
-        str | None, typer.Option(help="Keep thinking apart from the answer: qwen3, deepseek-r1, glm45, gpt-oss, ...")
+        str | None, typer.Option(help="Return thinking separately: qwen3, deepseek-r1, glm45, gpt-oss, ...")
     ] = None,
     quirks: Annotated[
-        str | None, typer.Option(help="`sglang`: cut calls as sglang's own parsers do, with what they lose.")
+        str | None, typer.Option(help="`sglang`: parse calls like sglang's own parsers, including what they lose.")
     ] = None,
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything that looks like chance.")] = 0,
-    step: Annotated[int, typer.Option(help="Training step: the misbehaving model gets worse with it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for everything random.")] = 0,
+    step: Annotated[int, typer.Option(help="Training step; the misbehaving policy gets worse with it.")] = 0,
     model: Annotated[str, typer.Option(help="Name of the served model.")] = "fake-model",
-    context_length: Annotated[int, typer.Option(min=1, help="Tokens of prompt and answer together.")] = 32768,
-    first_token: Annotated[float, typer.Option(min=0, help="Seconds to the first token.")] = 0.0,
+    context_length: Annotated[int, typer.Option(min=1, help="Maximum tokens of prompt and answer together.")] = 32768,
+    first_token: Annotated[float, typer.Option(min=0, help="Seconds until the first token.")] = 0.0,
     per_token: Annotated[float, typer.Option(min=0, help="Seconds for each further token.")] = 0.0,
-    load: Annotated[float, typer.Option(min=0, help="How much each request beside slows the others down.")] = 0.0,
+    load: Annotated[float, typer.Option(min=0, help="Slowdown per concurrent request.")] = 0.0,
     spread: Annotated[float, typer.Option(min=0, help="Sigma of a log-normal factor on all times.")] = 0.0,
-    max_running: Annotated[int | None, typer.Option(min=1, help="Requests worked on at once.")] = None,
-    max_queued: Annotated[int | None, typer.Option(min=0, help="Requests that may wait; more get 503.")] = None,
-    cache_report: Annotated[bool, typer.Option(help="Tell cached tokens in the usage.")] = False,
+    max_running: Annotated[int | None, typer.Option(min=1, help="Maximum concurrent requests.")] = None,
+    max_queued: Annotated[int | None, typer.Option(min=0, help="Maximum waiting requests; more get a 503.")] = None,
+    cache_report: Annotated[bool, typer.Option(help="Report cached tokens in the usage.")] = False,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
-    journal: Annotated[Path | None, typer.Option(help="Append what happens to this file, a JSON line each.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Append events to this file as JSON lines.")] = None,
 ) -> None:
-    """Serve a fake sglang: /generate, /v1/chat/completions, /v1/completions and the rest, without a GPU."""
+    """Serve a fake sglang: /generate, /v1/chat/completions, /v1/completions and others, without a GPU."""
     import asyncio
     from contextlib import ExitStack
 
-    from sfusion.fakes.faults import FaultError
-    from sfusion.fakes.sglang import FakeSGLang, FakeSGLangError, FakeSGLangServer, Latency
+    from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Latency
     from sfusion.fakes.sglang.faults import load_engine_rules
-    from sfusion.fakes.wire import WireError
-    from sfusion_tools.formats import FormatError
 
     if quirks not in (None, "none", "sglang"):
-        _fail(f"there are no quirks {quirks!r}; known is: sglang")
+        _fail(f"unknown quirks {quirks!r}; the only choice is sglang")
     parser = None if format == "none" else format
     with ExitStack() as stack:
         try:
@@ -90,17 +87,19 @@ def serve_sglang(
                 access_log=log_to_stderr(access_log),
             )
             about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
-            about += f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
+            about += (
+                f"{len(rules)} fault {'rule' if len(rules) == 1 else 'rules'} from {faults}" if faults else "no faults"
+            )
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
             asyncio.run(live(server, lambda: _introduce(server, about)))
-        except (FormatError, FaultError, FakeSGLangError, WireError, ValueError) as error:
+        except ValueError as error:
             _fail(str(error))
 
 
 def read_policy(text: str) -> Policy:
-    """The policy that a word of the command line stands for."""
-    from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, Script
+    """Return the policy for the value of ``--policy``."""
+    from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
     from sfusion.harness.errors import HarnessError
 
     kind, _, rest = text.partition(":")
@@ -111,16 +110,15 @@ def read_policy(text: str) -> Policy:
             try:
                 return Misbehaving(rate=float(rest)) if rest else Misbehaving()
             except ValueError as error:
-                raise HarnessError(f"policy {text!r}: the rate is a number between 0 and 1 ({error})") from error
+                raise HarnessError(f"policy {text!r}: the rate must be a number between 0 and 1 ({error})") from error
         case "say":
-            return Script([], otherwise=rest)
+            return ScriptedPolicy([], otherwise=rest)
         case "script":
-            return Script.load(Path(rest))
-    raise HarnessError(f"there is no policy {text!r}; known are: gsm8k, misbehaving[:RATE], say:TEXT, script:FILE")
+            return ScriptedPolicy.load(Path(rest))
+    raise HarnessError(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
 
 
 def _introduce(server: FakeSGLangServer, about: str) -> None:
-    """Say where it is and what it will do."""
     typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
     typer.echo(about)
     if server.app.admin is not None:

@@ -56,7 +56,7 @@ async def check_ping(context: CheckContext) -> list[Finding]:
     if settings.scheme == "http" and ping.status == 400 and b"HTTPS port" in ping.body:
         return [_http_to_tls(context)]
     if ping.status != 200:
-        raise NotExamined(f"it returns {ping.status}; the next check shows whether programs run all the same")
+        raise NotExamined(f"it returns {ping.status}; run_code shows whether programs run anyway")
     if ping.seconds >= plan.slow_ping:
         return [
             hurts(
@@ -109,7 +109,7 @@ async def _judge_protocol(context: CheckContext, ping: NoAnswer) -> list[Finding
         and await speaks_tls(settings.host, settings.port, within=plan.connect)
     ):
         return [_http_to_tls(context)]
-    raise NotExamined(f"no answer ({ping.text}); the next check shows whether programs run all the same")
+    raise NotExamined(f"no answer ({ping.text}); run_code shows whether programs run anyway")
 
 
 def _http_to_tls(context: CheckContext) -> Finding:

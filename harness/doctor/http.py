@@ -130,8 +130,10 @@ def _reason(error: Exception) -> str:
         if isinstance(error, ssl.SSLError):
             return error.reason or str(error)
         return error.strerror or str(error) or type(error).__name__
-    # aiohttp quotes the URL, which may hold a password or a token, and spreads a bad status line over several lines.
-    text = _URL.sub(lambda found: redact(found[0]), " ".join(str(error).split()))
+    # aiohttp shows a bad status line on several lines with a caret below it.
+    text = error.message.rstrip(" \n^") if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    # It also quotes the URL, which may hold a password or a token.
+    text = _URL.sub(lambda found: redact(found[0]), " ".join(text.split()))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

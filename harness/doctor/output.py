@@ -70,7 +70,7 @@ async def check_non_utf8_output(context: CheckContext) -> list[Finding]:
                 change="nothing in the config; every Sandbox Fusion server does this",
             )
         ]
-    if result.outcome.is_programs:
+    if result.outcome.is_from_program:
         return []
     return [
         hurts(

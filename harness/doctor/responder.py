@@ -70,10 +70,10 @@ def judge(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
 def _judge_content(answer: HttpAnswer, url: str, expected: str) -> Finding | None:
     reading = read_answer(answer.status, answer.content_type, answer.body)
     if reading.outcome is Outcome.BAD_RESPONSE:
-        said = excerpt(answer.body, 100)
+        body = excerpt(answer.body, 100)
         return breaks(
             "other-service",
-            seen=f"POST {redact(url)} returns {answer.status}, but not in the format of Sandbox Fusion: {said}",
+            seen=f"POST {redact(url)} returns {answer.status}, but not in the format of Sandbox Fusion: {body}",
             training=f"another service, or an incompatible version: {_FAILS}",
             change="correct the URL: it must be that of a Sandbox Fusion server",
         )
@@ -101,9 +101,9 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
     target = urljoin(url, location)
     loops = bool(location) and _without_login(target) == _without_login(url)
     if loops or not location:
-        training = "no client ever arrives: calls fail"
+        training = "no client gets past the redirect: every call fails"
         change = "correct the gateway: it redirects " + (
-            "this address to itself (often a rule from http to https behind something that already ended TLS)"
+            "this address to itself (often a rule from http to https behind a proxy that already terminates TLS)"
             if loops
             else "without a Location header"
         )

@@ -41,7 +41,7 @@ async def check_stdin_race(context: CheckContext) -> list[Finding]:
                 "or judge one case at a time",
             )
         ]
-    if not any(result.outcome.is_programs for result in results):
+    if not any(result.outcome.is_from_program for result in results):
         most, times = Counter(result.outcome.value for result in results).most_common(1)[0]
         raise NotExamined(f"none of {count} programs sent at once was run: {times} x {most}")
     return []

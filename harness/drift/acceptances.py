@@ -57,8 +57,8 @@ def read_acceptances(path: Path) -> list[Acceptance]:
         except ValidationError as error:
             for one in error.errors():
                 name = str(one["loc"][0]) if one["loc"] else ""
-                said = near(name, _Entry.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
-                problems.append(f"{place}: {name}: {said}")
+                problem = near(name, _Entry.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
+                problems.append(f"{place}: {name}: {problem}")
             continue
         if len(read.reason.split()) < 2:
             problems.append(f"{place}: reason: say in a few words why the difference is acceptable")

@@ -43,8 +43,8 @@ def _may_vary(place: str, kind: Kind, pattern: str) -> bool:
 def _answers(probe: Probe, left: ProbeAnswer, right: ProbeAnswer) -> Iterator[Found]:
     if left.failure or right.failure:
         if bool(left.failure) != bool(right.failure):
-            said = [one.failure or f"status {one.status}" for one in (left, right)]
-            yield "answer", "no-answer", said[0], said[1]
+            was, now = (one.failure or f"status {one.status}" for one in (left, right))
+            yield "answer", "no-answer", was, now
         return
     if left.status != right.status:
         # With another status everything else differs too; listing that would hide the cause.

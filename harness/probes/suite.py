@@ -18,11 +18,6 @@ SUITE_VERSION = 1
 """Incremented when a bundled probe changes its request."""
 
 _BUNDLED = Path(__file__).with_name("suite")
-_NAMES = {
-    "file": ("about", "defaults", "probes"),
-    "probe": ("about", "alone", "burst", "id", "needs", "raw", "request", "slow", "varies"),
-    "request": ("base64", "headers", "json", "method", "path", "spaces", "text"),
-}
 _PLACES = ("body", "header", "status")
 
 
@@ -32,6 +27,9 @@ class _File(BaseModel):
     about: Annotated[str, StringConstraints(min_length=10)]
     defaults: dict[str, Any] = Field(default_factory=dict)
     probes: list[dict[str, Any]]
+
+
+_MODELS: dict[str, type[BaseModel]] = {model.__name__: model for model in (_File, Probe, ProbeRequest)}
 
 
 def bundled_probes() -> list[Probe]:
@@ -100,7 +98,7 @@ def _read(file: Path, problems: list[str]) -> list[Probe]:
     try:
         content = _File(**marked.data)
     except (ValidationError, TypeError) as error:
-        problems += _describe(error, marked, (), "file")
+        problems += _describe(error, marked, ())
         return []
     probes = []
     for number, fields in enumerate(content.probes):
@@ -108,7 +106,7 @@ def _read(file: Path, problems: list[str]) -> list[Probe]:
         try:
             probes.append(_probe(file.stem, content.defaults, fields))
         except (ValidationError, TypeError, ValueError) as error:
-            problems += _describe(error, marked, here, "probe")
+            problems += _describe(error, marked, here)
     return probes
 
 
@@ -142,7 +140,7 @@ def _merged(defaults: dict[str, Any], request: Any) -> dict[str, Any]:
     return merged
 
 
-def _describe(error: Exception, marked: Marked, path: Path_, kind: str) -> list[str]:
+def _describe(error: Exception, marked: Marked, path: Path_) -> list[str]:
     name = _named(marked, path)
     if not isinstance(error, ValidationError):
         return [f"{marked.place(path)}: {name}{error}"]
@@ -150,16 +148,16 @@ def _describe(error: Exception, marked: Marked, path: Path_, kind: str) -> list[
     for one in error.errors():
         place = tuple(part for part in one["loc"] if isinstance(part, str | int))
         last = str(place[-1]) if place else ""
-        said = one["msg"].removeprefix("Value error, ")
+        problem = one["msg"].removeprefix("Value error, ")
         if one["type"] == "extra_forbidden":
-            level = "request" if error.title == "ProbeRequest" else kind
-            said = f"unknown key; {near(last, _NAMES[level])}"
+            fields = _MODELS[error.title].model_fields
+            problem = f"unknown key; {near(last, [field.alias or key for key, field in fields.items()])}"
         elif last == "about":
-            said = "about must be one sentence of 15 to 160 characters, from a capital letter to a full stop"
+            problem = "about must be one sentence of 15 to 160 characters, from a capital letter to a full stop"
         elif one["type"] == "missing":
-            said = "is missing"
+            problem = "is missing"
         inner = ("request", *place) if error.title == "ProbeRequest" else place
-        lines.append(f"{marked.place((*path, *inner))}: {name}{'.'.join(map(str, place))}: {said}")
+        lines.append(f"{marked.place((*path, *inner))}: {name}{'.'.join(map(str, place))}: {problem}")
     return lines
 
 

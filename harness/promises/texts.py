@@ -8,7 +8,7 @@ from sfusion.harness.promises.story import CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.outcome import Outcome
 
-_PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_programs)
+_PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 _HEAD = 40
 _CUT = ("characters cut", "(truncated)", "may have cut")
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Problem, problems
+from sfusion.fakes.sglang import FakeSGLang, WordProblem, problems
 from sfusion.harness.rollouts.counts import RolloutCounts
 from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
 from sfusion.harness.rollouts.plan import RolloutPlan
@@ -70,7 +70,9 @@ async def run_rollouts(
     return counts
 
 
-def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step: int, at: int) -> AsyncRolloutRequest:
+def _request(
+    plan: RolloutPlan, tool: SandboxFusionTool, problem: WordProblem, step: int, at: int
+) -> AsyncRolloutRequest:
     return AsyncRolloutRequest(
         request_id=f"{plan.seed}-{step}-{at}",
         batch_data_id=at,
@@ -83,7 +85,7 @@ def _request(plan: RolloutPlan, tool: SandboxFusionTool, problem: Problem, step:
 
 
 def _dump(
-    plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, Problem]], counts: RolloutCounts
+    plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, WordProblem]], counts: RolloutCounts
 ) -> None:
     """Write the files of a step. With over-sampling, only completed requests become samples."""
     if plan.over_sample:
@@ -99,7 +101,7 @@ def _dump(
 
 
 @asynccontextmanager
-async def _sandboxes(plan: RolloutPlan, everything: Iterable[Problem]) -> AsyncIterator[list[str]]:
+async def _sandboxes(plan: RolloutPlan, everything: Iterable[WordProblem]) -> AsyncIterator[list[str]]:
     """The URLs that calls go to: the given sandboxes (behind proxies if there are faults), or a fake started here."""
     if plan.sandboxes:
         async with AsyncExitStack() as proxies:

@@ -132,7 +132,7 @@ def _outcome(outcome: Outcome) -> str:
     for one, following in itertools.pairwise(body):
         if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
             text = str(typing.cast(Any, following).value.value)
-    whose = "caused by the program" if outcome.is_programs else "not caused by the program"
+    whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
     return f"{outcome.value}: {text} ({whose})"
 
 

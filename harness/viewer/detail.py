@@ -14,6 +14,7 @@ from textual.markup import escape
 from textual.widget import Widget
 from textual.widgets import Collapsible, Static
 
+from sfusion.harness.terminal import printable
 from sfusion.harness.viewer.sample import Sample
 from sfusion.harness.viewer.turns import TurnPart, TurnView, read_call, split_turns
 
@@ -57,11 +58,12 @@ def _part(part: TurnPart, term: str, expanded: bool) -> Widget:
     if part.kind != "call":
         return _text(part.text, term, part.kind)
     call = read_call(part.text)
+    name = printable(call.name)
     if not call.arguments:
-        title = f"call {call.name} (malformed arguments)" if call.name != "?" else "malformed call"
+        title = f"call {name} (malformed arguments)" if name != "?" else "malformed call"
         return _collapsible(title, highlighted(part.text, term), part.text, term, expanded)
     lines = sum(value.count("\n") + 1 for _, value in call.arguments)
-    title = f"call {call.name} · {lines} line{'s' if lines > 1 else ''}"
+    title = f"call {name} · {lines} line{'s' if lines > 1 else ''}"
     return _collapsible(title, _arguments(call.arguments, term), part.text, term, expanded)
 
 
@@ -76,7 +78,8 @@ def _is_hit(text: str, term: str) -> bool:
 def _arguments(arguments: tuple[tuple[str, str], ...], term: str) -> Text:
     text = Text()
     for key, value in arguments:
-        text.append(f"{key}: ", style="bold")
+        value = printable(value, keep="\n\t")
+        text.append(f"{printable(key)}: ", style="bold")
         if key == "code" and len(value) < _MAX_LENGTH:
             text.append("\n")
             shown = Syntax(value, "python", theme="ansi_dark", background_color="default").highlight(value)
@@ -99,7 +102,7 @@ def _collapsible(title: str, body: Text, searched: str, term: str, expanded: boo
 def highlighted(text: str, term: str) -> Text:
     """The text with search hits highlighted and control characters spelled out."""
     cut = text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}\n… {len(text) - _MAX_LENGTH:,} more characters"
-    return _hits(Text(_printable(cut)), term)
+    return _hits(Text(printable(cut, keep="\n\t")), term)
 
 
 def _hits(text: Text, term: str) -> Text:
@@ -108,12 +111,8 @@ def _hits(text: Text, term: str) -> Text:
     return text
 
 
-def _printable(text: str) -> str:
-    return "".join(c if c in "\n\t" or c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 def _first_line(text: str) -> str:
-    line = _printable(next((line for line in text.splitlines() if line.strip()), "(empty)")).strip()
+    line = printable(next((line for line in text.splitlines() if line.strip()), "(empty)")).strip()
     return line if len(line) <= _TITLE_LENGTH else f"{line[: _TITLE_LENGTH - 1]}…"
 
 
@@ -121,8 +120,8 @@ def field_text(sample: Sample, term: str = "") -> Text:
     """The fields of a sample and of its request, one per line."""
     text = Text()
     for key, value in _flat(sample.fields):
-        text.append(f"{key}: ", style="bold")
-        text.append(f"{_printable(value)}\n")
+        text.append(f"{printable(key)}: ", style="bold")
+        text.append(f"{printable(value)}\n")
     if not sample.fields:
         text.append("no fields", style="dim")
     return _hits(text, term)

@@ -15,6 +15,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from sfusion.harness.terminal import printable
 from sfusion.harness.viewer.dump import StepFile
 from sfusion.harness.viewer.sample import Sample
 from sfusion_tools.outcome import Outcome
@@ -116,7 +117,7 @@ class SampleList(ScrollView, can_focus=True):
             Segment(f"{sample.number + 1:>{_NUMBER - 1}} ", base + Style(dim=True)),
             Segment(f"{mark_of(sample)[0]} ", base + Style(color=mark_of(sample)[1])),
             Segment(f"{score:>{_SCORE - 2}}  ", base + Style(color=_score_colour(sample.score))),
-            Segment(set_cell_size(sample.preview, rest), base),
+            Segment(set_cell_size(printable(sample.preview), rest), base),
         ]
         return Strip(segments).adjust_cell_length(width, base)
 

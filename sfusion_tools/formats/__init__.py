@@ -1,10 +1,10 @@
-"""The texts in which models write tool calls: rendering them, and reading them back whole or as they stream.
+"""Render tool calls as models write them, and parse them back, whole or as they stream.
 
     form = get_format("hermes")
     text = form.render([{"name": "code_interpreter", "arguments": {"code": "print(1)"}}], content="Let me see.")
     form.parse(text).calls[0].arguments          # {'code': 'print(1)'}
 
-A broken text is data, not an exception: the good calls come out, each refused one is a ``Problem``.
+A broken text is data, not an exception: the good calls are returned, and each refused call is a ``Problem``.
 """
 
 from __future__ import annotations

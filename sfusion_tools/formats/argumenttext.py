@@ -1,4 +1,4 @@
-"""Calls whose name stands in a header and whose JSON arguments follow by themselves."""
+"""Calls with the name in a header, followed by the JSON arguments."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["ArgumentTextFormat", "ArgumentTextParser", "SectionParser"]
 
 
 class ArgumentTextParser(StreamParser):
-    """A parser of a format in which arguments end at a marker of their own."""
+    """A parser for formats in which the arguments end at their own marker."""
 
     ends: ClassVar[tuple[str, ...]]
-    """The markers that rightly close arguments."""
+    """The markers that correctly close arguments."""
     edges: ClassVar[Markers]
-    """All markers at which a call cannot go on; the ends are among them."""
+    """All markers that end a call, correctly or not; includes ``ends``."""
     section: ClassVar[tuple[str, str]] = ("", "")
     """The markers around all calls of a turn, in formats that have them."""
     cut_inside = False
-    """Set when the text ended inside a call, which is then all there is to say about its end."""
+    """Set when the text ended inside a call; an unclosed section is then not reported as well."""
 
     def arguments(
         self,
@@ -37,7 +37,7 @@ class ArgumentTextParser(StreamParser):
         mended: Sequence[Flaw] = (),
         padding: str = "",
     ) -> Scan[None]:
-        """Read arguments and make the call; ``padding`` is what may stand between them and the end."""
+        """Read the arguments and report the call; ``padding`` is allowed between them and the end marker."""
         reader = self.reader
         yield from reader.spaces()
         reader.mark()
@@ -111,7 +111,7 @@ class ArgumentTextParser(StreamParser):
 
 
 class SectionParser(ArgumentTextParser):
-    """A parser of a format that puts all calls of a turn into one section."""
+    """A parser for formats that put all calls of a turn into one section."""
 
     _open = False
 
@@ -133,7 +133,7 @@ class SectionParser(ArgumentTextParser):
 
     @abstractmethod
     def call_opened(self, start: int) -> Scan[None]:
-        """Read on behind the marker that begins one call."""
+        """Continue after the marker that begins one call."""
 
     def passed(self, marker: str) -> None:
         if marker == self.section[1]:
@@ -148,11 +148,11 @@ class SectionParser(ArgumentTextParser):
 
 
 class ArgumentTextFormat(Format):
-    """A format in which a name in a header is followed by JSON arguments."""
+    """A format with the name in a header, followed by the JSON arguments."""
 
     parser: ClassVar[type[ArgumentTextParser]]
     call: ClassVar[tuple[str, str, str]]
-    """What is written before the name, between name and arguments, and behind the arguments."""
+    """The text before the name, between name and arguments, and after the arguments."""
     between: ClassVar[str] = ""
 
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Calls written as JSON objects with a name and arguments: reading one, and reporting those found together."""
+"""Calls written as JSON objects with a name and arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
     "SIBLINGS",
     "UNESCAPED",
     "CallObject",
-    "Found",
+    "FoundObject",
     "NotACall",
     "ObjectCallParser",
     "ObjectFormat",
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CallObject:
-    """A name, its arguments, and what was mended."""
+    """A call, with the flaws that were repaired."""
 
     name: str
     arguments: dict[str, Any]
@@ -38,15 +38,15 @@ class CallObject:
 
 @dataclass(frozen=True, slots=True)
 class NotACall:
-    """Why an object is no call, and whose call it would have been."""
+    """Why an object is not a call, and the name of the tool if it has one."""
 
     flaw: Flaw
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A complete JSON value in the place of a call."""
+class FoundObject:
+    """A complete JSON value found where a call belongs."""
 
     scan: JsonScan
     position: int
@@ -54,7 +54,7 @@ class Found:
 
 
 def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
-    """The call that a decoded value makes, with its arguments under ``own_key`` or under the other usual key."""
+    """Read a decoded value as a call, with its arguments under ``own_key`` or the other usual key."""
     if not isinstance(value, dict):
         return NotACall(Flaw("not_an_object", f"it is {_kind(value)}, not an object with a name and {own_key}"))
     if "name" not in value:
@@ -79,7 +79,7 @@ def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
 
 
 def read_arguments(value: Any) -> Loaded | Flaw:
-    """Arguments as an object; an object that was encoded twice is decoded once more."""
+    """Return the arguments as an object; an object that was encoded twice is decoded once more."""
     if isinstance(value, dict):
         return Loaded(value)
     if isinstance(value, str) and (inner := decode_object(value)) is not None:
@@ -89,19 +89,21 @@ def read_arguments(value: Any) -> Loaded | Flaw:
 
 
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
-"""How the next call begins: inside a string its quotes would be escaped, so this is never part of an argument."""
+"""How the next call begins. Inside a string the quotes would be escaped, so this is never part of an argument."""
 DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
 UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
-"""What looks complete may be the first half of a string that was closed too early, so it is not handed over."""
+"""JSON that looks complete may be the first half of a string that was closed too early, so the call is refused."""
 
 
 class ObjectCallParser(StreamParser):
-    """A parser of a format in which every call is such an object."""
+    """A parser for formats in which every call is a JSON object."""
 
     own_key: ClassVar[str] = "arguments"
 
-    def report(self, found: Sequence[Found], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None) -> None:
-        """Make the calls that were found together; ``crowded`` is what to say if they should not have been."""
+    def report(
+        self, found: Sequence[FoundObject], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None
+    ) -> None:
+        """Report the calls that were found together; ``crowded`` is the flaw if each should have had its own tag."""
         seen: list[Any] = []
         for one in found:
             loaded = load(one.scan)
@@ -122,9 +124,9 @@ class ObjectCallParser(StreamParser):
                 self._make(value, one, mended)
 
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Refuse a broken object that has swallowed the next call, and go back to where that begins.
+        """Refuse a broken object that has swallowed the next call, and go back to the beginning of that call.
 
-        False, and nothing done, if no call begins in what was read since the mark.
+        Return False and do nothing if no call begins in what was read since the mark.
         """
         reader = self.reader
         ahead = yield from reader.peek(max(map(len, SIBLINGS)))
@@ -137,7 +139,7 @@ class ObjectCallParser(StreamParser):
             self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=reader.take(nearest))
         return bool(nearest)
 
-    def _make(self, value: Any, found: Found, mended: Sequence[Flaw]) -> None:
+    def _make(self, value: Any, found: FoundObject, mended: Sequence[Flaw]) -> None:
         read = read_call_object(value, self.own_key)
         if isinstance(read, NotACall):
             self.refuse(read.flaw, position=found.position, raw=found.raw, name=read.name)
@@ -153,11 +155,11 @@ class ObjectCallParser(StreamParser):
 
 
 class ObjectFormat(Format):
-    """A format in which every call is such an object."""
+    """A format in which every call is a JSON object."""
 
     parser: ClassVar[type[ObjectCallParser]]
     tag: ClassVar[tuple[str, str]] = ("", "")
-    """What is written around each object."""
+    """The text before and after each object."""
 
     def write_object(self, name: str, arguments: str) -> str:
         """Write the object of a call, without the tag around it."""

@@ -40,7 +40,7 @@ class Format(Declaration, ABC):
     def parse(
         self, text: str, tools: Tools = None, *, in_think: bool = False, finish_reason: str | None = None
     ) -> Parsed:
-        """Parse a whole text. It is the stream parser fed once, so both always agree."""
+        """Parse a whole text. This feeds the stream parser once, so both always agree."""
         stream = self.stream(tools, in_think=in_think)
         return Parsed.of([*stream.feed(text), *stream.finish(finish_reason)])
 
@@ -63,14 +63,14 @@ class Format(Declaration, ABC):
         text = content
         if plain:
             written = self.write(plain, toolbox, chosen)
-            # Models leave an empty line behind the thinking.
+            # Models leave an empty line after the thinking.
             gap = "\n\n" if content.endswith(THOUGHT) else "\n"
             text = content + gap + written if content else written
         self._check(text, plain, content, toolbox)
         return text
 
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
-        """Write at least one call, not yet checked."""
+        """Write the calls, of which there is at least one. ``render`` checks the result."""
         return self.write_section(
             [
                 self.write_call(name, self.write_arguments(name, arguments, tools), place)
@@ -84,18 +84,18 @@ class Format(Declaration, ABC):
 
     @abstractmethod
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
-        """Write a call whose arguments are already text; ``place`` is its number in the section, from 0."""
+        """Write a call with arguments that are already text; ``place`` is its position in the section, from 0."""
 
     @abstractmethod
     def write_section(self, calls: Sequence[str]) -> str:
-        """Write all calls of a turn, which are already text."""
+        """Write the section of a turn out of calls that are already text."""
 
     def write_thinking(self, text: str, *, closed: bool = True) -> str:
-        """Write thinking, or the beginning of it."""
+        """Write thinking; without its end if not ``closed``."""
         return f"{THINK}\n{text}\n" + (f"{THOUGHT}\n\n" if closed else "")
 
     def _check(self, text: str, calls: list[tuple[str, dict[str, Any]]], content: str, tools: Toolbox) -> None:
-        """Read the text back and refuse to write what would be read differently."""
+        """Read the text back and raise RenderError if the result differs."""
         read = self.parse(text, tools if tools.declared else None)
         if any(problem.kind == "unknown_tool" for problem in read.problems):
             read = self.parse(text, None)

@@ -1,9 +1,9 @@
-"""Reads one JSON value out of a text that is still arriving, and says exactly where and why it is not one.
+"""Reads one JSON value from a text that is still arriving, and reports exactly where and why it is broken.
 
-The scanner stops at the first character that cannot be JSON, so that a broken call is noticed before it has
-swallowed the next one. Two mistakes of models are mended, because they can be read in one way only: a raw line break
-or tab inside a string, and a backslash before a character that has no escape (``\\d``), unless the same string also
-holds escapes that may be the same mistake (``\\n``, ``\\t``, ``\\b``, ``\\f``, ``\\r``, ``\\u``).
+The scanner stops at the first character that cannot be JSON, so that a broken call does not swallow the next one. Two
+common mistakes are repaired, because there is only one way to read them: a raw line break or tab inside a string, and
+a backslash before a character that has no escape (``\\d``), unless the same string also has escapes that may be the
+same mistake (``\\n``, ``\\t``, ``\\b``, ``\\f``, ``\\r``, ``\\u``).
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ UNCLOSED = Flaw("bad_json", "a string in its JSON is never closed")
 
 @dataclass(slots=True)
 class JsonScan:
-    """The text of one value, and what was odd about it."""
+    """The text of one value, and what is wrong with it."""
 
     start: int
     parts: list[str] = field(default_factory=list)
     fault: Flaw | None = None
     truncated: bool = False
     found: str = ""
-    """What stood where the JSON broke."""
+    """What was found where the JSON is broken."""
     strays: list[int] = field(default_factory=list)
-    """Where in the text a backslash stands that escapes nothing."""
+    """The positions of backslashes that escape nothing."""
     ambiguous: str = ""
     """A string in which strays and real control escapes are mixed."""
     broken_unicode: str = ""
@@ -98,7 +98,7 @@ class JsonScan:
 
 
 def scan_json(reader: TextReader) -> Scan[JsonScan]:
-    """Read one value. The reader stops behind it, or at the character that is wrong."""
+    """Read one value. The reader stops after it, or at the first wrong character."""
     scan = JsonScan(reader.offset)
     stack: list[str] = []
     expect = "a value"
@@ -209,14 +209,14 @@ def _string(reader: TextReader, scan: JsonScan) -> Scan[None]:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The value of a scan, and what had to be mended to get it."""
+    """The value of a scan, and the flaws that were repaired."""
 
     value: Any
     mended: tuple[Flaw, ...] = ()
 
 
 def load(scan: JsonScan) -> Loaded | Flaw:
-    """The value of a complete scan, or why it has to be refused."""
+    """Return the value of a complete scan, or the flaw for which it must be refused."""
     mended: list[Flaw] = []
     text = scan.text
     if scan.broken_unicode:
@@ -252,7 +252,7 @@ def load(scan: JsonScan) -> Loaded | Flaw:
 
 
 def dump(value: Any) -> str:
-    """The JSON text as models write it; ``\\f`` and ``\\b`` are spelt so that nobody takes them for LaTeX."""
+    """Encode as models do; ``\\f`` and ``\\b`` are written as ``\\u`` escapes so that they do not look like LaTeX."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if "\\f" in text or "\\b" in text:
         return _ESCAPE.sub(lambda match: {"\\f": "\\u000c", "\\b": "\\u0008"}.get(match[0], match[0]), text)
@@ -265,7 +265,7 @@ def _doubled(text: str, places: list[int]) -> str:
 
 
 def _odd_escape(text: str) -> str:
-    """The first ``\\b`` or ``\\f`` that is followed by a letter, as in un-doubled LaTeX."""
+    """Return the first ``\\b`` or ``\\f`` before a letter, as in LaTeX with a single backslash."""
     if not _LETTER.search(text):
         return ""
     for match in _ESCAPE.finditer(text):
@@ -275,11 +275,11 @@ def _odd_escape(text: str) -> str:
 
 
 class DuplicateKeyError(ValueError):
-    """A key that an object has more than once."""
+    """Raised for a key that an object has more than once."""
 
 
 def loads(text: str, *, strict: bool) -> Any:
-    """Decode JSON and nothing but JSON: no NaN, no key twice, no half of a surrogate pair."""
+    """Decode strict JSON: without NaN, repeated keys or lone surrogates."""
     value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     if "\\ud" in text.lower() and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("half of a \\u surrogate pair is no character")

@@ -1,4 +1,4 @@
-"""Whole values that are already there as text: strict JSON, or the Python spelling of the same."""
+"""Decodes complete values: strict JSON, or its Python spelling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["decode_json", "decode_object", "decode_python", "is_json_tree"]
 
 
 def decode_json(text: str) -> tuple[bool, Any]:
-    """Whether ``text`` is one flawless JSON value, and the value."""
+    """Return whether ``text`` is one valid JSON value, and the value."""
     try:
         return True, loads(text, strict=True)
     except (ValueError, RecursionError):
@@ -21,13 +21,13 @@ def decode_json(text: str) -> tuple[bool, Any]:
 
 
 def decode_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that ``text`` spells, if it does."""
+    """Return the JSON object that ``text`` encodes, or None."""
     _, value = decode_json(text)
     return value if isinstance(value, dict) else None
 
 
 def decode_python(text: str) -> tuple[bool, Any]:
-    """Whether ``text`` is a Python literal that JSON could hold too, and the value."""
+    """Return whether ``text`` is a Python literal that JSON could express, and the value."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -38,7 +38,7 @@ def decode_python(text: str) -> tuple[bool, Any]:
 
 
 def is_json_tree(value: Any) -> bool:
-    """True for what JSON can hold without any conversion."""
+    """Return whether JSON can express the value without any conversion."""
     match value:
         case None | bool() | str() | int():
             return True

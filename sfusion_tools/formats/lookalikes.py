@@ -1,4 +1,4 @@
-"""Finds what looks like a tool call, or like a tool's reply, in text that was not read as one."""
+"""Finds text that looks like a tool call or like a tool's reply but was not parsed as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text was read as: calls, problems and the pieces of a stream."""
+"""The result of parsing: calls, problems and the pieces of a stream."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["CallDelta", "ContentDelta", "Delta", "Parsed", "ParsedCall", "Problem", "ProblemDelta", "Severity"]
 
 Severity: TypeAlias = Literal["refused", "repaired", "noticed"]
-"""``refused``: a call was written and is not handed over. ``repaired``: the call is handed over, its spelling was
-mended in the only way it can be read. ``noticed``: no call was touched, but the text should not be left uncommented."""
+"""``refused``: a call was written but is not returned. ``repaired``: the call is returned, with its spelling corrected
+in the only possible way. ``noticed``: no call is affected, but something is odd."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One call that is complete and that the model may be held to."""
+    """One complete call."""
 
     name: str
     arguments: dict[str, Any]
@@ -24,12 +24,12 @@ class ParsedCall:
     raw: str = field(default="", repr=False)
     """The call as it was written, markers included."""
     call_id: str | None = None
-    """The id that the model itself gave to the call, in formats that have one."""
+    """The id that the model gave to the call, in formats that have one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a text, in words that can be sent back to the model."""
+    """One thing that is wrong with a text; the message can be sent back to the model."""
 
     kind: str
     message: str
@@ -39,7 +39,6 @@ class Problem:
     call_name: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The problem as plain data, for JSON."""
         return {
             "kind": self.kind,
             "severity": self.severity,
@@ -52,7 +51,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A whole text, read."""
+    """The result of parsing a whole text."""
 
     content: str = ""
     calls: tuple[ParsedCall, ...] = ()
@@ -60,7 +59,7 @@ class Parsed:
 
     @property
     def refused(self) -> tuple[Problem, ...]:
-        """The problems that each stand for a call that was not handed over."""
+        """The problems of severity ``refused``, one for each call that is not in ``calls``."""
         return tuple(problem for problem in self.problems if problem.severity == "refused")
 
     @classmethod
@@ -89,14 +88,14 @@ class ContentDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """A whole call. It comes in one piece, because a call is only a call once its end was seen to be right."""
+    """A whole call. It comes in one piece, because only the end shows whether it is valid."""
 
     call: ParsedCall
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemDelta:
-    """Something that is wrong with the text so far."""
+    """A problem in the text so far."""
 
     problem: Problem
 

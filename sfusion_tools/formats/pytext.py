@@ -1,4 +1,4 @@
-"""Finds where a bracketed piece of Python ends, in a text that is still arriving."""
+"""Finds the end of a bracketed piece of Python in a text that is still arriving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTROLS = set("abfnrtvxNuU01234567")
 
 
 def scan_brackets(reader: TextReader, deepest: int = DEEPEST) -> Scan[str | None]:
-    """Read from an opening bracket over its closing one; None if the brackets or a string do not close rightly."""
+    """Read from an opening bracket to its closing one; None if the brackets or a string do not close correctly."""
     parts: list[str] = []
     stack: list[str] = []
     while True:
@@ -70,7 +70,7 @@ def _string(reader: TextReader, quote: str) -> Scan[str | None]:
 
 
 def stray_escapes(code: str) -> tuple[str, bool]:
-    """The first backslash in a string of ``code`` that escapes nothing, and whether real escapes stand beside it."""
+    """Return the first backslash in a string that escapes nothing, and whether the string also has real escapes."""
     for prefix, literal in _LITERAL.findall(code):
         if "r" in prefix.lower():
             continue
@@ -82,7 +82,7 @@ def stray_escapes(code: str) -> tuple[str, bool]:
 
 
 def without_raw_breaks(code: str) -> str:
-    """``code`` with line breaks inside of simple quotes spelt as escapes, which is how they can only be meant."""
+    """Escape the line breaks inside of single-line strings, where they cannot mean anything else."""
 
     def spelt(match: re.Match[str]) -> str:
         prefix, literal = match[1], match[2]

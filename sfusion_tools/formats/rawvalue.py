@@ -1,7 +1,7 @@
-"""Calls whose values are raw text: what a value means follows from the tool's schema.
+"""Calls with values in raw text, which are read according to the tool's schema.
 
-A parameter that is declared as a string is its text, whatever the text looks like. Anything else is JSON (or the
-Python spelling of it). Without a declaration, text that is JSON is a value and any other text is a string.
+A parameter declared as a string is its text, whatever the text looks like. Any other type is JSON (or its Python
+spelling). Without a declaration, text that is valid JSON is that value and any other text is a string.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ __all__ = ["NAME", "PARTS_MARK", "RawTextFormat", "RawTextParser", "read_value"]
 
 NAME = re.compile(r"[\w.:/-]+")
 PARTS_MARK = re.compile(r"<function[= ]|</?arg_(?:key|value)>", re.IGNORECASE)
-"""The marks of the parts of a call, of all families together: models mix them up."""
+"""The tags inside a call, of all families together: models mix them up."""
 
 
 class RawTextParser(StreamParser):
-    """A parser of a format in which calls have raw values inside an outer pair of tags."""
+    """A parser for formats with raw values inside an outer pair of tags."""
 
     closing: ClassVar[str]
     """The tag that ends a call."""
     edges: ClassVar[Markers]
-    """Where the rest of a broken call ends; the closing tag is among them."""
+    """Where the rest of a broken call ends; includes the closing tag."""
 
     def give_up(self, flaw: Flaw, start: int, raw: list[str], name: str | None) -> Scan[None]:
-        """Refuse the call and step over the rest of it."""
+        """Refuse the call and skip the rest of it."""
         edge = yield from self.reader.before(self.edges, raw.append)
         if edge == self.closing:
             raw.append(self.reader.take(len(self.closing)))
         self.refuse(flaw, position=start, raw="".join(raw), name=name)
 
     def add_argument(self, arguments: dict[str, Any], name: str, key: str, text: str, what: str) -> Flaw | None:
-        """Add a value to the arguments of a call of tool ``name``, or return what is wrong with it."""
+        """Add a value to the arguments of a call, and return what is wrong with it, if anything."""
         read = read_value(text, self.tools.types(name, key), key)
         flaw = Flaw("duplicate_key", f"it has the {what} {key} twice") if key in arguments else None
         if isinstance(read, Flaw):
@@ -56,7 +56,7 @@ class RawTextFormat(Format):
     """A format in which the values of a call are raw text."""
 
     argument: ClassVar[tuple[str, str, str]]
-    """What is written before each key, between key and value, and behind the value."""
+    """The text before each key, between key and value, and after the value."""
 
     def write(self, calls: list[tuple[str, dict[str, Any]]], tools: Toolbox, variant: str) -> str:
         for name, _ in calls:
@@ -76,7 +76,7 @@ class RawTextFormat(Format):
 
 
 def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Flaw:
-    """The value that ``text`` has for a parameter of these declared types."""
+    """Read ``text`` as a value of one of the declared types."""
     if types == {"string"}:
         return Loaded(text)
     known, value = decode_json(text.strip())
@@ -93,7 +93,7 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
 
 
 def write_value(value: Any, types: frozenset[str]) -> str:
-    """The text that ``read_value`` reads as ``value``, as far as there is one."""
+    """Return the text that ``read_value`` reads as ``value``, if there is one."""
     if isinstance(value, str):
         read = read_value(value, types, "")
         if isinstance(read, Loaded) and read.value == value:

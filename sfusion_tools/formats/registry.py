@@ -1,4 +1,4 @@
-"""Finds the formats that the modules of ``families`` declare, by the names that sglang gives them."""
+"""Finds the formats that the modules of ``families`` declare. Their names are those of sglang."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ __all__ = ["format_names", "get_format", "register"]
 _FORMATS: list[Format] = []
 _BY_NAME: dict[str, Format] = {}
 _FIRST = ("hermes", "qwen3_coder", "llama3", "mistral", "deepseek", "glm", "kimi", "pythonic", "harmony")
-"""Messages name the formats in this order, and look for their marks in it; other modules follow by name."""
+"""Messages list the formats, and marks are searched, in this order; other modules follow by name."""
 
 
 def register(form: Format) -> None:
-    """Make a format known under its name and its aliases."""
     _FORMATS.append(form)
     _BY_NAME.update(dict.fromkeys((form.name, *form.aliases), form))
     for mark in form.marks:

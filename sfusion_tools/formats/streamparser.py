@@ -1,4 +1,4 @@
-"""Reading one text: the outer loop that all formats share, its content, its thinking, and how problems are worded."""
+"""The part of parsing that all formats share: the outer loop, content, thinking, and the wording of problems."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 
 
 class StreamParser(ABC):
-    """Reads one text in one format, piece by piece.
+    """Parses one text in one format, piece by piece.
 
-    ``feed`` returns what the new piece made certain, ``finish`` the rest. Content comes as early as it can be told
-    from a marker; a call comes in one piece when it is complete, so nobody ever holds a part of a call.
+    ``feed`` returns what is certain after the new piece, ``finish`` the rest. Content is returned as soon as it cannot
+    be part of a marker; a call is returned in one piece when it is complete.
     """
 
     openers: ClassVar[tuple[str, ...]]
     """The markers that begin a call or a section of calls."""
     drafts: ClassVar[tuple[str, ...]] = ()
-    """The markers that stand for a call inside the thinking; the openers if empty."""
+    """The markers that count as a call inside the thinking; the openers if empty."""
     silent: ClassVar[tuple[str, ...]] = ()
-    """Markers that say nothing by themselves: the ends of sections and of turns."""
+    """Markers without a meaning of their own, such as the ends of sections and turns."""
     think_tags: ClassVar[bool] = True
-    """False for a format that has its own way of thinking."""
+    """False for a format that marks thinking differently."""
 
     def __init__(self, form: Declaration, tools: Tools = None, *, in_think: bool = False) -> None:
         self.form = form
@@ -60,7 +60,6 @@ class StreamParser(ABC):
         next(self._run)
 
     def feed(self, chunk: str) -> list[Delta]:
-        """Read the next piece of the text."""
         if self._done:
             raise ValueError("the text was finished before; start a new parser for a new text")
         if chunk:
@@ -69,7 +68,7 @@ class StreamParser(ABC):
         return self._collect()
 
     def finish(self, finish_reason: str | None = None) -> list[Delta]:
-        """Say that the text is over, and why if that is known (``stop``, ``length``, ``tool_calls``)."""
+        """End the text, with the finish reason if it is known (``stop``, ``length``, ``tool_calls``)."""
         if not self._done:
             self._done = True
             self.finish_reason = finish_reason
@@ -80,19 +79,19 @@ class StreamParser(ABC):
 
     @abstractmethod
     def opened(self, marker: str) -> Scan[None]:
-        """Read on behind an opening marker."""
+        """Continue after an opening marker."""
 
     def content(self, text: str) -> None:
-        """Text outside of calls. White space is held back until it is known to stand between words."""
+        """Add text outside of calls. White space is held back until more text follows."""
         self._plain.append((self.reader.offset - len(text), text))
         self._write(text)
 
     def skip_rest(self) -> Scan[str]:
-        """Read what is left of a text that ended inside a call."""
+        """Read the rest of a text that ended inside a call."""
         return self.reader.run(_ANYTHING)
 
     def interrupt(self) -> None:
-        """Here was no text, so the white space around belongs to the layout."""
+        """Note that something other than text was here, so the white space around it is layout."""
         self._interrupted = True
         self._plain.append((self.reader.offset, "\n"))
 
@@ -106,7 +105,7 @@ class StreamParser(ABC):
         call_id: str | None = None,
         mended: Sequence[Flaw] = (),
     ) -> None:
-        """A complete call; refused all the same if there is no such tool."""
+        """Report a complete call, or refuse it if the tool is unknown."""
         self._handled += 1
         self.interrupt()
         if not self.tools.knows(name):
@@ -122,7 +121,7 @@ class StreamParser(ABC):
         self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
 
     def refuse(self, flaw: Flaw, *, position: int, raw: str, name: str | None = None, counted: bool = False) -> None:
-        """A call that is not handed over."""
+        """Report a call that is not returned."""
         self.interrupt()
         if not counted:
             self._handled += 1
@@ -139,7 +138,6 @@ class StreamParser(ABC):
     def problem(
         self, kind: str, message: str, position: int, raw: str, severity: Severity, name: str | None = None
     ) -> None:
-        """Anything that should not stay unsaid."""
         excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
         self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
 
@@ -167,15 +165,15 @@ class StreamParser(ABC):
         yield from self._end()
 
     def passed(self, marker: str) -> None:
-        """Take note of a marker that says nothing by itself."""
+        """Handle a ``silent`` marker."""
         del marker
 
     def ended(self) -> None:
-        """Say what the whole text lacks."""
+        """Report what is missing at the end of the text."""
         return
 
     def begin(self) -> Scan[None]:
-        """Read what may only stand where an answer begins."""
+        """Read what is only allowed at the beginning of an answer."""
         return
         yield
 
@@ -195,17 +193,17 @@ class StreamParser(ABC):
                 self.draft(self.reader.offset - len(marker), marker, f"Write it after {THOUGHT} if it is meant.")
 
     def is_draft(self) -> Scan[bool]:
-        """Does a call follow the marker in the thinking? Nothing is read."""
+        """Return whether a call follows the marker in the thinking, without reading it."""
         return True
         yield
 
     def draft(self, position: int, marker: str, advice: str) -> None:
-        """A call inside the thinking: it is not made, and nobody has to be told so unless it was the only one."""
+        """Report a call inside the thinking, which is not made."""
         message = f"A tool call inside the thinking was taken as a draft and was not made. {advice}"
         self.problem("call_in_think", message, position, marker, "noticed")
 
     def unclosed(self, position: int, drafts: int, advice: str) -> None:
-        """The text ended inside the thinking; a call in there may have been meant, so it counts as refused."""
+        """Report thinking that was never closed; it is refused if it contains calls, which may have been meant."""
         message = f"The thinking was never closed, so nothing in it counts as an answer or as a call. {advice}"
         self._handled += bool(drafts)
         self.problem("unclosed_think", message, position, "", "refused" if drafts else "noticed")

@@ -1,8 +1,8 @@
-"""The text between an opening and a closing tag when the text itself may hold such tags.
+"""Values between an opening and a closing tag that may themselves contain such tags.
 
-Raw text has no escapes, so a closing tag inside a value can only be told from the real one by what follows it and by
-counting. The balanced reading wins; where tags do not balance, the first closing tag with the right thing behind it
-does. A value is never cut short at a tag that is followed by something else.
+Raw text has no escapes, so only counting and what follows can distinguish the real closing tag from one inside the
+value. The balanced reading wins; if the tags do not balance, the value ends at the first closing tag with a valid
+follower. A value never ends at a tag that is followed by something else.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from .text_reader import Markers, Scan, TextReader
 
 _PATIENCE = 200
-"""How many tags are looked at behind a possible end before the call is given up: a model that repeats itself for
-thousands of lines must not cost the square of that."""
+"""How many tags to look at after a possible end before giving up the call: the time must stay linear when a model
+repeats itself for thousands of lines."""
 
 __all__ = ["TagSpec", "TagValue", "read_tag_value"]
 
 
 @dataclass(frozen=True)
 class TagSpec:
-    """The tags around a value, and what may come behind the closing one."""
+    """The tags around a value, and what may follow the closing one."""
 
     opening: str
     closing: str
@@ -31,7 +31,7 @@ class TagSpec:
     """Tags that begin another call."""
     gap: re.Pattern[str] = re.compile(r"\s+")
     implicit: re.Pattern[str] | None = None
-    """What ends a value whose closing tag was left out."""
+    """Matches the end of a value without a closing tag."""
 
     def markers(self) -> Markers:
         return Markers((self.opening, self.closing, *self.barriers))
@@ -48,7 +48,7 @@ class TagValue:
 
 
 def read_tag_value(reader: TextReader, spec: TagSpec, markers: Markers) -> Scan[TagValue]:
-    """Read a value and its closing tag; the reader's mark is moved to the beginning of the value."""
+    """Read a value and its closing tag; moves the reader's mark to the beginning of the value."""
     reader.mark()
     begin = reader.offset
     depth = 1
@@ -81,11 +81,11 @@ def read_tag_value(reader: TextReader, spec: TagSpec, markers: Markers) -> Scan[
 
 
 def _settle(reader: TextReader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:
-    """Nothing balanced: take the first reading that holds by itself, or none."""
+    """The tags do not balance: take the first possible reading, or none."""
     whole = reader.since_mark()
     first = ends[0] if ends else None
     if first is not None and any(barrier in whole[:first] for barrier in spec.barriers):
-        # The closing tag of this value was spoilt, and what looks like it belongs to a later call.
+        # The closing tag of this value is broken, and the one that was found belongs to a later call.
         first, strayed = None, True
     if spec.implicit and not strayed:
         match = spec.implicit.search(whole)

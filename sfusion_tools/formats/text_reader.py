@@ -1,7 +1,7 @@
-"""Reads a text that arrives in pieces, so that a grammar can be written as if it were all there.
+"""Reads a text that arrives in pieces, so that a grammar can be written as if all of it were there.
 
-A scanner is a generator. Whenever it needs characters that have not come yet it yields, and goes on when there are
-more. Nothing it finds depends on where the text was cut, which is why streaming and non-streaming agree.
+A scanner is a generator that yields whenever it needs characters that have not arrived yet, and continues when there
+are more. Its result does not depend on where the text was cut, so streaming and non-streaming agree.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ __all__ = ["Markers", "Scan", "TextReader"]
 
 T = TypeVar("T")
 Scan = Generator[None, None, T]
-"""A scanner with a result: it yields when it needs more text."""
+"""A scanner; it yields when it needs more text, and returns its result."""
 
 _LONGEST = 64
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
 class Markers:
-    """A set of literal strings to look for, none of which is the beginning of another."""
+    """A set of literal strings to search for, none of which is a prefix of another."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(dict.fromkeys(literals))
@@ -30,7 +30,7 @@ class Markers:
         self._beginnings = {literal[:size] for literal in self.literals for size in range(1, len(literal))}
 
     def unfinished(self, text: str, start: int) -> int:
-        """How many characters at the end of ``text`` may become a marker."""
+        """Return how many characters at the end of ``text`` may become a marker."""
         for size in range(min(self._longest - 1, len(text) - start), 0, -1):
             if text[len(text) - size :] in self._beginnings:
                 return size
@@ -50,16 +50,16 @@ class TextReader:
 
     @property
     def offset(self) -> int:
-        """How many characters were read so far."""
+        """The number of characters read so far."""
         return self._base + self._at
 
     @property
     def left(self) -> int:
-        """How many characters have come and are not read."""
+        """The number of characters that have arrived but were not read."""
         return len(self._window) - self._at
 
     def feed(self, chunk: str) -> None:
-        """Append ``chunk``; what was read before is only kept if a mark was set."""
+        """Append ``chunk``; text that was read before is only kept if a mark is set."""
         if self._mark is not None:
             self._kept.append(self._window[max(self._mark - self._base, 0) : self._at])
         self._base += self._at
@@ -67,26 +67,23 @@ class TextReader:
         self._at = 0
 
     def close(self) -> None:
-        """Say that nothing more will come."""
+        """Declare that the text is complete."""
         self.closed = True
 
     def mark(self) -> None:
-        """Remember this place, for ``since_mark`` and ``rewind``."""
+        """Remember this position, for ``since_mark`` and ``rewind``."""
         self._mark = self.offset
         self._kept = []
 
     def unmark(self) -> None:
-        """Forget the marked place."""
         self._mark = None
         self._kept = []
 
     def since_mark(self) -> str:
-        """The text read since the mark."""
         start = self.offset if self._mark is None else self._mark
         return "".join(self._kept) + self._window[max(start - self._base, 0) : self._at]
 
     def rewind(self) -> None:
-        """Go back to the mark."""
         if self._mark is None:
             return
         if self._mark >= self._base:
@@ -98,19 +95,19 @@ class TextReader:
         self._kept = []
 
     def take(self, size: int) -> str:
-        """Read ``size`` characters that are known to be there."""
+        """Read ``size`` characters, which must have arrived."""
         text = self._window[self._at : self._at + size]
         self._at += len(text)
         return text
 
     def peek(self, size: int = 1) -> Scan[str]:
-        """Look at the next ``size`` characters, fewer at the end of the text."""
+        """Return the next ``size`` characters without reading them; fewer at the end of the text."""
         while len(self._window) - self._at < size and not self.closed:
             yield
         return self._window[self._at : self._at + size]
 
     def sees(self, literal: str) -> Scan[bool]:
-        """Is ``literal`` next? Decided as early as the text allows."""
+        """Return whether ``literal`` comes next, as soon as that is certain."""
         while True:
             ahead = self._window[self._at : self._at + len(literal)]
             if ahead == literal:
@@ -120,14 +117,14 @@ class TextReader:
             yield
 
     def accept(self, literal: str) -> Scan[bool]:
-        """Read ``literal`` if it is next."""
+        """Read ``literal`` if it comes next."""
         found = yield from self.sees(literal)
         if found:
             self.take(len(literal))
         return found
 
     def run(self, pattern: re.Pattern[str]) -> Scan[str]:
-        """Read as long as ``pattern``, a repeated class of characters, goes on."""
+        """Read while the characters match ``pattern``, a repeated character class."""
         parts: list[str] = []
         while True:
             match = pattern.match(self._window, self._at)
@@ -138,13 +135,12 @@ class TextReader:
             yield
 
     def spaces(self) -> Scan[str]:
-        """Read white space."""
         return self.run(_SPACES)
 
     def ahead(self, literals: Iterable[str], skip: re.Pattern[str] = _SPACES) -> Scan[str | None]:
-        """Which of ``literals`` comes next behind white space: "" at the end of the text, None if none does.
+        """Return which of ``literals`` comes next after white space: "" at the end of the text, None if none does.
 
-        Nothing is read.
+        Does not read anything.
         """
         while True:
             gap = skip.match(self._window, self._at)
@@ -154,13 +150,13 @@ class TextReader:
                     return literal
             if self.closed:
                 return None if rest else ""
-            # A lone backslash may be the first half of a gap that is written as \\n.
+            # A lone backslash may be the first half of a gap written as \\n.
             if rest and rest != "\\" and not any(literal.startswith(rest) for literal in literals):
                 return None
             yield
 
     def line(self) -> Scan[str]:
-        """Look at the rest of the line; nothing is read."""
+        """Return the rest of the line without reading it."""
         seen = 0
         while True:
             end = self._window.find("\n", self._at + seen)
@@ -170,10 +166,9 @@ class TextReader:
             yield
 
     def until(self, markers: Markers, sink: Callable[[str], object], *, to_end: bool = True) -> Scan[str | None]:
-        """Read up to and over the first marker and return it; the text before it goes to ``sink`` as it comes.
+        """Read up to and including the first marker and return it; the text before it goes to ``sink`` as it arrives.
 
-        At the end of the text the answer is None. With ``to_end`` off, what may be the beginning of a marker there
-        stays unread.
+        Return None at the end of the text. Without ``to_end``, a possible beginning of a marker there stays unread.
         """
         while True:
             match = markers.pattern.search(self._window, self._at)

@@ -1,4 +1,4 @@
-"""The tools a text may call: their names and what their parameters are declared to be."""
+"""The tools that a text may call, with the declared types of their parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Toolbox"]
 
 
 class Toolbox:
-    """Looks names and parameter types up in a list of OpenAI tools; without tools every name is allowed."""
+    """Looks up names and parameter types in a list of OpenAI tools; without tools, every name is allowed."""
 
     def __init__(self, tools: Iterable[Any] | Toolbox | None = None) -> None:
         self.declared = tools is not None
@@ -25,27 +25,26 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of the tool list."""
         return tuple(self._parameters)
 
     def knows(self, name: str) -> bool:
-        """True when the call may be made."""
+        """Return whether a tool of this name may be called."""
         return not self.declared or name in self._parameters
 
     def near(self, name: str) -> str | None:
-        """The tool that was probably meant."""
+        """Return the name that was probably meant."""
         lowered = {known.lower(): known for known in self._parameters}
         found = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
         return lowered[found[0]] if found else None
 
     def types(self, name: str, parameter: str) -> frozenset[str]:
-        """The JSON types that a parameter is declared to have; empty when nothing is declared."""
+        """Return the declared JSON types of a parameter; empty if there is no declaration."""
         properties = self._parameters.get(name, {}).get("properties", {})
         schema = properties.get(parameter) if isinstance(properties, Mapping) else None
         return frozenset(_types(schema)) if isinstance(schema, Mapping) else frozenset()
 
     def takes(self, arguments: Iterable[str]) -> tuple[str, ...]:
-        """The tools whose parameters these arguments can be: none is unknown, none that is required is missing."""
+        """Return the tools that accept these arguments: all are known, and no required one is missing."""
         given = set(arguments)
         return tuple(
             name

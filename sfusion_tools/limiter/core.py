@@ -19,7 +19,7 @@ from sfusion_tools.limiter.pace import Bucket, Width
 from sfusion_tools.limiter.settings import LimiterSettings
 
 Observer = Callable[[str, str, dict[str, object]], None]
-"""Called with (event, client, facts) whenever a waiter or a permit changes hands."""
+"""Called with (event, client, facts) for every change of the queue or of the permits."""
 
 LONGEST_SCAN = 256
 """How far into the queue a client's run is looked for; the rest of a longer run follows in later replies."""
@@ -312,7 +312,7 @@ class LimiterCore:
 
     def _attach(self, now: float, client: _Client, attach: Attach, lost: list[str], joined: list[int]) -> None:
         # A grant whose message was lost is not in the client's list: its permit returns, its waiter keeps its place.
-        # A client silent for a whole lease has lost its places: others may have been told that they are first.
+        # A client silent for a whole lease has lost its places: others may already count on being first.
         keeps_places = client.attached or self.learning_at(now)
         client.attached = True
         client.epoch = attach.epoch

@@ -71,14 +71,9 @@ class LimiterHost:
 
     def _wake(self) -> None:
         for client in self._core.take_updated():
-            self._wake_one(client)
-
-    def _wake_one(self, client: str) -> None:
-        poll = self._polls.pop(client, None)
-        if poll is not None:
-            loop, update = poll
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, update)
+            poll = self._polls.pop(client, None)
+            if poll is not None and not poll[0].is_closed():
+                poll[0].call_soon_threadsafe(_resolve, poll[1])
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

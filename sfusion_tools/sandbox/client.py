@@ -160,7 +160,7 @@ class SandboxClient:
             ended = loop.time()
             throttled = sent.reading.outcome is Outcome.THROTTLED
             if permit is not None:
-                permit.release(succeeded=sent.reading.outcome.is_programs, throttled=throttled)
+                permit.release(succeeded=sent.reading.outcome.is_from_program, throttled=throttled)
                 self._emit("permit_released", result, attempt=number, permit=held)
             self._endpoints.give(endpoint, ended, began=began, healthy=_health(sent))
             attempt = Attempt(
@@ -182,7 +182,7 @@ class SandboxClient:
         if proxy is None:
             return await self._exchange(endpoint, None, body, seconds)
         sent = await self._exchange(endpoint, proxy, body, seconds)
-        if not sent.reading.outcome.is_programs:
+        if not sent.reading.outcome.is_from_program:
             sent.reading.message += f" (through the proxy {redact(proxy)})"
         return sent
 
@@ -273,7 +273,7 @@ def _attempts(number: int) -> str:
 
 
 def _health(sent: _Sent) -> bool | None:
-    if sent.reading.outcome.is_programs:
+    if sent.reading.outcome.is_from_program:
         return True
     if sent.transient or (sent.reading.outcome is Outcome.SANDBOX_ERROR and sent.status != 200):
         return False

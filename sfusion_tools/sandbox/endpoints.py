@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
 
-FIRST_REST, LONGEST_REST = 1.0, 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a row, and at most."""
 
 _PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
@@ -60,7 +60,7 @@ class Endpoint:
     in_flight: int = 0
     failures: int = 0
     failed_at: float = float("-inf")
-    rests_until: float = float("-inf")
+    set_aside_until: float = float("-inf")
     last_used: int = 0
 
     def path(self, name: str) -> str:
@@ -83,12 +83,12 @@ class Endpoints:
         """Choose an endpoint and count an attempt on it; if all are set aside, the one that returns first."""
         if len(self._all) == 1:
             chosen = self._all[0]
-        elif awake := [e for e in self._all if e.rests_until <= now]:
+        elif awake := [e for e in self._all if e.set_aside_until <= now]:
             # An endpoint that failed gets a single attempt at a time until one succeeds.
             fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
             chosen = min(fit, key=lambda e: (e.in_flight, e.last_used))
         else:
-            chosen = min(self._all, key=lambda e: (e.rests_until, e.last_used))
+            chosen = min(self._all, key=lambda e: (e.set_aside_until, e.last_used))
         self._turn += 1
         chosen.last_used = self._turn
         chosen.in_flight += 1
@@ -99,11 +99,11 @@ class Endpoints:
         endpoint.in_flight -= 1
         if healthy:
             endpoint.failures = 0
-            endpoint.rests_until = float("-inf")
+            endpoint.set_aside_until = float("-inf")
         elif healthy is False and began > endpoint.failed_at:
             # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
             endpoint.failed_at = now
-            endpoint.rests_until = now + min(LONGEST_REST, FIRST_REST * 2.0**endpoint.failures)
+            endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
             endpoint.failures = min(endpoint.failures + 1, 16)
 
     def __iter__(self) -> Iterator[Endpoint]:

@@ -45,7 +45,7 @@ def _marker(gone: int) -> str:
 
 def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, note: str = "") -> str:
     """Return the text for one call, with at most about ``limit`` characters of program output."""
-    if not result.outcome.is_programs:
+    if not result.outcome.is_from_program:
         return f"{_failure(result, tool)}{note}"
     stdout, stderr = plain(result.stdout), plain(result.stderr)
     separator = "\n" if stdout and stderr and not stdout.endswith("\n") else ""

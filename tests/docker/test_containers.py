@@ -93,14 +93,14 @@ def test_a_container_can_be_killed_and_revived(sandbox_image: str) -> None:
 
 
 def test_containers_and_addresses_can_be_mixed(sandbox_image: str) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with FakeSandbox() as fake:
         targets: list[Target] = [DockerTarget(sandbox_image), UrlTarget(fake.url)]
-        with open_targets(targets, at_least=3, say=said.append) as opened:
+        with open_targets(targets, at_least=3, say=lines.append) as opened:
             assert [one.name for one in opened] == ["docker-1", fake.url, "docker-2"]
             assert len({one.url for one in opened}) == 3
             opened[0].kill()
             assert run_code(opened[2].url, "print(2)") == "2\n"
-    assert [line.partition(":")[0] for line in said] == ["docker-1", "docker-2", "docker-1", "docker-2"]
-    assert said[2] == f"docker-1: ready at {said[2].rpartition(' ')[2]}"
-    assert "(at most 4 GiB, " in said[0]
+    assert [line.partition(":")[0] for line in lines] == ["docker-1", "docker-2", "docker-1", "docker-2"]
+    assert lines[2] == f"docker-1: ready at {lines[2].rpartition(' ')[2]}"
+    assert "(at most 4 GiB, " in lines[0]

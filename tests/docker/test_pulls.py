@@ -28,24 +28,24 @@ def served(engine: ContainerEngine) -> Iterator[Registry]:
 
 
 def refusal(image: str) -> tuple[str, list[str]]:
-    said: list[str] = []
-    with pytest.raises(MissingTarget) as refused, open_targets([DockerTarget(image)], say=said.append):
+    lines: list[str] = []
+    with pytest.raises(MissingTarget) as refused, open_targets([DockerTarget(image)], say=lines.append):
         pass
-    return str(refused.value), said
+    return str(refused.value), lines
 
 
 def test_an_image_is_pulled_once_with_progress(engine: ContainerEngine, served: Registry) -> None:
     served.image("v1", [BYTES, BYTES[::-1]], engine.architecture)
     name = f"{served.address}/team/sandbox:v1"
-    said: list[str] = []
-    assert engine.image(name, said.append).attrs["Architecture"] == engine.architecture
-    assert said[0] == f"pulling {name}: the engine does not have this image yet"
-    assert said[1].startswith(f"pulling {name}: 0 of ")
-    assert said[-1] == f"pulled {name} (2 MiB)"
+    lines: list[str] = []
+    assert engine.image(name, lines.append).attrs["Architecture"] == engine.architecture
+    assert lines[0] == f"pulling {name}: the engine does not have this image yet"
+    assert lines[1].startswith(f"pulling {name}: 0 of ")
+    assert lines[-1] == f"pulled {name} (2 MiB)"
     assert served.pulls > 0
-    served.pulls, said[:] = 0, []
-    engine.image(name, said.append)
-    assert (served.pulls, said) == (0, []), "an image that the engine has is not requested again"
+    served.pulls, lines[:] = 0, []
+    engine.image(name, lines.append)
+    assert (served.pulls, lines) == (0, []), "an image that the engine has is not requested again"
 
 
 def test_a_name_without_a_tag_pulls_only_latest(engine: ContainerEngine, served: Registry) -> None:
@@ -66,14 +66,14 @@ def test_a_digest_can_replace_the_tag(engine: ContainerEngine, served: Registry)
 
 
 def test_an_unknown_image_is_an_error(served: Registry) -> None:
-    error, said = refusal(f"{served.address}/sandbox:v9")
+    error, lines = refusal(f"{served.address}/sandbox:v9")
     assert error.startswith(
         f"there is no image {served.address}/sandbox:v9 on the engine, and it could not be pulled: "
     )
     assert "manifest for" in error
     assert "docker load" in error
     assert "\n" not in error
-    assert said == [f"pulling {served.address}/sandbox:v9: the engine does not have this image yet"]
+    assert lines == [f"pulling {served.address}/sandbox:v9: the engine does not have this image yet"]
 
 
 def test_the_message_of_a_registry_that_denies_access_is_shown(served: Registry) -> None:
@@ -84,10 +84,10 @@ def test_the_message_of_a_registry_that_denies_access_is_shown(served: Registry)
 def test_a_corrupt_layer_is_an_error(engine: ContainerEngine, served: Registry) -> None:
     served.image("v1", [BYTES], engine.architecture)
     served.spoil_layers()
-    error, said = refusal(f"{served.address}/sandbox:v1")
+    error, lines = refusal(f"{served.address}/sandbox:v1")
     assert "could not be pulled: " in error
     assert "sha256:" in error
-    assert said[1].startswith(f"pulling {served.address}/sandbox:v1: 0 of 1 layers")
+    assert lines[1].startswith(f"pulling {served.address}/sandbox:v1: 0 of 1 layers")
 
 
 def test_an_unreachable_registry_is_an_error(served: Registry) -> None:

@@ -144,14 +144,14 @@ def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
 
 def test_made_for_another_architecture(engine: ContainerEngine, load: Callable[..., str]) -> None:
     name = "s390x" if engine.architecture != "s390x" else "amd64"
-    image, before, said = load("foreign", FOREIGN, ["/sandbox"], name), containers(engine), list[str]()
-    error = refusal(image, said.append)
+    image, before, lines = load("foreign", FOREIGN, ["/sandbox"], name), containers(engine), list[str]()
+    error = refusal(image, lines.append)
     ours = engine.architecture
     assert error.startswith(
         f"{image} is for another architecture ({name}) than this engine's ({ours}): exec format error"
     )
     assert f"use an image built for {ours}" in error
-    assert said[0] == f"{image} is built for {name} and the engine runs {ours}: it only starts with an emulator"
+    assert lines[0] == f"{image} is built for {name} and the engine runs {ours}: it only starts with an emulator"
     assert containers(engine) <= before
 
 

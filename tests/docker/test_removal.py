@@ -40,7 +40,7 @@ def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "said"),
+    ("how", "code", "message"),
     [
         ("ends", 0, ""),
         ("raises", 1, "RuntimeError: something else went wrong"),
@@ -48,13 +48,13 @@ def run_of(image: str, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     ],
 )
 def test_containers_are_removed_when_a_run_ends(
-    engine: ContainerEngine, sandbox_image: str, how: str, code: int, said: str
+    engine: ContainerEngine, sandbox_image: str, how: str, code: int, message: str
 ) -> None:
     with run_of(sandbox_image, how) as (process, name):
         _, errors = process.communicate(timeout=60)
     assert name.startswith("sfusion-")
     assert process.returncode == code, errors
-    assert said in errors
+    assert message in errors
     assert name not in containers(engine)
 
 
@@ -77,13 +77,13 @@ def test_the_next_run_removes_containers_of_a_killed_run_but_not_of_a_living_one
         killed.kill()
         killed.wait(timeout=60)
         assert {left, living} <= containers(engine)
-        said: list[str] = []
-        with open_targets([DockerTarget(sandbox_image)], say=said.append):
+        lines: list[str] = []
+        with open_targets([DockerTarget(sandbox_image)], say=lines.append):
             assert left not in containers(engine)
             assert living in containers(engine)
-    assert f"removed container {left}, left by process {killed.pid}, which is gone" in said
-    assert not any(living in line for line in said)
-    assert remove_leftovers(engine, said.append) == [living], "run_of killed the second one at the end of its block"
+    assert f"removed container {left}, left by process {killed.pid}, which is gone" in lines
+    assert not any(living in line for line in lines)
+    assert remove_leftovers(engine, lines.append) == [living], "run_of killed the second one at the end of its block"
 
 
 def test_a_stopped_container_of_a_living_run_is_kept(engine: ContainerEngine, sandbox_image: str) -> None:
@@ -110,7 +110,7 @@ def test_containers_without_a_certainly_dead_owner_are_never_removed(
 ) -> None:
     other = plain(command=["true"], labels=labels)
     other.wait()
-    said: list[str] = []
-    assert other.name not in remove_leftovers(engine, said.append)
+    lines: list[str] = []
+    assert other.name not in remove_leftovers(engine, lines.append)
     other.reload()
-    assert any(other.name in line and line.startswith("left alone") for line in said) == (LABEL in labels)
+    assert any(other.name in line and line.startswith("left alone") for line in lines) == (LABEL in labels)

@@ -1,4 +1,4 @@
-"""What the tests run in other processes. Every wait here ends by an event, none by a clock."""
+"""What the tests run in other processes. Every wait here ends with an event, none with a clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfusion_tools.limiter.ray_limiter import find, ray_limiter
 
 @ray.remote(num_cpus=0, max_concurrency=10_000)
 class _Gate:
-    """Functions come in and stay until they are let out."""
+    """Functions enter and stay until they are let out."""
 
     def __init__(self) -> None:
         self._inside: dict[str, asyncio.Event] = {}
@@ -28,7 +28,7 @@ class _Gate:
         self._inside[name] = asyncio.Event()
         self._arrived.append(name)
         self._peak = max(self._peak, len(self._inside))
-        await self._tell()
+        await self._notify()
         if not self._open:
             await self._inside[name].wait()
         del self._inside[name]
@@ -49,45 +49,44 @@ class _Gate:
     async def peak(self) -> int:
         return self._peak
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
 
 class Gate:
-    """The tests' end of a gate; travels to other processes."""
+    """The handle of a gate; it can be sent to other processes."""
 
     def __init__(self) -> None:
         self._actor: Any = _Gate.remote()
 
     def through(self, name: str) -> str:
-        """Go in, stay until let out, and come back with the name."""
+        """Enter, stay until let out, and return the name."""
         ray.get(self._actor.enter.remote(name))
         return name
 
     def wait_for(self, arrivals: int) -> list[str]:
-        """Wait until that many have come in since the beginning; their names, in order."""
+        """Wait until that many have entered since the beginning; return their names in order."""
         names: list[str] = ray.get(self._actor.wait_for.remote(arrivals))
         return names
 
     def let_out(self, name: str) -> None:
-        """Let one go."""
         ray.get(self._actor.let_out.remote(name))
 
     def open(self) -> None:
-        """Let everyone go, from now on."""
+        """Let everyone out, now and later."""
         ray.get(self._actor.open.remote())
 
     @property
     def peak(self) -> int:
-        """The most that were inside at once."""
+        """The highest number inside at once."""
         peak: int = ray.get(self._actor.peak.remote())
         return peak
 
 
 @ray.remote(num_cpus=0, max_concurrency=10_000)
 class Holder:
-    """A process with a client of a limiter."""
+    """A process with a limiter client."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self._limiter: Limiter = ray_limiter(LimiterSettings(**settings), name)
@@ -97,31 +96,31 @@ class Holder:
         return os.getpid()
 
     async def acquire(self, count: int = 1) -> list[str]:
-        """Take permits, one after the other."""
+        """Acquire permits one after the other; return their ids."""
         taken = [await self._limiter.acquire() for _ in range(count)]
         self._permits += taken
         return [permit.id for permit in taken]
 
     async def report(self, gate: Gate, label: str) -> None:
-        """Take a permit, say so at the gate, and give it back at once."""
+        """Acquire a permit, enter the gate, and release the permit."""
         async with self._limiter.permit():
             await gate._actor.enter.remote(label)
 
     async def release(self, count: int = 1) -> None:
-        """Give back, and wait until the limiter knows."""
+        """Release permits, and wait until the limiter knows."""
         for _ in range(count):
             self._permits.pop(0).release()
         await self._limiter.flush()
 
 
 def snapshot(name: str) -> Any:
-    """How that limiter stands; it has to exist."""
+    """Return the snapshot of a limiter, which must exist."""
     limiter = find(name)
     assert limiter is not None
     return ray.get(limiter.snapshot.remote())
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Ask, by a round trip to another process each time, until it is so; the test's own time limit ends it else."""
+    """Poll a condition, which makes a round trip to another process; the test's timeout ends it otherwise."""
     while not condition():
         continue

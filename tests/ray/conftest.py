@@ -1,20 +1,25 @@
-"""Clusters, one at a time: a module of tests starts the one it needs and shares it."""
+"""Ray clusters, one at a time: each test module starts the one it needs and shares it.
+
+Without the extra ``ray`` these tests are not collected.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ray.actors import Gate
-
 if TYPE_CHECKING:
     from sfusion.harness.worlds.ray_cluster import OwnCluster
+    from tests.ray.actors import Gate
+
+collect_ignore_glob = [] if find_spec("ray") is not None else ["*.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything that needs Ray runs in one worker, one cluster after the other."""
+    """Run all Ray tests in one xdist worker, one cluster after the other."""
     for item in items:
         if "/tests/ray/" in item.path.as_posix():
             item.add_marker(pytest.mark.ray)
@@ -23,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def single_node() -> Iterator[str]:
-    """One node; its address."""
+    """A cluster of one node; yields its address."""
     import ray
 
     # "local": never a cluster that happens to run on this machine.
@@ -34,7 +39,7 @@ def single_node() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """Three nodes on this machine; the address."""
+    """A cluster of three nodes on this machine; yields its address."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -49,7 +54,7 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[OwnCluster]:
-    """A cluster for scenarios; it grows to what they need."""
+    """A cluster for scenarios, which grows to the size they need."""
     from sfusion.harness.worlds.ray_cluster import OwnCluster, open_cluster
 
     cluster = open_cluster()
@@ -60,13 +65,14 @@ def place() -> Iterator[OwnCluster]:
 
 @pytest.fixture
 def gate() -> Gate:
-    """A fresh gate."""
+    from tests.ray.actors import Gate
+
     return Gate()
 
 
 @pytest.fixture
 def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A limiter of this test's own, removed afterwards."""
+    """The name of a limiter for this test, removed afterwards."""
     from sfusion_tools.limiter.ray_limiter import remove
 
     name = request.node.name
@@ -76,7 +82,7 @@ def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def fresh_default_limiter() -> Iterator[None]:
-    """The limiter with the default name is not there when the test begins, nor afterwards."""
+    """Remove the limiter with the default name before and after the test."""
     from sfusion_tools.limiter.ray_limiter import remove
 
     remove()

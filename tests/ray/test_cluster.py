@@ -1,4 +1,4 @@
-"""The limiter of a whole cluster: three nodes, real processes, really killed."""
+"""The limiter of a whole cluster: three nodes, with processes that are really killed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def spread(number: int) -> dict[str, Any]:
-    """Options that put actors on the two other nodes in turn."""
+    """Return options that place actors on the two worker nodes in turn."""
     return {"resources": {f"node{number % 2}": 0.01}}
 
 
 class TestMultiNodeRateLimiterCase:
-    """Pools of several nodes share one limit."""
+    """Pools on several nodes share one limit."""
 
     @pytest.mark.usefixtures("fresh_default_limiter")
     def test_rate_limiter(self, gate: Gate) -> None:
@@ -58,20 +58,20 @@ class TestMultiNodeRateLimiterCase:
         ray.get(late)
 
 
-def test_the_permits_of_a_killed_process_come_back(limiter_name: str) -> None:
+def test_the_permits_of_a_killed_process_return(limiter_name: str) -> None:
     """verl defects (c) and (k): SIGKILL of a process that holds all permits and waits for more."""
     doomed = Holder.options(**spread(0)).remote(limiter_name, rate_limit=2, lease=2.0)
     survivor = Holder.options(**spread(1)).remote(limiter_name, rate_limit=2, lease=2.0)
     ray.get(doomed.acquire.remote(2))
-    _ = doomed.acquire.remote(5)  # at the head of the line when it dies
+    _ = doomed.acquire.remote(5)  # at the head of the queue when it dies
     until(lambda: snapshot(limiter_name).waiting == 1)
     waits = survivor.acquire.remote(2)
     until(lambda: snapshot(limiter_name).waiting == 2)
     os.kill(ray.get(doomed.pid.remote()), signal.SIGKILL)
     assert len(ray.get(waits)) == 2
     after = snapshot(limiter_name)
-    assert list(after.holders.values()) == [2], "all of them are the survivor's"
-    # The dead one's waiter left the line, or got a permit in its last moments, which expired like the others.
+    assert list(after.holders.values()) == [2], "the survivor has all of them"
+    # The dead process's waiter left the queue, or got a permit in its last moments that expired like the others.
     assert after.expired + after.dropped == 3
 
 
@@ -91,7 +91,7 @@ def test_the_limiter_outlives_its_creator(limiter_name: str, way: str) -> None:
     del creator
     gc.collect()
     until(lambda: not _is_running(pid))
-    ray.get(survivor.acquire.remote())  # by the lease of the dead one
+    ray.get(survivor.acquire.remote())  # once the lease of the dead process ends
     assert snapshot(limiter_name).incarnation == before
 
 
@@ -103,8 +103,8 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def test_a_killed_limiter_comes_back_without_admitting_more(limiter_name: str) -> None:
-    """Those who hold keep holding, those who wait keep their order, and nobody gets in beyond the limit."""
+def test_a_killed_limiter_restarts_without_exceeding_the_limit(limiter_name: str) -> None:
+    """Holders keep their permits, waiters keep their order, and the limit is not exceeded."""
     first = Holder.options(**spread(0)).remote(limiter_name, rate_limit=3, lease=20.0)
     second = Holder.options(**spread(1)).remote(limiter_name, rate_limit=3, lease=20.0)
     ray.get(first.acquire.remote(2))
@@ -136,8 +136,8 @@ def test_a_resized_limit_survives_a_restart(limiter_name: str) -> None:
     assert snapshot(limiter_name).rate_limit == 2
 
 
-def test_a_removed_limiter_is_followed_by_one_that_learns_first(limiter_name: str) -> None:
-    """verl defect (d), second half: survivors go on with the new one, and it does not admit more."""
+def test_a_removed_limiter_is_replaced_by_one_that_learns_first(limiter_name: str) -> None:
+    """verl defect (d), second half: surviving clients continue with the new one, and the limit holds."""
     from sfusion_tools.limiter.ray_limiter import remove
 
     holder = Holder.remote(limiter_name, rate_limit=1, lease=2.0)
@@ -146,13 +146,13 @@ def test_a_removed_limiter_is_followed_by_one_that_learns_first(limiter_name: st
     waits = holder.acquire.remote()
     until(lambda: find(limiter_name) is not None and snapshot(limiter_name).waiting == 1)
     until(lambda: not snapshot(limiter_name).learning)
-    assert snapshot(limiter_name).in_use == 1, "what was held before is known to the new one"
+    assert snapshot(limiter_name).in_use == 1, "the new one knows what was held before"
     ray.get(holder.release.remote())
     ray.get(waits)
 
 
-def test_two_hundred_grants_come_in_the_order_in_which_they_were_asked_for(limiter_name: str, gate: Gate) -> None:
-    """verl defect (m): one place, 200 waiters of four processes, no inversion."""
+def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gate) -> None:
+    """verl defect (m): one permit, 200 waiters of four processes, none out of order."""
     gate.open()
     holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=1) for n in range(4)]
     ray.get(holders[0].acquire.remote())
@@ -168,7 +168,7 @@ def test_two_hundred_grants_come_in_the_order_in_which_they_were_asked_for(limit
 
 
 @pytest.mark.parametrize("apply", [False, True])
-def test_another_rate_limit_is_refused_or_applied_but_never_silently(
+def test_a_different_rate_limit_is_refused_or_applied_but_never_silently(
     limiter_name: str, apply: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """verl defect (e)."""
@@ -176,8 +176,8 @@ def test_another_rate_limit_is_refused_or_applied_but_never_silently(
     with caplog.at_level(logging.WARNING):
         connect(LimiterSettings(50), limiter_name, apply=apply)
     assert snapshot(limiter_name).rate_limit == (50 if apply else 2)
-    said = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
-    assert said in caplog.text
+    warning = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
+    assert warning in caplog.text
 
 
 def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limiter_name: str) -> None:
@@ -201,7 +201,7 @@ asyncio.run(main())
 
 
 def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
-    """verl defects (f) and (j): cancel while waiting, and cancel in the moment of the grant."""
+    """verl defects (f) and (j): cancelling while waiting, and at the moment of the grant."""
 
     async def scenario() -> None:
         limiter = ray_limiter(LimiterSettings(1), limiter_name)
@@ -211,7 +211,7 @@ def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
         for task in waiting[:4]:
             task.cancel()
         held.release()
-        waiting[4].cancel()  # it has just been handed the permit, or is about to be
+        waiting[4].cancel()  # it has just been granted the permit, or is about to be
         await asyncio.gather(*waiting, return_exceptions=True)
         await limiter.flush()
         after = await asyncio.to_thread(snapshot, limiter_name)
@@ -222,20 +222,20 @@ def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
 
 @ray.remote(num_cpus=0)
 class Trainer:
-    """A process of a training job that lets its model run code."""
+    """A process of a training job whose model runs code."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._tool = SandboxFusionTool(config)
 
     async def run(self, prefix: str, calls: int) -> list[str]:
-        """Run calls at once; how each of them ended."""
+        """Run calls concurrently; return their outcomes."""
         programs = [f"# sfusion:call={prefix}-{n} seconds=0.01\nprint({n})" for n in range(calls)]
         ended = await asyncio.gather(*(self._tool.execute("", {"code": code}) for code in programs))
         return [metrics["outcome"] for _, _, metrics in ended]
 
 
-def test_a_limiter_killed_under_load_never_lets_more_through(limiter_name: str) -> None:
-    """Counted where it matters: at the sandbox. Four processes, the limiter killed three times."""
+def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
+    """Counted at the sandbox: four processes, and a limiter that is killed three times."""
     with FakeSandbox() as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
@@ -258,7 +258,7 @@ def test_a_limiter_killed_under_load_never_lets_more_through(limiter_name: str) 
     until(lambda: snapshot(limiter_name).in_use == 0)
 
 
-def test_the_limiter_is_seen_resized_and_removed_by_command(cluster: str, limiter_name: str) -> None:
+def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter_name: str) -> None:
     holder = Holder.remote(limiter_name, rate_limit=2)
     ray.get(holder.acquire.remote(2))
     waits = holder.acquire.remote()
@@ -276,7 +276,7 @@ def test_the_limiter_is_seen_resized_and_removed_by_command(cluster: str, limite
     assert "rate_limit must be a whole number of at least 1" in refused.stderr
     assert "rate_limit 2 -> 3" in sfusion("resize", "3").stdout
     ray.get(waits)
-    ray.kill(holder)  # while somebody uses it, a removed limiter is followed by a new one
+    ray.kill(holder)  # while a client uses it, a removed limiter is replaced by a new one
     assert sfusion("remove").returncode == 0
     until(lambda: find(limiter_name) is None)
     gone = sfusion("show")

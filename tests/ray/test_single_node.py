@@ -1,4 +1,4 @@
-"""The plan's tests on one node, on events instead of a stopwatch."""
+"""The single-node tests of verl's original design, with events instead of a stopwatch, and our own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_tools_registration(tmp_path: Path) -> None:
 
 @ray.remote(num_cpus=0)
 class Process:
-    """A process that looks up the limiter as the plan does."""
+    """A process that looks up the limiter as verl's original design does."""
 
     def __init__(self) -> None:
         self.limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(3)
@@ -99,15 +99,15 @@ def test_the_limit_defaults_to_ten() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -3, 2.5, "many"])
-def test_a_senseless_limit_is_refused_before_an_actor_is_made(limit: object) -> None:
+def test_an_invalid_limit_is_refused_before_an_actor_is_made(limit: object) -> None:
     with pytest.raises(ConfigError, match="rate_limit must be a whole number of at least 1"):
         TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(limit)
     with pytest.raises(ConfigError, match="rate_limit"):
         init_execution_pool(1, rate_limit=limit)
 
 
-def test_a_release_without_a_permit_is_refused_and_adds_nothing() -> None:
-    """verl defect (f): there the count went to -4 and limit 1 admitted 5."""
+def test_a_release_without_a_permit_is_refused_and_frees_nothing() -> None:
+    """verl defect (f): the count went to -4, and a limit of 1 let 5 through."""
     limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(1)
     assert ray.get(limiter.release.remote()) is False
     permit = ray.get(limiter.acquire.remote())
@@ -116,7 +116,7 @@ def test_a_release_without_a_permit_is_refused_and_adds_nothing() -> None:
     assert ray.get(limiter.get_current_count.remote()) == 0
 
 
-def test_a_cancelled_acquire_leaves_the_line() -> None:
+def test_a_cancelled_acquire_leaves_the_queue() -> None:
     limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(1)
     permit = ray.get(limiter.acquire.remote())
     given_up = limiter.acquire.remote()
@@ -127,14 +127,14 @@ def test_a_cancelled_acquire_leaves_the_line() -> None:
     assert ray.get(limiter.acquire.remote())
 
 
-def test_more_waiters_than_an_async_actor_takes_do_not_keep_a_release_out() -> None:
-    """1,200 waiters, past the 1,000 at which an async actor is full, and then a release."""
+def test_more_waiters_than_an_async_actor_can_hold_do_not_block_a_release() -> None:
+    """An async actor is full at 1,000 waiters; release a permit with 1,200."""
     limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(1)
     permit = ray.get(limiter.acquire.remote())
     waiters = [limiter.acquire.remote() for _ in range(1200)]
     until(lambda: snapshot("rate-limiter").waiting == 1200)
     assert ray.get(limiter.release.remote(permit)) is True
-    assert ray.get(waiters[0]), "the first in line has it now"
+    assert ray.get(waiters[0]), "the first waiter has it now"
     assert snapshot("rate-limiter").waiting == 1199
 
 
@@ -157,22 +157,22 @@ class TestSingleNodeRateLimiterCase:
 
     @BOTH_MODES
     def test_rotten_execution(self, mode: PoolMode, gate: Gate) -> None:
-        """A function that fails is logged, yields None, and gives its permit back."""
+        """A function that fails is logged, returns None, and releases its permit."""
         pool = init_execution_pool(num_workers=2, enable_global_rate_limit=True, rate_limit=1, mode=mode)
         assert ray.get(pool.execute.remote(_raise)) is None
         assert ray.get(pool.execute.remote(sys.exit, 3)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
         until(lambda: snapshot("rate-limiter").in_use == 0)
 
-    def test_a_function_that_kills_its_process_costs_only_its_own_result(self) -> None:
+    def test_a_function_that_kills_its_process_loses_only_its_own_result(self) -> None:
         pool = init_execution_pool(num_workers=2, rate_limit=1, mode=PoolMode.ProcessMode)
         assert ray.get(pool.execute.remote(os._exit, 1)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
-        assert snapshot("rate-limiter").expired == 0, "its permit came back at once, not by its lease"
+        assert snapshot("rate-limiter").expired == 0, "its permit returned at once, not at the end of its lease"
 
     @BOTH_MODES
-    def test_without_a_limiter_there_is_none(self, mode: PoolMode, gate: Gate) -> None:
-        """verl defect (a): there enable_global_rate_limit: false broke every call."""
+    def test_without_a_limiter_functions_run_at_once(self, mode: PoolMode, gate: Gate) -> None:
+        """verl defect (a): enable_global_rate_limit: false broke every call."""
         pool = init_execution_pool(num_workers=4, enable_global_rate_limit=False, rate_limit=1, mode=mode)
         calls = [pool.execute.remote(gate.through, str(number)) for number in range(4)]
         assert len(gate.wait_for(4)) == 4, "all at once, though rate_limit is 1"
@@ -182,30 +182,30 @@ class TestSingleNodeRateLimiterCase:
             ray.get_actor("rate-limiter", namespace="sfusion")
 
 
-def test_a_worker_says_what_went_wrong(caplog: pytest.LogCaptureFixture) -> None:
-    """verl defect (b): the pool yields None as the plan wants, but the reason is in the log."""
+def test_a_worker_logs_why_a_function_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """verl defect (b): the pool returns None, as verl's original design says, but logs the reason."""
     with caplog.at_level(logging.WARNING):
         assert ExecutionWorker(enable_global_rate_limit=False).execute(_raise) is None
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_num_workers_must_make_sense() -> None:
+def test_an_invalid_num_workers_is_refused() -> None:
     with pytest.raises(ConfigError, match="num_workers must be a whole number of at least 1, found 0"):
         init_execution_pool(0)
 
 
-def test_connecting_from_an_asynchronous_worker_does_not_look_like_blocking_it(limiter_name: str) -> None:
-    """Ray warns of each ``ray.get`` in such an actor, and verl's agent loop workers are such."""
+def test_connecting_from_an_asynchronous_actor_causes_no_warning(limiter_name: str) -> None:
+    """Ray warns about every ``ray.get`` in such an actor, and verl's agent loop workers are such actors."""
 
     @ray.remote(num_cpus=0)
     class Worker:
         async def acquire(self) -> list[str]:
-            said: list[str] = []
-            listener = logging.Handler()
-            listener.emit = lambda record: said.append(record.getMessage())
-            logging.getLogger("ray").addHandler(listener)
+            messages: list[str] = []
+            handler = logging.Handler()
+            handler.emit = lambda record: messages.append(record.getMessage())
+            logging.getLogger("ray").addHandler(handler)
             async with ray_limiter(LimiterSettings(3), limiter_name).permit():
-                return said
+                return messages
 
     assert ray.get(Worker.remote().acquire.remote()) == []
     assert snapshot(limiter_name).rate_limit == 3

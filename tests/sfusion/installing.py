@@ -42,6 +42,12 @@ class Environment:
             here = self.packages / name
             if there.exists() and not here.exists():
                 here.symlink_to(there)
+        for script in one.entry_points.select(group="console_scripts"):
+            file = self.bin / script.name
+            file.write_text(
+                f"#!{self.bin / 'python'}\nimport sys\nfrom {script.module} import {script.attr} as main\nsys.exit(main())\n"
+            )
+            file.chmod(0o755)
 
     def install(self, wheel: Path) -> None:
         """Install a wheel, without its dependencies."""

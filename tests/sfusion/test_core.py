@@ -88,7 +88,7 @@ def test_the_proxy_serves_faults_before_a_server(core: Environment, tmp_path: Pa
     ("command", "extra"),
     [
         (["run", "--world", "ray", "single-node"], "ray"),
-        (["limiter", "status"], "ray"),
+        (["limiter", "show"], "ray"),
         (["run", "--sandbox", "docker", "single-node"], "docker"),
         (["doctor", "--sandbox", "docker"], "docker"),
         (["view", "."], "view"),

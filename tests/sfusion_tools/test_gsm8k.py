@@ -1,4 +1,4 @@
-"""Gsm8kTool and its scoring, as the workflow guide tells them."""
+"""Gsm8kTool and its scoring, as in verl's guide."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sfusion_tools.gsm8k_tool import NO_IMPROVEMENT, Gsm8kTool
         ("####", None, None),
     ],
 )
-def test_answers_are_found(text, strict, flexible):
+def test_answers_are_extracted(text, strict, flexible):
     assert extract_answer(text, "strict") == strict
     assert extract_answer(text, "flexible") == flexible
 
@@ -40,7 +40,7 @@ def test_an_unknown_method_is_refused():
 
 
 def test_strict_compares_the_text_flexible_the_value():
-    """The plan's sample trajectory answered 220000.0 for 220000 and scored 0."""
+    """The sample of verl's original design answers 220000.0 instead of 220000 and scores 0."""
     assert compute_score("#### 220000.0", "220000", "strict") == 0.0
     assert compute_score("#### 220000.0", "220000", "flexible") == 1.0
     assert compute_score("#### 1,234", "1,234", "strict") == 1.0
@@ -48,7 +48,7 @@ def test_strict_compares_the_text_flexible_the_value():
     assert compute_score("72", "72", "flexible") == 1.0
 
 
-def test_a_wrong_answer_has_the_score_of_its_form():
+def test_a_wrong_answer_gets_the_format_score():
     assert compute_score("#### 5", "6", format_score=0.1) == 0.1
     assert compute_score("five", "6", format_score=0.1) == 0.0
     assert compute_score("#### 6", "6", format_score=0.1, score=2.0) == 2.0
@@ -57,7 +57,7 @@ def test_a_wrong_answer_has_the_score_of_its_form():
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.text("0123456789.,$-# \nx", max_size=30), st.text("0123456789.,$- x", max_size=10))
-def test_no_text_raises(text, truth):
+def test_no_solution_text_raises(text, truth):
     for method in ("strict", "flexible"):
         assert compute_score(text, truth, method) in (0.0, 1.0)
 
@@ -69,7 +69,7 @@ def test_the_right_number_always_scores(number):
         assert compute_score(text, str(number), "strict") == compute_score(text, str(number), "flexible") == 1.0
 
 
-async def test_a_trajectory_as_the_guide_tells_it():
+async def test_a_trajectory_as_in_verls_guide():
     tool = Gsm8kTool({"type": "native"})
     instance, response = await tool.create(ground_truth="72")
     assert response.is_empty()
@@ -91,7 +91,7 @@ async def test_a_trajectory_as_the_guide_tells_it():
     assert await tool.calc_reward(instance) is None
 
 
-async def test_both_forms_of_create_are_understood():
+async def test_create_accepts_spread_and_nested_arguments():
     tool = Gsm8kTool({})
     for options in ({"ground_truth": 72}, {"create_kwargs": {"ground_truth": "72"}}):
         instance, _ = await tool.create(**options)
@@ -99,7 +99,7 @@ async def test_both_forms_of_create_are_understood():
         assert await tool.calc_reward(instance) == 1.0
 
 
-async def test_the_method_is_flexible_unless_strict_is_wanted():
+async def test_the_method_is_flexible_by_default():
     for config, score in (({}, 1.0), ({"method": "flexible"}, 1.0), ({"method": "strict"}, 0.0)):
         tool = Gsm8kTool(config)
         instance, _ = await tool.create(ground_truth="72")
@@ -117,7 +117,7 @@ async def test_a_missing_answer_gets_a_message(parameters):
 
 
 @pytest.mark.parametrize("answer", [72, 72.0, "72", " 72 ", ["72"], {"value": 72}])
-async def test_an_answer_of_any_type_is_read(answer):
+async def test_an_answer_of_any_type_is_accepted(answer):
     tool = Gsm8kTool({})
     instance, _ = await tool.create(ground_truth="72")
     _, reward, _ = await tool.execute(instance, {"answer": answer})

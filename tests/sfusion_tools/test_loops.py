@@ -1,4 +1,4 @@
-"""Work that blocks must not keep a process, or a loop, from its end."""
+"""Blocking work must not keep a process or a loop from ending."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ async def test_the_error_comes_back_to_the_loop() -> None:
         await in_daemon_thread(lambda: 1 // 0)
 
 
-async def test_whoever_waits_can_be_cancelled_while_the_work_is_stuck() -> None:
-    begun, free, over = asyncio.Event(), threading.Event(), threading.Event()
+async def test_the_caller_can_be_cancelled_while_the_work_is_stuck() -> None:
+    started, free, over = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def work() -> None:
-        loop.call_soon_threadsafe(begun.set)
+        loop.call_soon_threadsafe(started.set)
         free.wait()
         over.set()
 
     waiting = asyncio.ensure_future(in_daemon_thread(work))
-    await begun.wait()
+    await started.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     free.set()
-    assert await asyncio.to_thread(over.wait, 30)  # its late result goes nowhere, without a word
+    assert await asyncio.to_thread(over.wait, 30)  # its late result is dropped without an error
 
 
-def test_a_process_ends_although_the_work_never_does() -> None:
+def test_the_process_exits_even_if_the_work_never_ends() -> None:
     code = """
 import asyncio, threading
 from sfusion_tools._loops import in_daemon_thread

@@ -1,4 +1,4 @@
-"""Judging generations: one code per case, infrastructure never a wrong answer, one deadline for the sample."""
+"""Judging a generation: a result per case, infrastructure is never a wrong answer, one deadline for the sample."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DOUBLE = "```python\nprint(int(input()) * 2)\n```"
 
 
 class Answers:
-    """Stands where the client stands, with an ending for every stdin."""
+    """Replaces the client; has a result for every stdin."""
 
     def __init__(self, endings: dict[str, CallResult]) -> None:
         self.endings = endings
@@ -46,7 +46,7 @@ def ended(outcome: Outcome, stdout: str = "") -> CallResult:
 
 @pytest.fixture(scope="module")
 def python():
-    """A fake that really runs Python."""
+    """A fake that executes Python."""
     with FakeSandbox(executor="python") as sandbox:
         yield sandbox
 
@@ -60,11 +60,11 @@ async def results(generation: str, runner: SandboxClient, **in_outs: Any) -> lis
     return (await judge(generation, in_outs, runner, memory_limit_mb=-1)).results
 
 
-async def test_right_and_wrong(runner):
+async def test_a_case_is_true_or_false(runner):
     assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [True, False, True]
 
 
-async def test_really_run_programs_get_their_codes(runner):
+async def test_failing_programs_get_their_codes(runner):
     program = "import sys\nn = int(input())\nif n == 1: raise ValueError('bad')\nif n == 2: sys.exit(3)\nprint(n)"
     cases = {"inputs": ["0", "1", "2", "3", "4"], "outputs": ["0", "1", "2", "3", "5"]}
     assert await results(program, runner, **cases) == [True, RUNTIME_ERROR, RUNTIME_ERROR, True, False]
@@ -72,8 +72,8 @@ async def test_really_run_programs_get_their_codes(runner):
     assert endless.results == [TIMEOUT]
 
 
-async def test_no_case_changes_what_another_one_got():
-    """Incident G7: one bad case rewrote all later ones. True and False are never 1 and 0."""
+async def test_no_case_affects_the_result_of_another():
+    """In verl, one compile error overwrote all later results. True and False are never 1 and 0."""
     runner = Answers(
         {
             "0": ended(Outcome.OK, "right"),
@@ -92,14 +92,14 @@ async def test_no_case_changes_what_another_one_got():
 
 
 async def test_a_program_that_raises_never_passes(runner):
-    """Incident G3: a raising solution earned 1.0, also when nothing was expected."""
+    """verl#7853: a solution that raises earned 1.0, also with an empty expected output."""
     assert await results("raise SystemExit(1)", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
     assert await results("print(3)\nraise ValueError", runner, inputs=[""], outputs=["3"]) == [RUNTIME_ERROR]
     assert await results("def f(): raise ValueError", runner, fn_name="f", inputs=[[]], outputs=[""]) == [RUNTIME_ERROR]
     assert await results("def (", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
 
 
-async def test_blanks_at_the_ends_do_not_count(runner):
+async def test_trailing_blanks_are_ignored(runner):
     assert await results("print('1 2  \\n3 \\n\\n')", runner, inputs=[""], outputs=["1 2\n3"]) == [True]
     assert await results("print('1 2\\n\\n3')", runner, inputs=[""], outputs=["1 2\n3"]) == [False]
     assert await results("print(' 1')", runner, inputs=[""], outputs=["1"]) == [False]
@@ -111,7 +111,7 @@ async def test_lines_may_be_given_as_a_list(runner):
 
 
 async def test_functions_are_called_with_their_arguments(runner):
-    """Incident G4: arguments were wrapped twice."""
+    """verl#2199: arguments were wrapped twice."""
     add = "```python\ndef add(a, b=0):\n    print('noise')\n    return a + b\n```"
     cases = {"inputs": [[1, 2], [1237], "3\n4", [[1], [2]]], "outputs": [3, 1237, "7", [1, 2]]}
     assert await results(add, runner, fn_name="add", **cases) == [True, True, True, True]
@@ -124,28 +124,28 @@ async def test_a_method_of_a_solution_is_called(runner):
     assert await results(beside, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
 
 
-async def test_text_is_right_as_text_and_as_its_json(runner):
+async def test_an_expected_text_matches_as_text_and_as_json(runner):
     assert await results("def f(): return '1'", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
     assert await results("def f(): return 1", runner, fn_name="f", inputs=[[]], outputs=["1"]) == [True]
     assert await results("def f(): return 'a b'", runner, fn_name="f", inputs=[[]], outputs=["a b"]) == [True]
 
 
-async def test_a_function_that_is_never_reached_is_wrong(runner):
+async def test_a_program_that_exits_before_the_function_is_called_fails(runner):
     assert await results("import os; os._exit(0)", runner, fn_name="f", inputs=[[]], outputs=[""]) == [False]
     assert await results("x = 1", runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
 
 
-async def test_what_is_printed_after_the_result_does_not_spoil_it(runner):
+async def test_output_after_the_result_does_not_change_it(runner):
     code = "import atexit\natexit.register(print, 'bye')\ndef f(): return 1"
     assert await results(code, runner, fn_name="f", inputs=[[]], outputs=[1]) == [True]
 
 
-async def test_half_a_character_in_a_generation_is_the_models_fault(runner):
-    """The server answers 500 to it, which would be masked as infrastructure."""
+async def test_a_lone_surrogate_in_a_generation_is_the_models_fault(runner):
+    """The server would answer 500, which would be masked as infrastructure."""
     assert await results("\ud800 = 1", runner, inputs=[""], outputs=[""]) == [RUNTIME_ERROR]
 
 
-async def test_a_generation_that_does_not_compile():
+async def test_a_generation_that_does_not_compile_gets_its_code():
     async with FakeSandbox(scripts=[{"language": "cpp", "compile_exit": 1, "compile_errors": "error"}]) as sandbox:
         judgement = await judge("int main(", {"inputs": [""], "outputs": [""]}, client(sandbox.url), language="cpp")
     assert judgement.results == [COMPILE_ERROR]
@@ -164,7 +164,7 @@ async def test_a_generation_that_does_not_compile():
     ],
 )
 async def test_an_infrastructure_failure_is_never_a_wrong_answer(fault):
-    """Incident G6: infrastructure scored 0 exactly like a wrong answer."""
+    """NVIDIA-NeMo/Gym#2212: infrastructure scored 0, like a wrong answer."""
     async with FakeSandbox(faults=[fault]) as sandbox:
         judgement = await judge("print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url))
     assert judgement.results == [INFRASTRUCTURE, INFRASTRUCTURE]
@@ -186,7 +186,7 @@ async def test_every_outcome_has_its_code(outcome):
     assert judgement.results == [codes.get(outcome, -1)]
 
 
-async def test_one_case_of_infrastructure_leaves_the_others_as_they_are():
+async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
     runner = Answers({"a": ended(Outcome.OK, "1"), "b": ended(Outcome.UNREACHABLE), "c": ended(Outcome.OK, "2")})
     judgement = await judge("…", {"inputs": ["a", "b", "c"], "outputs": ["1", "1", "1"]}, runner)
     assert judgement.results == [True, INFRASTRUCTURE, False]
@@ -203,26 +203,26 @@ async def test_one_case_of_infrastructure_leaves_the_others_as_they_are():
         (ended(Outcome.PROGRAM_TIMEOUT, "x"), TIMEOUT),
     ],
 )
-async def test_an_answer_longer_than_the_sandbox_carries_cannot_be_judged(ending, code):
-    """Incident B4: the sandbox cuts a large output without a word, or blocks the program that prints it."""
+async def test_an_answer_too_long_for_the_sandbox_is_not_judged(ending, code):
+    """SandboxFusion#62: the sandbox silently cuts a large output, or blocks the program that prints it."""
     judgement = await judge("…", {"inputs": [""], "outputs": ["x" * 300_000]}, Answers({"": ending}))
     assert judgement.results == [code]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
-async def test_printing_without_end_is_the_programs_fault(outcome):
+async def test_endless_output_is_the_programs_fault(outcome):
     judgement = await judge("…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)}))
     assert judgement.results == [False if outcome is Outcome.OK else TIMEOUT]
 
 
-async def test_a_deep_answer_spoils_nothing():
+async def test_a_deeply_nested_answer_does_not_raise():
     mark = "\x1fsfusion-result\x1f"
     runner = Answers({"[1]": ended(Outcome.OK, f"{mark}{'[' * 100_000}\n"), "[2]": ended(Outcome.OK, f"{mark}2\n")})
     judgement = await judge("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
     assert judgement.results == [False, True]
 
 
-async def test_what_is_asked_of_the_sandbox():
+async def test_the_settings_reach_the_sandbox():
     runner = Answers({"1\n2": ended(Outcome.OK)})
     await judge(DOUBLE, {"inputs": ["1\n2"], "outputs": [""]}, runner, timeout=3.0, memory_limit_mb=99)
     (program,) = runner.programs
@@ -230,7 +230,7 @@ async def test_what_is_asked_of_the_sandbox():
     assert (program.timeout, program.memory_limit_mb, program.stdin) == (3.0, 99, "1\n2")
 
 
-async def test_cases_run_side_by_side_within_the_bound():
+async def test_at_most_concurrency_cases_run_at_once():
     async with FakeSandbox() as sandbox:
         cases = {"inputs": [str(n) for n in range(20)], "outputs": [""] * 20}
         code = "…  # sfusion:call=c seconds=0.02"
@@ -239,8 +239,8 @@ async def test_cases_run_side_by_side_within_the_bound():
     assert judgement.results == [True] * 20
 
 
-def test_one_deadline_for_the_whole_sample():
-    """Incidents G1 and G2: one slow sample blocked all."""
+def test_the_deadline_covers_the_whole_sample():
+    """verl#288 and verl#6673: one slow sample blocked all others."""
 
     async def go() -> None:
         clock = asyncio.get_running_loop().time
@@ -286,8 +286,7 @@ async def test_cancelling_ends_the_calls():
         ("```python\r\n1\r\n```", "python", "1\r\n"),
     ],
 )
-def test_the_code_of_a_generation(text, language, code):
-    """Incident G10."""
+def test_the_code_is_extracted_from_a_generation(text, language, code):
     assert extract_code(text, language) == code
 
 
@@ -306,13 +305,13 @@ def test_the_code_of_a_generation(text, language, code):
         ({"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"}, "fn_name must be the name of a function, found 'a-b'"),
     ],
 )
-async def test_cases_that_cannot_be_judged_are_refused(in_outs, says):
+async def test_invalid_cases_are_refused(in_outs, says):
     with pytest.raises(JudgeError) as caught:
         await judge("1", in_outs, Answers({}))
     assert says in str(caught.value)
 
 
-async def test_wrong_settings_are_refused():
+async def test_invalid_settings_are_refused():
     cases = {"inputs": [""], "outputs": [""]}
     with pytest.raises(JudgeError, match="concurrency must be at least 1, found 0"):
         await judge("1", cases, Answers({}), concurrency=0)
@@ -320,7 +319,7 @@ async def test_wrong_settings_are_refused():
         await judge("1", {**cases, "fn_name": "f"}, Answers({}), language="cpp")
 
 
-def test_a_judgement_knows_its_score():
+def test_the_score_is_the_fraction_of_passed_cases():
     assert Judgement([True, True]).score == 1.0
     assert Judgement([True, True]).passed
     assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)

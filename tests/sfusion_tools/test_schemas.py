@@ -1,4 +1,4 @@
-"""The function-tool models: what goes in comes out, and arguments that are no object are told."""
+"""The function-tool models keep schemas unchanged and report arguments that are not an object."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PLAN = {
         "strict": False,
     },
 }
-"""As the plan's sample prompt shows it to the model."""
+"""As in the sample prompt of verl's original design."""
 
 
 def _schema(fake: Faker, *, strict: bool) -> dict[str, Any]:
-    """A tool somebody might have written, with keys that our models do not name."""
+    """Return a plausible tool with keys that our models have no field for."""
     names = fake.words(nb=4, unique=True)
     properties: dict[str, Any] = {
         names[0]: {"type": "string", "description": fake.sentence(), "enum": fake.words(nb=3)},
@@ -82,8 +82,8 @@ def test_a_schema_round_trips_unchanged(seed, locale):
         assert again.model_dump() == schema.model_dump()
 
 
-def test_the_plans_schema_is_dumped_as_the_plan_shows_it():
-    """The model reads these bytes in its prompt: also ``enum: null`` and ``strict: false`` are part of it."""
+def test_the_schema_of_verls_original_design_is_dumped_unchanged():
+    """The model reads this in its prompt, including ``enum: null`` and ``strict: false``."""
     assert OpenAIFunctionToolSchema.model_validate(PLAN).model_dump() == PLAN
     assert CODE_INTERPRETER.model_dump() == PLAN
     assert json.dumps(CODE_INTERPRETER.model_dump()) == json.dumps(PLAN)
@@ -133,14 +133,14 @@ def test_arguments_are_decoded():
         "{'a': 1}",
     ],
 )
-def test_arguments_that_are_no_object_are_told(arguments):
-    """Incidents D1, D2 and D7: backslashes, two objects, lists and doubly wrapped strings."""
+def test_arguments_that_are_not_an_object_are_reported(arguments):
+    """verl#5668, verl#7177 and radixark/miles#2709: backslashes, two objects, lists, objects encoded twice."""
     assert _decode(arguments) == ({}, True)
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.text(max_size=50))
-def test_no_text_raises(arguments):
+def test_no_argument_text_raises(arguments):
     decoded, failed = _decode(arguments)
     assert failed or isinstance(decoded, dict)
 
@@ -151,12 +151,12 @@ def test_every_object_is_decoded(arguments):
     assert _decode(json.dumps(arguments)) == (arguments, False)
 
 
-def test_a_tool_call_of_a_message():
+def test_a_tool_call_is_dumped_like_openais():
     call = OpenAIFunctionToolCall(id="1", function={"name": "f", "arguments": {"a": 1}})
     assert call.model_dump() == {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
 
 
-def test_a_response_knows_what_it_holds():
+def test_is_empty_and_is_text_only():
     assert ToolResponse().is_empty()
     assert ToolResponse(text="").is_empty()
     assert ToolResponse(text="3").is_text_only()
@@ -165,13 +165,13 @@ def test_a_response_knows_what_it_holds():
     assert ToolResponse().model_dump() == {"text": None, "image": None, "video": None}
 
 
-def test_a_response_cannot_hold_another():
-    """Incident B6's first form: a ToolResponse as the text of a ToolResponse."""
+def test_the_text_of_a_response_must_be_a_string():
+    """verl#3964: a ToolResponse as the text of a ToolResponse."""
     with pytest.raises(ValidationError):
         ToolResponse(text=ToolResponse(text="3"))
 
 
-def test_the_names_of_the_plan_are_there():
+def test_the_exports_are_classes_in_sorted_order():
     for name in schemas.__all__:
         assert isinstance(getattr(schemas, name), type)
     assert schemas.__all__ == sorted(schemas.__all__)

@@ -1,4 +1,4 @@
-"""Tools from a config file: verl's shape works as it is, and every mistake is named with its place."""
+"""Tools from a config file: verl's format works unchanged, and errors name their place."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ VERL = """
                   description: "The model's answer to the GSM8K math problem"
               required: ["answer"]
 """
-"""Two tool configs of verl in one file, with ``verl.tools.`` replaced and nothing else."""
+"""Two tool configs of verl in one file, with only ``verl.tools.`` replaced."""
 
 SANDBOX = "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool"
 GSM8K = "sfusion_tools.gsm8k_tool.Gsm8kTool"
 
 
 class Elsewhere(BaseTool):
-    """A tool of other people's, with a key it needs."""
+    """A third-party tool with a required key."""
 
     def __init__(self, config: dict[str, Any], tool_schema: OpenAIFunctionToolSchema) -> None:
         super().__init__(config, tool_schema)
@@ -71,7 +71,7 @@ class Elsewhere(BaseTool):
 
 
 class Nameless:
-    """It has execute, but never called BaseTool."""
+    """Has execute() but never calls BaseTool.__init__."""
 
     def __init__(self, config: dict[str, Any], tool_schema: object) -> None:
         pass
@@ -80,7 +80,7 @@ class Nameless:
 
 
 class NoTool:
-    """A class that is no tool."""
+    """Has no execute()."""
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def refused(write):
-    """The error for a config file."""
+    """Return a function that reads a config file and returns the error, without the path."""
 
     def refused(text: str) -> str:
         path = write(text)
@@ -113,7 +113,7 @@ def one(class_name: str, config: str = "{type: native}", schema: str = "null") -
 
 
 def test_tools_registration(write):
-    """The plan's own test: tools are registered and initialised from verl's YAML."""
+    """The test of verl's original design: tools are made from verl's YAML."""
     tools = initialize_tools_from_config(write(VERL))
     assert [type(tool) for tool in tools] == [SandboxFusionTool, Gsm8kTool]
     assert [tool.name for tool in tools] == ["code_interpreter", "calc_gsm8k_reward"]
@@ -124,11 +124,11 @@ def test_tools_registration(write):
     assert initialize_tools_at_the_old_place is initialize_tools_from_config
 
 
-def test_a_path_may_be_text(write):
+def test_the_path_may_be_a_string(write):
     assert len(initialize_tools_from_config(str(write(VERL)))) == 2
 
 
-def test_a_tool_that_brings_its_own_schema_needs_none(write):
+def test_a_tool_with_a_default_schema_needs_none(write):
     config = f"""
         tools:
           - class_name: {SANDBOX}
@@ -139,7 +139,7 @@ def test_a_tool_that_brings_its_own_schema_needs_none(write):
     assert names == ["code_interpreter", "calc_gsm8k_reward"]
 
 
-def test_no_tools_are_no_error(write):
+def test_an_empty_list_of_tools_is_valid(write):
     assert initialize_tools_from_config(write("tools: []")) == []
 
 
@@ -170,8 +170,8 @@ def test_no_tools_are_no_error(write):
         ("a..b.Tool", "there is no module 'a'"),
     ],
 )
-def test_a_wrong_class_is_named_with_the_nearest_right_one(refused, class_name, says):
-    """In verl a wrong class name died with 'NoneType' object has no attribute 'loader'."""
+def test_a_wrong_class_is_named_with_the_nearest_valid_one(refused, class_name, says):
+    """In verl, a wrong class name raised: 'NoneType' object has no attribute 'loader'."""
     message = refused(one(class_name))
     assert message.startswith(f"tools[0] ({class_name}): ")
     assert says in message
@@ -244,12 +244,12 @@ def test_a_wrong_key_of_our_tool_is_named(refused, config, says):
     assert says in message
 
 
-def test_all_that_is_wrong_is_told_at_once(refused):
+def test_all_errors_are_reported_at_once(refused):
     message = refused(one(SANDBOX, "{sandbox_fusion_url: x, rate_limt: 3, default_timeout: soon}"))
     assert all(key in message for key in ("sandbox_fusion_url", "rate_limt", "default_timeout"))
 
 
-def test_secrets_of_a_config_are_not_repeated(refused):
+def test_errors_do_not_repeat_secrets_of_a_config(refused):
     config = "{sandbox_fusion_url: 'user:hunter2@h', headers: {Authorization: [hunter2], 'X Y': hunter2}}"
     assert "hunter2" not in refused(one(SANDBOX, config))
 
@@ -259,7 +259,7 @@ def test_a_wrong_key_of_gsm8k_is_named(refused):
     assert "method is 'strct'; did you mean 'strict'?" in refused(one(GSM8K, "{method: strct}"))
 
 
-def test_what_other_peoples_tools_raise_is_told_with_its_place(refused):
+def test_an_exception_of_a_third_party_tool_is_reported_with_its_place(refused):
     schema = "{type: function, function: {name: f, description: d}}"
     name = "tests.sfusion_tools.test_tool_registry.Elsewhere"
     message = refused(one(name, "{type: native}", schema))
@@ -268,7 +268,7 @@ def test_what_other_peoples_tools_raise_is_told_with_its_place(refused):
     assert "BaseTool got no tool_schema and has no default one" in message
 
 
-def test_two_tools_of_one_name_are_refused(refused):
+def test_two_tools_with_the_same_name_are_refused(refused):
     message = refused(f"tools: [{{class_name: {GSM8K}}}, {{class_name: {GSM8K}}}]")
     assert message.startswith(f"tools[1] ({GSM8K}) and tools[0] ({GSM8K}) both define a tool named 'calc_gsm8k_reward'")
     assert "rename one in its tool_schema" in message
@@ -294,17 +294,17 @@ def test_two_tools_of_one_name_are_refused(refused):
         ("tools: [!!python/object/apply:os.getcwd []]", "not valid YAML"),
     ],
 )
-def test_a_file_of_the_wrong_shape_is_told(refused, text, says):
+def test_a_file_with_the_wrong_structure_is_refused(refused, text, says):
     assert says in refused(text)
 
 
-def test_a_wrong_schema_is_told_by_key(refused):
+def test_errors_in_a_schema_name_the_key(refused):
     message = refused(one(GSM8K, schema="{type: function, function: {nme: f, description: 3}}"))
     assert "tool_schema.function.name: Field required; found 'nme', 'description'" in message
     assert "tool_schema.function.description: Input should be a valid string, found 3" in message
 
 
-def test_a_file_that_is_not_there_or_no_text(tmp_path):
+def test_a_missing_or_binary_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
         initialize_tools_from_config(tmp_path / "nowhere.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"tools: \xff")
@@ -312,7 +312,7 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
         initialize_tools_from_config(tmp_path / "bytes.yaml")
 
 
-async def test_base_tool_is_verls_interface():
+async def test_base_tool_has_verls_interface():
     schema = OpenAIFunctionToolSchema.model_validate({"type": "function", "function": {"name": "f", "description": ""}})
     tool = BaseTool({"type": "native"}, schema)
     assert (tool.name, tool.get_openai_tool_schema(), tool.config) == ("f", schema, {"type": "native"})

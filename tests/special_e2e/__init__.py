@@ -1,1 +1,1 @@
-"""The end-to-end script of the plan, and a test that runs it."""
+"""The end-to-end script of verl's original design, and a test that runs it."""

@@ -1,1 +1,1 @@
-"""The tool inside verl itself: its registry, its agent loop, its workers. Run by `tox -e verl`, which installs verl."""
+"""The tool inside verl: its registry, agent loop and workers. Run by `tox -e verl`, which installs verl."""

@@ -1,4 +1,4 @@
-"""Where verl is installed these tests run; elsewhere they are not there, and the suite says nothing of it."""
+"""These tests run only where verl is installed; elsewhere they are not collected."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ collect_ignore_glob = [] if HAS_VERL else ["*.py"]
 
 if HAS_VERL:
     with warnings.catch_warnings():
-        # Not ours to mend; what our own code warns of while tests run is still an error.
+        # Warnings of verl are not ours to fix; those of our own code during tests are still errors.
         warnings.simplefilter("ignore")
         import verl.experimental.agent_loop
-        import verl.tools.schemas  # noqa: F401  # loaded here, where its warnings are no errors
+        import verl.tools.schemas  # noqa: F401  # imported here, where its warnings are not errors
 
 
 def pytest_report_header() -> str | None:
-    """Said to whoever asks for these tests by name; a run of everything loads this file too late for it."""
+    """Shown if these tests are selected by path; a run of all tests loads this file too late."""
     return None if HAS_VERL else "verl is not installed here; `tox -e verl` installs it and runs these tests"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """verl, and what it stands on, warns of its own dependencies."""
+    """Ignore the warnings of verl and its dependencies."""
     for item in items:
         if "/tests/verl/" in item.path.as_posix():
             for module in ("verl", "torch", "tensordict", "transformers", "hydra", "numpy", "importlib"):
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory such as a model is loaded from, without weights."""
+    """A model directory without weights."""
     from tests.verl.model import save_model
 
     return save_model(tmp_path_factory.mktemp("model"))
@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """A Ray of one node, with room for verl's workers."""
+    """A Ray cluster of one node, with enough CPUs for verl's workers."""
     import ray
 
     # "local": never a cluster that happens to run on this machine.

@@ -1,4 +1,4 @@
-"""A model that is nothing but a tokenizer: one id for each byte, ChatML, and Qwen's name, whose rules verl knows."""
+"""A model that is only a tokenizer: one id per byte, ChatML, and the name of Qwen, which verl supports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPLATE = """\
 
 
 def save_model(directory: Path) -> Path:
-    """Write tokenizer and config as they lie in a model's directory."""
+    """Write tokenizer and config as in a model directory."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""What differs between the releases of verl, in one place; everything here is verl's own but the words of the model."""
+"""The differences between verl releases, in one place; everything but the model's text comes from verl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LENGTH = 4096
 
 
 def trainer_config(model: Path, tools: Path, **multi_turn: Any) -> Any:
-    """The trainer's config of this release; keywords are settings of the conversation with tools."""
+    """Return the trainer's config of this release; keywords are settings of ``multi_turn``."""
     config = deepcopy(_composed(model))
     config.actor_rollout_ref.rollout.multi_turn.update({"tool_config_path": str(tools), **multi_turn})
     return config
@@ -34,7 +34,7 @@ def trainer_config(model: Path, tools: Path, **multi_turn: Any) -> Any:
 
 @cache
 def _composed(model: Path) -> Any:
-    """verl's own files, put together by hydra."""
+    """Compose verl's own files with hydra."""
     rollout = "actor_rollout_ref.rollout"
     overrides = [
         f"actor_rollout_ref.model.path={model}",
@@ -51,7 +51,7 @@ def _composed(model: Path) -> Any:
 
 
 def make_loop(config: Any, server: Any = None) -> ToolAgentLoop:
-    """An agent loop as a worker makes it; ``server`` is asked for the model's words. Needs a running event loop."""
+    """Make an agent loop as a worker does; ``server`` generates the turns. Needs a running event loop."""
     from transformers import AutoTokenizer
 
     rest: dict[str, Any] = {}
@@ -72,7 +72,7 @@ def make_loop(config: Any, server: Any = None) -> ToolAgentLoop:
 
 
 def agent_data(**tools_kwargs: Any) -> AgentData:
-    """The state of one trajectory before its first turn."""
+    """Return the state of a trajectory before its first turn."""
     rest: dict[str, Any] = {"audio_data": None, "mm_processor_kwargs": None} if NEW else {}
     return AgentData(
         messages=[],
@@ -86,7 +86,7 @@ def agent_data(**tools_kwargs: Any) -> AgentData:
 
 
 def make_manager(config: Any, server: Any, rewards: list[Any] | None = None) -> AgentLoopManager:
-    """verl's manager with its workers and its load balancer; ``server``, an actor, is the one engine they ask."""
+    """Make verl's manager with its workers and load balancer; the actor ``server`` is their only engine."""
     import ray
 
     if NEW:
@@ -96,7 +96,7 @@ def make_manager(config: Any, server: Any, rewards: list[Any] | None = None) -> 
         return AgentLoopManager.create(config, LLMServerClient(config, balancer), reward_loop_worker_handles=rewards)
 
     class Replica:
-        """Where verl would start an engine on a GPU."""
+        """Replaces what would start an engine on a GPU."""
 
         def __init__(self, **_: Any) -> None:
             self._server_handle, self._server_address = server, "engine"
@@ -105,7 +105,7 @@ def make_manager(config: Any, server: Any, rewards: list[Any] | None = None) -> 
             """There is nothing to start."""
 
     class Manager(AgentLoopManager):
-        """With the class of replicas that the manager lets others choose."""
+        """Uses the replica class above, which the manager allows to be replaced."""
 
         rollout_replica_class = Replica
 

@@ -1,4 +1,4 @@
-"""Whole conversations in verl's own agent loop: its parser, its turns, its masks, and our tool."""
+"""Complete conversations in verl's agent loop, with its parser, turns and masks, and our tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Gsm8kSolver, Policy, Script, ToolCall, Turn, problems
+from sfusion.fakes.sglang import Gsm8kSolver, Policy, ScriptedPolicy, ScriptedTurn, ToolCall, problems
 from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.verl.engine import Engine
 from tests.verl.releases import LENGTH, make_loop, trainer_config
@@ -17,24 +17,24 @@ from tests.verl.tools import quick, write_tools
 
 
 class Played:
-    """A conversation that has ended."""
+    """A finished conversation."""
 
     def __init__(self, output: AgentLoopOutput, engine: Engine, tokenizer: Any) -> None:
         self.output = output
-        self.read = engine.prompts
+        self.prompts = engine.prompts
         marked = list(zip(output.response_ids, output.response_mask, strict=True))
-        self.said = tokenizer.decode([token for token, own in marked if own])
-        self.told = tokenizer.decode([token for token, own in marked if not own])
+        self.generated = tokenizer.decode([token for token, own in marked if own])
+        self.tool_text = tokenizer.decode([token for token, own in marked if not own])
 
     @property
-    def noted(self) -> dict[str, Any]:
-        """What the trainer is told of the calls."""
+    def counts(self) -> dict[str, Any]:
+        """The counts of outcomes that reach the trainer."""
         return self.output.extra_fields["extras"]["sfusion"]
 
 
 @pytest.fixture
 def play(model: Path, tmp_path: Path) -> Any:
-    """Runs a conversation to its end."""
+    """Return a function that runs a conversation to its end."""
 
     async def played(
         sandbox: FakeSandbox,
@@ -56,88 +56,92 @@ def asking(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def calling(*codes: str) -> Turn:
-    return Turn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
+def calling(*codes: str) -> ScriptedTurn:
+    return ScriptedTurn(calls=tuple(ToolCall("code_interpreter", {"code": code}) for code in codes), turn=0)
 
 
-async def test_a_conversation_of_several_turns_runs_its_programs_and_ends(play: Any) -> None:
-    """The model only answers when it has seen 3 and 149, so both programs really ran."""
+async def test_a_conversation_of_several_turns_executes_its_programs(play: Any) -> None:
+    """The model answers only after it has read 3 and 149, so both programs were executed."""
     async with FakeSandbox(executor="python") as sandbox:
         played = await play(sandbox, students(), asking(QUESTION))
         assert sandbox.ledger.started == 2
     output = played.output
     assert output.num_turns == 6
     assert len(output.response_ids) == len(output.response_mask) < LENGTH
-    assert played.said.endswith("\\boxed{3}</answer><|im_end|>")
-    assert played.said.count("<tool_call>") == 2
-    assert "149\n" in played.told
-    assert "<tool_call>" not in played.told, "what the model wrote is learned from, what the tool said is not"
-    assert played.noted == {"calls": 2, "infrastructure": 0, "outcomes": ["ok", "ok"]}
+    assert played.generated.endswith("\\boxed{3}</answer><|im_end|>")
+    assert played.generated.count("<tool_call>") == 2
+    assert "149\n" in played.tool_text
+    assert "<tool_call>" not in played.tool_text, "only what the model generated is trained on"
+    assert played.counts == {"calls": 2, "infrastructure": 0, "outcomes": ["ok", "ok"]}
     assert output.extra_fields["tool_rewards"] == []
     assert output.metrics.tool_calls > 0
 
 
 @pytest.mark.parametrize("number", range(4))
-async def test_word_problems_are_solved_through_the_tool(play: Any, number: int) -> None:
+async def test_word_problems_are_solved_with_the_tool(play: Any, number: int) -> None:
     problem = problems(seed=1, count=4)[number]
     async with FakeSandbox(executor="python") as sandbox:
         played = await play(sandbox, Gsm8kSolver(), problem.messages(), default_timeout=10)
-    assert played.noted["outcomes"][-1] == "ok"
-    assert problem.ground_truth in played.said.replace(",", "")
+    assert played.counts["outcomes"][-1] == "ok"
+    assert problem.ground_truth in played.generated.replace(",", "")
 
 
-async def test_a_failing_sandbox_is_told_to_the_model_and_the_conversation_goes_on(play: Any) -> None:
-    script = Script(
+async def test_the_model_reads_that_the_sandbox_failed_and_continues(play: Any) -> None:
+    script = ScriptedPolicy(
         [
             calling("print(1)  # sfusion:call=a"),
-            Turn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
-            Turn(say="I was fooled.", tool_result="."),
+            ScriptedTurn(say="The sandbox is down, so I think.", tool_result="This is not output of a program"),
+            ScriptedTurn(say="I was fooled.", tool_result="."),
         ]
     )
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
         played = await play(sandbox, script, asking("?"))
-    assert played.said.endswith("The sandbox is down, so I think.<|im_end|>")
-    assert "no stdout here" not in played.told
-    assert played.noted == {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}
+    assert played.generated.endswith("The sandbox is down, so I think.<|im_end|>")
+    assert "no stdout here" not in played.tool_text
+    assert played.counts == {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}
     assert played.output.extra_fields["tool_rewards"] == []
 
 
-async def test_calls_that_cannot_be_used_do_not_end_the_conversation(play: Any) -> None:
-    script = Script(
+async def test_invalid_calls_do_not_end_the_conversation(play: Any) -> None:
+    script = ScriptedPolicy(
         [
-            Turn(say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0),
-            Turn(
+            ScriptedTurn(
+                say='<tool_call>\n{"name": "code_interpreter", "arguments": ["print(1)"]}\n</tool_call>', turn=0
+            ),
+            ScriptedTurn(
                 calls=(ToolCall("code_interpreter", {"code": 'print(1)  # sfusion:call=a prints="one"'}),),
                 tool_result="must be a JSON object, found a list",
             ),
-            Turn(say="Done.", tool_result="^one$"),
+            ScriptedTurn(say="Done.", tool_result="^one$"),
         ]
     )
     async with FakeSandbox() as sandbox:
         played = await play(sandbox, script, asking("?"))
-    assert played.said.endswith("Done.<|im_end|>")
-    assert played.noted == {"calls": 2, "infrastructure": 0, "outcomes": ["bad_arguments", "ok"]}
+    assert played.generated.endswith("Done.<|im_end|>")
+    assert played.counts == {"calls": 2, "infrastructure": 0, "outcomes": ["bad_arguments", "ok"]}
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
-async def test_of_several_calls_in_one_turn_verl_runs_the_first_by_default(play: Any, allowed: int) -> None:
-    """``max_parallel_calls`` is 1, and what is beyond is dropped without a word to the model."""
-    script = Script(
+async def test_verl_executes_only_the_first_calls_of_a_turn(play: Any, allowed: int) -> None:
+    """``max_parallel_calls`` is 1 by default; further calls are dropped and the model is not told."""
+    script = ScriptedPolicy(
         [
             calling(*(f'print({n})  # sfusion:call={n} seconds=20ms prints="result {n}"' for n in (1, 2))),
-            Turn(say="Enough.", tool_result="result"),
+            ScriptedTurn(say="Enough.", tool_result="result"),
         ]
     )
     async with FakeSandbox() as sandbox:
         played = await play(sandbox, script, asking("?"), {"max_parallel_calls": allowed})
         assert sandbox.ledger.arrived == sandbox.ledger.peak_in_flight == allowed
-    assert played.told.count("result") == allowed == played.noted["calls"]
+    assert played.tool_text.count("result") == allowed == played.counts["calls"]
 
 
-async def test_what_the_model_read_is_what_it_is_trained_on(play: Any) -> None:
+async def test_the_tool_messages_in_the_output_are_those_the_model_read(play: Any) -> None:
     async with FakeSandbox() as sandbox:
-        script = Script([calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), Turn(say="Ok.")])
+        script = ScriptedPolicy(
+            [calling('1  # sfusion:call=a prints="umlauts äöü, 数 and 🙂\\n"'), ScriptedTurn(say="Ok.")]
+        )
         played = await play(sandbox, script, asking("?"))
-    assert "umlauts äöü, 数 and 🙂" in played.told
-    assert played.read[-1].endswith("<|im_start|>assistant\n")
-    assert played.told.strip() in played.read[-1]
+    assert "umlauts äöü, 数 and 🙂" in played.tool_text
+    assert played.prompts[-1].endswith("<|im_start|>assistant\n")
+    assert played.tool_text.strip() in played.prompts[-1]

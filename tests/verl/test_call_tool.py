@@ -1,4 +1,4 @@
-"""One call through verl's own `ToolAgentLoop._call_tool`: what the model reads and what the trainer learns."""
+"""One call through verl's `ToolAgentLoop._call_tool`: what the model and the trainer get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Make = Callable[..., ToolAgentLoop]
 
 @pytest.fixture
 def make(model: Path, tmp_path: Path) -> Make:
-    """An agent loop of verl with our tool, for a sandbox; keywords are keys of the tool config."""
+    """Return a function that makes verl's agent loop with our tool; keywords are keys of the tool config."""
 
     def loop_for(url: str, multi_turn: dict[str, Any] | None = None, **config: Any) -> ToolAgentLoop:
         file = write_tools(tmp_path / "tools.yaml", quick(url, **config))
@@ -36,7 +36,7 @@ def make(model: Path, tmp_path: Path) -> Make:
 
 
 def watch_releases(loop: ToolAgentLoop) -> list[str]:
-    """The ids that are given back from now on."""
+    """Return a list that collects the ids released from now on."""
     (tool,) = loop.tools.values()
     released: list[str] = []
     inner = tool.release
@@ -52,7 +52,7 @@ def watch_releases(loop: ToolAgentLoop) -> list[str]:
 async def call(
     loop: ToolAgentLoop, arguments: Any, name: str = "code_interpreter", data: AgentData | None = None
 ) -> tuple[str, float | None, dict[str, Any]]:
-    """Text for the model, reward and metrics of one call; arguments that are a text are passed as they are."""
+    """Return text, reward and metrics of one call; arguments given as text are passed unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments)
     data = data or agent_data()
     response, reward, metrics = await loop._call_tool(
@@ -64,7 +64,7 @@ async def call(
 
 
 def printing(text: str = "3\n", **hints: Any) -> dict[str, str]:
-    """Arguments whose program prints a text in the fake sandbox."""
+    """Return arguments whose program prints a text in the fake sandbox."""
     more = " ".join(f"{key}={json.dumps(value)}" for key, value in hints.items())
     return {"code": f"…  # sfusion:call=a prints={json.dumps(text)} {more}"}
 
@@ -89,7 +89,9 @@ async def test_the_model_reads_what_its_program_printed(make: Make) -> None:
     ],
     ids=["exit code", "stderr", "timeout"],
 )
-async def test_what_a_program_does_is_the_programs(make: Make, hints: dict[str, Any], outcome: str, says: str) -> None:
+async def test_outcomes_of_the_program_are_not_infrastructure(
+    make: Make, hints: dict[str, Any], outcome: str, says: str
+) -> None:
     async with FakeSandbox() as sandbox:
         loop, data = make(sandbox.url, default_timeout=0.05), agent_data()
         text, reward, metrics = await call(loop, printing(**hints), data=data)
@@ -115,7 +117,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str) -> None:
-    """Of each of these verl's own tool told the model ``no stdout here``, and the trainer nothing."""
+    """From verl's own tool the model read ``no stdout here`` for all of these, and the trainer got nothing."""
     fault, outcome, attempts, says = FAILURES[name]
     config = {"call_deadline": 0.3} if name == "hangs" else {}
     async with FakeSandbox(faults=[fault]) as sandbox:
@@ -125,14 +127,14 @@ async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str
     assert text.startswith(NO_OUTPUT)
     assert says in text
     assert "no stdout here" not in text
-    assert "truncated" not in text, "verl's default of 256 characters leaves the sentence whole"
-    assert reward is None, "a reward of 0 would be learned from"
+    assert "truncated" not in text, "the message fits into verl's default of 256 characters"
+    assert reward is None, "a reward of 0 would be trained on"
     assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (outcome, True, attempts)
     assert data.extra_fields["extras"]["sfusion"] == {"calls": 1, "infrastructure": 1, "outcomes": [outcome]}
     assert len(released) == 1
 
 
-async def test_a_sandbox_that_is_down_is_told(make: Make) -> None:
+async def test_the_model_reads_that_the_sandbox_is_down(make: Make) -> None:
     text, reward, metrics = await call(make(f"http://127.0.0.1:{free_port()}"), printing())
     assert text.startswith(NO_OUTPUT)
     assert text.endswith("The code did not run.")
@@ -141,7 +143,7 @@ async def test_a_sandbox_that_is_down_is_told(make: Make) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-async def test_a_storm_that_passes_is_not_seen_by_the_model(make: Make, status: int) -> None:
+async def test_temporary_overload_is_invisible_to_the_model(make: Make, status: int) -> None:
     async with FakeSandbox(faults=[{"first_attempts": 4, "what": {"status": status}}]) as sandbox:
         text, reward, metrics = await call(make(sandbox.url), printing())
     assert (text, reward) == ("3\n", None)
@@ -163,9 +165,7 @@ async def test_a_storm_that_passes_is_not_seen_by_the_model(make: Make, status: 
     ],
     ids=str,
 )
-async def test_arguments_that_cannot_be_used_are_answered_and_nothing_is_sent(
-    make: Make, arguments: Any, says: str
-) -> None:
+async def test_bad_arguments_are_answered_and_nothing_is_sent(make: Make, arguments: Any, says: str) -> None:
     async with FakeSandbox() as sandbox:
         loop = make(sandbox.url, multi_turn={"max_tool_response_length": 1000})
         released = watch_releases(loop)
@@ -177,8 +177,8 @@ async def test_arguments_that_cannot_be_used_are_answered_and_nothing_is_sent(
     assert len(released) == 1
 
 
-async def test_what_is_no_json_or_names_no_tool_is_answered_by_verl_with_a_reward_of_zero(make: Make) -> None:
-    """It never reaches a tool, so there is nothing that a tool could say or count."""
+async def test_verl_itself_answers_invalid_json_and_unknown_tools_with_reward_zero(make: Make) -> None:
+    """Such calls never reach a tool, so our tool cannot answer or count them."""
     async with FakeSandbox() as sandbox:
         loop, data = make(sandbox.url), agent_data()
         broken = await call(loop, '{"code": "print(1)', data=data)
@@ -199,8 +199,8 @@ HEAD, TAIL = "abcdefghij", "zyxwvutsrq"
 
 
 @pytest.mark.parametrize("side", ["left", "middle", "right"])
-async def test_verl_cuts_long_output_and_left_changed_its_meaning(make: Make, side: str) -> None:
-    """``left`` kept the beginning to 0.7.1 and keeps the end since 0.8; ``middle``, the default, did not change."""
+async def test_verl_cuts_long_output_on_the_side_that_the_release_defines(make: Make, side: str) -> None:
+    """``left`` keeps the beginning up to 0.7.1 and the end since 0.8; the default ``middle`` did not change."""
     output = HEAD + "-" * 500 + TAIL
     async with FakeSandbox() as sandbox:
         limits = {"max_tool_response_length": 20, "tool_response_truncate_side": side}
@@ -222,7 +222,7 @@ async def test_by_default_verl_shows_256_characters(make: Make, length: int, who
     assert text == ("x" * length if whole else "x" * 128 + "...(truncated)..." + "x" * 128)
 
 
-async def test_our_own_cut_comes_first_and_says_how_much_is_gone(make: Make) -> None:
+async def test_our_own_cut_comes_first_and_marks_what_is_missing(make: Make) -> None:
     async with FakeSandbox() as sandbox:
         loop = make(sandbox.url, multi_turn={"max_tool_response_length": 1000}, max_output_chars=100)
         text, _, _ = await call(loop, printing(HEAD + "-" * 5000 + TAIL))
@@ -245,12 +245,12 @@ async def test_a_cancelled_call_frees_its_permit_and_is_released(make: Make) -> 
         with pytest.raises(asyncio.CancelledError):
             await task
         assert len(released) == 1
-        # The one permit there is: the next call gets it at once, or would wait for 20 s.
+        # There is only one permit: the next call gets it at once, or would wait for 20 s.
         text, _, _ = await call(loop, {"code": '1  # sfusion:call=b prints="next"'})
     assert text == "next"
 
 
-async def test_a_trajectorys_arguments_reach_the_tool_and_may_be_null(make: Make) -> None:
+async def test_create_kwargs_reach_the_tool_and_may_be_null(make: Make) -> None:
     async with FakeSandbox() as sandbox:
         loop = make(sandbox.url)
         (tool,) = loop.tools.values()
@@ -268,7 +268,7 @@ async def test_a_trajectorys_arguments_reach_the_tool_and_may_be_null(make: Make
     assert seen == [1.0, None, None]
 
 
-async def test_many_trajectories_at_once_keep_to_the_limit_and_share_connections(make: Make) -> None:
+async def test_many_trajectories_share_the_limit_and_connections(make: Make) -> None:
     async with FakeSandbox() as sandbox:
         loops = [make(sandbox.url, rate_limit=4, limiter_name="many") for _ in range(16)]
         answers = await asyncio.gather(
@@ -276,4 +276,4 @@ async def test_many_trajectories_at_once_keep_to_the_limit_and_share_connections
         )
         assert [text for text, _, _ in answers] == [str(n) for n in range(16)]
         assert sandbox.ledger.peak_in_flight == 4
-        assert sandbox.ledger.snapshot()["connections"] <= 4, "0.7 makes tools for every trajectory"
+        assert sandbox.ledger.snapshot()["connections"] <= 4, "0.7 makes new tools for every trajectory"

@@ -1,4 +1,4 @@
-"""verl's own tool, last shipped in 0.7.1, and ours, side by side in verl's agent loop: the defects are real."""
+"""verl's own tool, last shipped in 0.7.1, compared with ours in verl's agent loop: the defects are real."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_OUTPUT = "[code_interpreter] This is not output of a program"
 
 
 async def ask(model: Path, file: Path, class_name: str, url: str, code: str, **config: Any) -> tuple[str, Any]:
-    """Text and metrics of one call by one of the two tools."""
+    """Return text and metrics of one call by one of the two tools."""
     given = quick(url, **config) if class_name == OURS else verl_config(url, **config)
     loop = make_loop(trainer_config(model, write_tools(file, given, class_name)))
     data = agent_data()
@@ -47,18 +47,18 @@ LOOKS_EMPTY = {
 
 
 @pytest.mark.parametrize("name", LOOKS_EMPTY)
-async def test_failures_that_looked_like_silence_are_told(model: Path, tmp_path: Path, name: str) -> None:
+async def test_failures_that_looked_like_empty_output_are_reported(model: Path, tmp_path: Path, name: str) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox(faults=LOOKS_EMPTY[name]) as sandbox:
         theirs, nothing = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", CODE)
-        assert sandbox.ledger.arrived == 1, "verl's tool did not try again"
+        assert sandbox.ledger.arrived == 1, "verl's tool did not retry"
         ours, metrics = await ask(model, file, OURS, f"{sandbox.url}/run_code", CODE)
     assert (theirs, nothing) == ("no stdout here", None)
     assert ours.startswith(NO_OUTPUT)
     assert metrics["infrastructure"]
 
 
-async def test_what_passes_after_a_moment_was_lost_and_is_not_now(model: Path, tmp_path: Path) -> None:
+async def test_a_transient_failure_lost_the_output_and_now_does_not(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox(faults=[{"first_attempts": 1, "what": {"status": 429}}]) as sandbox:
         theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", CODE)
@@ -68,7 +68,7 @@ async def test_what_passes_after_a_moment_was_lost_and_is_not_now(model: Path, t
     assert metrics["attempts"] == 2
 
 
-async def test_a_sandbox_that_is_down_looked_like_silence(model: Path, tmp_path: Path) -> None:
+async def test_a_sandbox_that_is_down_looked_like_empty_output(model: Path, tmp_path: Path) -> None:
     file, url = tmp_path / "tools.yaml", f"http://127.0.0.1:{free_port()}/run_code"
     theirs, _ = await ask(model, file, THEIRS, url, CODE)
     ours, metrics = await ask(model, file, OURS, url, CODE)
@@ -77,7 +77,7 @@ async def test_a_sandbox_that_is_down_looked_like_silence(model: Path, tmp_path:
     assert metrics["outcome"] == "unreachable"
 
 
-async def test_the_output_of_a_program_that_ran_too_long_was_thrown_away(model: Path, tmp_path: Path) -> None:
+async def test_the_output_of_a_program_that_timed_out_was_dropped(model: Path, tmp_path: Path) -> None:
     file, code = tmp_path / "tools.yaml", '1  # sfusion:call=a seconds=60 early="half\\n"'
     async with FakeSandbox() as sandbox:
         theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", code, default_timeout=1)
@@ -88,7 +88,7 @@ async def test_the_output_of_a_program_that_ran_too_long_was_thrown_away(model: 
 
 
 async def test_without_a_limiter_every_call_failed(model: Path, tmp_path: Path) -> None:
-    """Defect (a)."""
+    """verl defect (a)."""
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
         url = f"{sandbox.url}/run_code"
@@ -99,7 +99,7 @@ async def test_without_a_limiter_every_call_failed(model: Path, tmp_path: Path) 
     assert ours == "3\n"
 
 
-async def test_what_both_do_right_they_do_alike(model: Path, tmp_path: Path) -> None:
+async def test_both_tools_give_the_same_output_for_a_good_program(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
         answers = [await ask(model, file, tool, f"{sandbox.url}/run_code", CODE) for tool in (THEIRS, OURS)]

@@ -1,4 +1,4 @@
-"""verl's registry reads a tool config and gives our tool."""
+"""verl's registry makes our tool from a tool config."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ tools:
 """
 
 
-def test_a_config_of_verls_own_tool_needs_another_class_name_and_nothing_else(tmp_path: Path) -> None:
+def test_a_config_of_verls_own_tool_only_needs_another_class_name(tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     file.write_text(OLD_FILE.replace(THEIRS, OURS))
     (tool,) = initialize_tools_from_config(str(file))
@@ -51,21 +51,21 @@ def test_a_config_of_verls_own_tool_needs_another_class_name_and_nothing_else(tm
     assert tool.settings.memory_limit_mb == 1024
 
 
-def test_the_schema_is_an_object_of_verls_class_and_comes_out_as_it_went_in(tmp_path: Path) -> None:
+def test_the_schema_is_an_object_of_verls_class_and_stays_unchanged(tmp_path: Path) -> None:
     (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL))))
     assert type(tool.tool_schema) is OpenAIFunctionToolSchema
     assert tool.get_openai_tool_schema() is tool.tool_schema
     assert tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True) == SCHEMA
 
 
-def test_without_a_schema_the_tool_brings_its_own(tmp_path: Path) -> None:
+def test_without_a_schema_the_tool_uses_its_default(tmp_path: Path) -> None:
     (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL), schema=None)))
     shown = tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True)
     assert OpenAIFunctionToolSchema.model_validate(shown).function.name == tool.name == "code_interpreter"
     assert list(shown["function"]["parameters"]["properties"]) == ["code"]
 
 
-def test_several_sandboxes_and_our_own_keys_pass_through_verls_reader(tmp_path: Path) -> None:
+def test_several_sandboxes_and_our_own_keys_pass_through_verls_registry(tmp_path: Path) -> None:
     urls = ["http://127.0.0.1:8080", "http://127.0.0.1:8081"]
     config = verl_config(urls, headers={"X-Team": "rl"}, rate_limit_mismatch="apply")
     (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", config)))
@@ -73,13 +73,13 @@ def test_several_sandboxes_and_our_own_keys_pass_through_verls_reader(tmp_path: 
     assert tool.settings.headers == {"X-Team": "rl"}
 
 
-def test_a_misspelt_key_stops_the_start_and_is_named(tmp_path: Path) -> None:
+def test_a_misspelt_key_is_an_error_that_names_it(tmp_path: Path) -> None:
     file = write_tools(tmp_path / "tools.yaml", verl_config(URL, rate_limt=3))
     with pytest.raises(ValueError, match=r"rate_limt.*rate_limit"):
         initialize_tools_from_config(str(file))
 
 
-def test_a_tool_of_verls_reader_travels_to_another_process(tmp_path: Path) -> None:
+def test_a_tool_of_verls_registry_can_be_pickled(tmp_path: Path) -> None:
     (tool,) = initialize_tools_from_config(str(write_tools(tmp_path / "tools.yaml", verl_config(URL))))
     copy = pickle.loads(pickle.dumps(tool))
     assert (copy.name, copy.config, copy.tool_schema) == (tool.name, tool.config, tool.tool_schema)
@@ -96,7 +96,7 @@ async def test_the_agent_loop_shows_the_model_the_schema_of_the_file(model: Path
     assert json.dumps(SCHEMA) in prompt
 
 
-async def test_what_the_tool_answers_has_all_that_verl_asks_of_an_answer() -> None:
+async def test_the_tools_response_has_the_interface_of_verls() -> None:
     tool = SandboxFusionTool({"sandbox_fusion_url": URL}, OpenAIFunctionToolSchema.model_validate(SCHEMA))
     instance, created = await tool.create(create_kwargs={"ground_truth": "3"})
     answer, reward, _ = await tool.execute(instance, {})
@@ -107,8 +107,8 @@ async def test_what_the_tool_answers_has_all_that_verl_asks_of_an_answer() -> No
     assert reward is None
 
 
-@pytest.mark.skipif(not NEW, reason="functions as tools came after 0.7")
-def test_functions_as_tools_stand_beside_it(tmp_path: Path) -> None:
+@pytest.mark.skipif(not NEW, reason="function tools were added after 0.7")
+def test_function_tools_can_be_used_next_to_it(tmp_path: Path) -> None:
     from verl.tools.tool_registry import load_all_tools
 
     functions = tmp_path / "functions.py"

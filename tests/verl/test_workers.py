@@ -1,4 +1,4 @@
-"""verl's manager, its workers in processes of their own, Ray between them: our limiter holds and the trainer learns."""
+"""verl's manager with its workers as Ray actors: the limit holds, and outcomes reach the trainer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
 from verl.protocol import DataProto
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import Script, ToolCall, Turn
+from sfusion.fakes.sglang import ScriptedPolicy, ScriptedTurn, ToolCall
 from sfusion_tools.limiter.ray_limiter import find, remove
 from tests.verl.engine import Engine
 from tests.verl.releases import make_manager, trainer_config
 from tests.verl.tools import quick, write_tools
 
-# Importing verl in a new process takes seconds, and on a busy machine many.
+# Importing verl in a new process takes seconds, more on a busy machine.
 pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(600)]
 
 REWARD = '''
-"""A reward function as a user of verl writes it."""
+"""A reward function like those of verl's users."""
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info):
@@ -33,23 +33,23 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 '''
 
 
-def policy() -> Script:
-    """Runs the program named in the question, or answers at once when there is none."""
+def policy() -> ScriptedPolicy:
+    """Return a model that runs the program named in the question, or answers at once if there is none."""
     call = ToolCall("code_interpreter", {"code": '1  # sfusion:call=a seconds=30ms prints="149"'})
     lost = ToolCall("code_interpreter", {"code": "1  # sfusion:call=lost"})
-    return Script(
+    return ScriptedPolicy(
         [
-            Turn(say="149, I am told.", tool_result="^149"),
-            Turn(say="I cannot know.", tool_result="This is not output of a program"),
-            Turn(say="One: ", calls=(call,), prompt="count"),
-            Turn(say="Two: ", calls=(lost,), prompt="lose"),
+            ScriptedTurn(say="149, I am told.", tool_result="^149"),
+            ScriptedTurn(say="I cannot know.", tool_result="This is not output of a program"),
+            ScriptedTurn(say="One: ", calls=(call,), prompt="count"),
+            ScriptedTurn(say="Two: ", calls=(lost,), prompt="lose"),
         ],
         otherwise="I know nothing of that.",
     )
 
 
 def batch(*questions: str) -> DataProto:
-    """What the trainer sends: a prompt each, and what a reward is computed from."""
+    """Return a batch as the trainer sends it: prompts, and what the reward is computed from."""
     count = len(questions)
     prompts, models = np.empty(count, dtype=object), np.empty(count, dtype=object)
     for number, question in enumerate(questions):
@@ -64,16 +64,16 @@ def batch(*questions: str) -> DataProto:
 
 @pytest.fixture
 def limiter_name() -> Iterator[str]:
-    """A limiter of the test's own, removed afterwards."""
+    """The name of a limiter for this test, removed afterwards."""
     name = uuid4().hex
     yield name
     remove(name)
 
 
-def test_a_batch_comes_back_with_the_limit_kept_and_the_endings_told(
+def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
     model: Path, tmp_path: Path, limiter_name: str
 ) -> None:
-    """Two workers, one limit. The first has no question that needs a tool: their batches must still join."""
+    """Two workers, one limit. No question of the first needs a tool, and still the batches can be concatenated."""
     rewards = tmp_path / "reward.py"
     rewards.write_text(REWARD)
     with FakeSandbox(faults=[{"call": "lost", "what": {"status": 500}}]) as sandbox:
@@ -85,10 +85,10 @@ def test_a_batch_comes_back_with_the_limit_kept_and_the_endings_told(
         manager = make_manager(config, engine, [judge])
         output = manager.generate_sequences(batch(*["chat"] * 8, *["count"] * 7, "lose"))
         limiter = find(limiter_name)
-        assert limiter is not None, "the workers found the cluster's"
-        stood = ray.get(limiter.snapshot.remote())
+        assert limiter is not None, "the workers use the limiter of the cluster"
+        snapshot = ray.get(limiter.snapshot.remote())
         ledger = sandbox.ledger
-        assert (stood.rate_limit, stood.in_use, stood.waiting) == (2, 0, 0)
+        assert (snapshot.rate_limit, snapshot.in_use, snapshot.waiting) == (2, 0, 0)
         assert (ledger.arrived, ledger.peak_in_flight) == (8, 2)
     assert output.non_tensor_batch["__num_turns__"].tolist() == [2] * 8 + [4] * 8
     extras = output.non_tensor_batch["extras"].tolist()
@@ -100,19 +100,19 @@ def test_a_batch_comes_back_with_the_limit_kept_and_the_endings_told(
 
 
 def test_the_limiter_outlives_the_worker_that_made_it(model: Path, tmp_path: Path, limiter_name: str) -> None:
-    """Of verl's own, which died with its maker, that was defect (d)."""
+    """verl defect (d): its limiter died with the worker that created it."""
     with FakeSandbox() as sandbox:
         file = write_tools(tmp_path / "tools.yaml", quick(sandbox.url, rate_limit=1, limiter_name=limiter_name))
         config: Any = trainer_config(model, file)
         config.actor_rollout_ref.rollout.agent.num_workers = 1
         engine = ray.remote(Engine).options(num_cpus=0).remote(model, policy())
-        lives = []
+        incarnations = []
         for _ in range(2):
             manager = make_manager(config, engine)
             output = manager.generate_sequences(batch(*["count"] * 4))
-            assert [noted["sfusion"]["outcomes"] for noted in output.non_tensor_batch["extras"]] == [["ok"]] * 4
-            lives.append(ray.get(find(limiter_name).snapshot.remote()).incarnation)
+            assert [extras["sfusion"]["outcomes"] for extras in output.non_tensor_batch["extras"]] == [["ok"]] * 4
+            incarnations.append(ray.get(find(limiter_name).snapshot.remote()).incarnation)
             for worker in manager.agent_loop_workers:
                 ray.kill(worker)
-        assert lives[0] == lives[1]
+        assert incarnations[0] == incarnations[1]
         assert (sandbox.ledger.arrived, sandbox.ledger.peak_in_flight) == (8, 1)

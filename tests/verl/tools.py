@@ -1,4 +1,4 @@
-"""Tool configs as verl's users write them."""
+"""Tool configs like those of verl's users."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCHEMA = {
 
 
 def verl_config(url: str, **config: Any) -> dict[str, Any]:
-    """Every key that verl's own tool took."""
+    """Return a config with every key of verl's own tool."""
     return {
         "type": "native",
         "sandbox_fusion_url": url,
@@ -41,7 +41,7 @@ def verl_config(url: str, **config: Any) -> dict[str, Any]:
 
 
 def quick(url: str, **config: Any) -> dict[str, Any]:
-    """A limiter of the test's own, and next to no time between attempts."""
+    """Return a config with its own limiter and almost no pause between attempts."""
     return verl_config(
         url,
         **{"limiter_name": uuid4().hex, "backoff_base": 0.001, "backoff_cap": 0.002, "transport_margin": 5, **config},
@@ -49,7 +49,7 @@ def quick(url: str, **config: Any) -> dict[str, Any]:
 
 
 def write_tools(path: Path, config: dict[str, Any], class_name: str = OURS, schema: Any = SCHEMA) -> Path:
-    """A tool config file with one tool."""
+    """Write a tool config file with one tool."""
     entry = {"class_name": class_name, "config": config} | ({"tool_schema": schema} if schema else {})
     path.write_text(yaml.safe_dump({"tools": [entry]}))
     return path

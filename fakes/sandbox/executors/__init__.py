@@ -1,4 +1,4 @@
-"""Executors: what stands behind the wire and makes answers, with or without running anything."""
+"""Executors compute the answers of the server, with or without running programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing an executor by name."""
+"""Creates an executor by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_executor(
     cassette: Cassette | str | Path | None = None,
     work: Work = asyncio.sleep,
 ) -> Executor:
-    """The executor of that name; ``scripts`` and ``work`` are for scripted, ``cassette`` for recorded."""
+    """Return the executor of that name; ``scripts`` and ``work`` are for scripted, ``cassette`` for recorded."""
     match name:
         case "scripted":
             try:

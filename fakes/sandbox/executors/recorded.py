@@ -1,4 +1,4 @@
-"""The executor that answers from a cassette: JSON lines of requests and what a real server answered."""
+"""The executor that answers from a cassette: JSON lines of requests and the answers of a real server."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class Take:
     body: dict[str, Any]
     seconds: float = 0.0
     crashed: str | None = None
-    """What the server said when it crashed over the request instead of answering it."""
+    """The body of the 500 if the server crashed over the request."""
 
 
 @dataclass(slots=True)
 class Cassette:
-    """Recorded answers by request. The same request recorded several times is answered in that order."""
+    """Recorded answers by request. A request that was recorded several times gets its answers in that order."""
 
     takes: dict[str, list[Take]] = field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     skips: Counter[str] = field(default_factory=Counter)
-    """Records that are not served from here, counted by the reason; the fake answers such requests by itself."""
+    """How many records are not used, by reason; the fake answers those requests without the cassette."""
     meta: dict[str, Any] = field(default_factory=dict)
-    """Where the recording comes from, when its first line says so."""
+    """The origin of the recording, if its first line states it."""
 
     @property
     def skipped(self) -> int:
-        """How many records are not served from here."""
+        """How many records are not used."""
         return self.skips.total()
 
     def describe(self) -> str:
-        """What there is, and what was left out and why, in a line."""
+        """Return one line with the number of records, and why others are not used."""
         served = f"{sum(map(len, self.takes.values()))} recorded answer(s)"
         if not self.skips:
             return served
@@ -66,7 +66,7 @@ class Cassette:
         """Read a file of JSON lines, each with ``request`` and ``response``."""
         path = Path(path)
         try:
-            # Not splitlines: programs print line ends of other alphabets, and JSON holds them unescaped.
+            # Not splitlines(): JSON may contain U+2028 and similar characters unescaped.
             lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise CassetteError(f"cassette {path} cannot be read: {error}") from error
@@ -84,7 +84,7 @@ class Cassette:
         return cassette
 
     def add(self, record: dict[str, Any]) -> None:
-        """Add one record, or the line that says where the records come from."""
+        """Add one record, or the line that states the origin of the recording."""
         if "cassette" in record:
             self.meta = dict(record["cassette"])
             return
@@ -112,7 +112,7 @@ class Cassette:
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:
-        """Say in which fields the nearest recorded request differs."""
+        """Return a sentence on the fields in which the nearest recorded request differs."""
         best: list[str] | None = None
         for recorded in self.requests.values():
             if recorded["path"] != path:
@@ -126,7 +126,6 @@ class Cassette:
 
 
 def _sent(request: Mapping[str, Any]) -> bytes:
-    """The body of a recorded request."""
     if "json" in request:
         return json.dumps(request["json"]).encode()
     if "raw_body_b64" in request:
@@ -140,12 +139,12 @@ def _content_type(request: Mapping[str, Any]) -> str | None:
 
 
 def key_of(path: str, fields: dict[str, Any]) -> str:
-    """Identity of a request: its path and its checked fields, whatever way they were written."""
+    """Return the identity of a request: its path and validated fields, independent of their spelling."""
     return path + json.dumps(fields, sort_keys=True)
 
 
 class RecordedExecutor:
-    """Plays a cassette back; ``pace`` 1.0 takes as long as the recording took, 0 no time."""
+    """Replays a cassette; ``pace`` 1.0 takes as long as the recording, 0 no time."""
 
     runs_code = False
 
@@ -155,7 +154,7 @@ class RecordedExecutor:
         self._played: dict[str, int] = {}
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """The recorded answer, or a SandboxError that says what is missing."""
+        """Return the recorded answer, or a SandboxError that names what is missing."""
         body = await self._play("/run_code", asdict(request))
         if isinstance(body, str):
             return RunCodeAnswer("SandboxError", body)
@@ -169,7 +168,7 @@ class RecordedExecutor:
         )
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
-        """The recorded answer, or a SandboxError that says what is missing."""
+        """Return the recorded answer, or a SandboxError that names what is missing."""
         body = await self._play("/run_jupyter", asdict(request))
         if isinstance(body, str):
             return RunJupyterAnswer("SandboxError", body)
@@ -183,7 +182,7 @@ class RecordedExecutor:
         )
 
     async def aclose(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no program runs."""
 
     async def _play(self, path: str, fields: dict[str, Any]) -> dict[str, Any] | str:
         key = key_of(path, fields)
@@ -209,6 +208,5 @@ def _result(body: dict[str, Any] | None) -> CommandResult | None:
 
 
 def write_cassette(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    """Write records as JSON lines."""
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     Path(path).write_text(text, encoding="utf-8")

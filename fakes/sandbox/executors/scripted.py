@@ -1,4 +1,4 @@
-"""The executor that runs nothing: programs do what a script, or a hint beside their mark, says they do."""
+"""The executor that runs nothing: a script, or a hint in the code, defines what a program does."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from sfusion.fakes.sandbox.protocol import (
 )
 
 WHOLE = 219_264
-"""Bytes of one write that the real server passes on; up to twice as many are cut to it without a word."""
+"""Bytes of one write that the real server passes on; up to twice as many are cut silently."""
 COMPILED = frozenset(["cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu"])
 
 Work = Callable[[float], Awaitable[None]]
-"""Lets a program's seconds pass; a server model may stretch them."""
+"""Waits for the duration of a program; a server model may stretch it."""
 
 
 class ScriptedExecutor:
-    """Answers from hints in the code, else from the first script that fits, else from the default."""
+    """Answers from hints in the code, else from the first matching script, else from the default."""
 
     runs_code = False
 
@@ -48,7 +48,7 @@ class ScriptedExecutor:
         self._running = 0
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """Let the program's time pass and say what it printed."""
+        """Wait for the duration of the program and return its output."""
         self._running += 1
         try:
             return await self._run(request)
@@ -56,7 +56,7 @@ class ScriptedExecutor:
             self._running -= 1
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
-        """Each cell is a program of its own."""
+        """Treat each cell as a separate program."""
         shown = "\n".join(request.cells)
         try:
             shown.encode()
@@ -80,10 +80,10 @@ class ScriptedExecutor:
         return RunJupyterAnswer("Success", "", driver, cells, None, fetched(request.fetch_files, stored))
 
     async def aclose(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no program runs."""
 
     def program(self, code: str, language: str) -> Program:
-        """What this code does."""
+        """Return what this code does."""
         base = self.default
         if self.scripts:
             call = mark_of(code)
@@ -129,7 +129,7 @@ class ScriptedExecutor:
 
     async def _execute(self, request: RunCode, program: Program) -> CommandResult:
         if self.profile == "2025-06" and request.stdin is not None and not program.reads_stdin:
-            # Alone, the program is quick enough to be written to before it ends; beside others it is not.
+            # Without concurrent requests, stdin is written before the program ends; with them it is not.
             await asyncio.sleep(0)
             if self._running > 1 and program.seconds < 0.05:
                 return stdin_race(request)
@@ -152,14 +152,14 @@ class ScriptedExecutor:
 
 
 def passed_on(text: str) -> str:
-    """What the real server passes on of one long write."""
+    """Return what the real server passes on of one long write."""
     if len(text) * 4 <= WHOLE:
         return text
     return text.encode()[:WHOLE].decode(errors="ignore")
 
 
 def stdin_race(request: RunCode) -> CommandResult:
-    """What the image of June 2025 says when a program ended before its stdin was written."""
+    """Return the answer of the image of June 2025 if a program ends before its stdin is written."""
     shown = "<WriteUnixTransport closed=True reading=False 0x55d0c0ffee00>"
     message = (
         f"exception on running command {request.language}: "
@@ -169,12 +169,12 @@ def stdin_race(request: RunCode) -> CommandResult:
 
 
 def stored_files(files: Mapping[str, str | None]) -> dict[str, bytes]:
-    """Decode the files of a request, laxly; raises ValueError as base64 does."""
+    """Decode the files of a request leniently; raises ValueError like base64."""
     return {name: base64.b64decode(text) for name, text in files.items() if text is not None}
 
 
 def fetched(names: Iterable[str], stored: Mapping[str, bytes]) -> dict[str, str]:
-    """The files asked for that exist."""
+    """Return the requested files that exist."""
     return {name: base64.b64encode(stored[name]).decode() for name in names if name in stored}
 
 

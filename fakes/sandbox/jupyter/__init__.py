@@ -1,1 +1,1 @@
-"""What runs the cells of a notebook: a driver that talks to a real kernel, or to the built-in cell runner."""
+"""Runs the cells of a notebook, with a real kernel or with the built-in cell runner."""

@@ -1,8 +1,8 @@
-"""Runs the cells of one notebook and writes down what each of them showed.
+"""Runs the cells of one notebook and writes the output of each to a file.
 
-This file is copied into the work directory and run there as `main.py KIND FOLDER`, as the real server does with a
-driver of its own: what it prints, the files it reads and writes and the number of the first cell are part of the
-answer's shape. Standard library only, apart from the real kernel's client where that is used.
+This file is copied into the work directory and run there as `main.py KIND FOLDER`, like the driver of the real server:
+its output, the files it reads and writes and the number of the first cell are part of the answer. It uses only the
+standard library, and the client of the real kernel if there is one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 FOLDER = "tmp/sandbox/configs"
 CHECK = "print(123)"
-"""Run before the first cell, to see that the kernel is well; so the first cell is number 2."""
+"""Run before the first cell, to test the kernel; so the first cell is number 2."""
 ARGUMENTS = [
-    "--IPKernelApp.log_level=ERROR",  # newer kernels have more to say on every start than the recorded ones
+    "--IPKernelApp.log_level=ERROR",  # newer kernels print more at startup than the recorded ones
     # A cell's file, which does not exist, is named after the directory for temporary files: after everybody's one,
     # not the one that this request happens to have.
     "--IPKernelApp.exec_lines=__import__('ipykernel.compiler').compiler.get_tmp_directory = "
@@ -31,17 +31,17 @@ ARGUMENTS = [
 BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from cellrunner.runner import main; del sys.path[0]; main()"
 
 Result = dict[str, Any]
-Run = Callable[[str], Result]
+RunCell = Callable[[str], Result]
 End = Callable[[], object]
 
 
 def blank() -> Result:
-    """Make the result of a cell that showed nothing."""
+    """Return the result of a cell without output."""
     return {"stdout": "", "stderr": "", "display": [], "error": []}
 
 
 def add(result: Result, kind: str, content: dict[str, Any]) -> None:
-    """Add one message of a kernel to a cell's result."""
+    """Add one message of a kernel to the result of a cell."""
     if kind == "stream":
         result[content["name"]] += content["text"]
     elif kind in ("display_data", "execute_result"):
@@ -50,11 +50,11 @@ def add(result: Result, kind: str, content: dict[str, Any]) -> None:
         result["error"].append({name: content[name] for name in ("traceback", "ename", "evalue")})
 
 
-def real_kernel(name: str) -> tuple[Run, End]:
-    """Start an ipykernel; give what runs a cell in it and what ends it."""
-    from jupyter_client.manager import AsyncKernelManager  # an extra: absent where the built-in runner is used
+def real_kernel(name: str) -> tuple[RunCell, End]:
+    """Start an ipykernel; return functions that run a cell and end the kernel."""
+    from jupyter_client.manager import AsyncKernelManager  # an extra, not needed by the built-in runner
 
-    # Local sockets instead of ports: two kernels that start at once could choose the same port.
+    # Local sockets instead of ports: two kernels that start at the same time could choose the same port.
     sockets = os.path.join(tempfile.gettempdir(), "k")
     manager = AsyncKernelManager(kernel_name=name, transport="ipc", ip=sockets)
     wait = asyncio.new_event_loop().run_until_complete
@@ -75,8 +75,8 @@ def real_kernel(name: str) -> tuple[Run, End]:
     return run, lambda: wait(manager.shutdown_kernel(now=True))
 
 
-def builtin_runner(folder: str) -> tuple[Run, End]:
-    """Start the built-in cell runner; give what runs a cell in it and what ends it."""
+def builtin_runner(folder: str) -> tuple[RunCell, End]:
+    """Start the built-in cell runner; return functions that run a cell and end the runner."""
     commands_out, commands_in = os.pipe()
     events_out, events_in = os.pipe()
     for fd in (commands_out, events_in):
@@ -107,7 +107,7 @@ def builtin_runner(folder: str) -> tuple[Run, End]:
                 data = os.read(key.fd, 65536)
                 if not data:
                     if key.fd == events_out:
-                        # A kernel that died answers no more, and the real driver waits for it until its time is over.
+                        # The real driver waits for a dead kernel until the time limit.
                         time.sleep(10**8)
                     selector.unregister(key.fd)
                 elif key.fd in streams:
@@ -123,7 +123,7 @@ def builtin_runner(folder: str) -> tuple[Run, End]:
                             print(content, end="", flush=True)
                         elif kind != "done":
                             add(result, kind, content)
-        for key, _ in selector.select(0):  # what children of the cell wrote just before its end
+        for key, _ in selector.select(0):  # output of child processes just before the end of the cell
             if key.fd in streams:
                 result[streams[key.fd]] += os.read(key.fd, 65536).decode("utf-8", "replace")
         return result
@@ -150,7 +150,7 @@ def main() -> None:
     with open(os.path.join(FOLDER, "output.json"), "w", encoding="utf-8") as file:
         json.dump(cells, file)
     sys.stdout.flush()
-    os._exit(0)  # the client's threads are not worth waiting for
+    os._exit(0)  # do not wait for the client's threads
 
 
 if __name__ == "__main__":

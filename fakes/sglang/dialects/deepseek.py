@@ -40,7 +40,7 @@ def _deepseek(pattern: str) -> Callable[[str, ToolTable], Extract]:
 
 
 class DeepSeekQuirkStream(TokenQuirkStream):
-    """V3 waits for the whole fence, V3.1 does not; a call whose JSON never closes runs into the next one."""
+    """V3 waits for the whole code block, V3.1 does not; a call with unclosed JSON runs into the next one."""
 
     def __init__(self, tools: Sequence[Any], *, fenced: bool) -> None:
         super().__init__(tools)
@@ -66,7 +66,7 @@ class DeepSeekQuirkStream(TokenQuirkStream):
         return Extract("", pieces)
 
     def _rest(self, match: re.Match[str]) -> str:
-        """What is left of the buffer behind a call whose JSON is complete."""
+        """Return the rest of the buffer after a call with complete JSON."""
         if self._fenced:
             end = "<｜tool▁call▁end｜>"
             rest = self.buffer[match.end() :]

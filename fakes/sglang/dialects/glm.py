@@ -46,7 +46,7 @@ def _glm_value(text: str, kind: str | None) -> Any:
 
 
 class GlmQuirkStream(QuirkStream):
-    """Translates keys and values into JSON as they come, and forgets the last brace behind an object."""
+    """Translates keys and values into JSON as they arrive, and loses the last brace after an object."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(tools)

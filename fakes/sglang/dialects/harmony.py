@@ -42,7 +42,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 def _call(recipient: str, body: str, place: int, table: ToolTable) -> list[CallPiece]:
-    """The call of one message, or none if its tool is unknown or its JSON broken."""
+    """Return the call of one message; none if the tool is unknown or the JSON broken."""
     name = recipient.rsplit(".", 1)[-1]
     try:
         arguments = json.loads(body) if body.strip() else {}
@@ -79,7 +79,7 @@ class HarmonyQuirkStream(QuirkStream):
                 self.buffer = self.buffer[match.start() :]
                 return False
             if self.plain and match[0].startswith("<|start|>"):
-                # The first message behind plain text brings that text along once more, with its role.
+                # The first message after plain text repeats that text, with its role.
                 result.content += f"{self.plain}assistant"
             self.plain = None
             self.head, self.buffer = head, rest

@@ -7,7 +7,7 @@ import re
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract
 from sfusion.fakes.sglang.dialect import Dialect
-from sfusion.fakes.sglang.malformed_kinds import Made, Sample
+from sfusion.fakes.sglang.malformed_kinds import CallSample, Made
 from sfusion.fakes.sglang.quirk_text import TokenQuirkStream, ToolTable
 
 _KIMI = re.compile(
@@ -34,7 +34,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 def _name(identity: str, body: str, table: ToolTable) -> str | None:
-    """The name in an id; a bare number is resolved by the arguments."""
+    """Return the name in an id; for a bare number, the tool that fits the arguments."""
     match = re.fullmatch(r"(?:functions\.)?([\w.]+):\d+", identity)
     if match:
         return match[1]
@@ -47,7 +47,7 @@ def _name(identity: str, body: str, table: ToolTable) -> str | None:
 
 
 class KimiQuirkStream(TokenQuirkStream):
-    """Passes arguments on without reading them."""
+    """Passes arguments on without parsing them."""
 
     def feed(self, delta: str) -> Extract:
         self.buffer += delta
@@ -68,8 +68,8 @@ class KimiQuirkStream(TokenQuirkStream):
         return Extract("", pieces)
 
 
-def _missing_name(sample: Sample) -> Made:
-    """An id without a name still leads to the tool if only one fits the arguments."""
+def _missing_name(sample: CallSample) -> Made:
+    """An id without a name is repaired, because only one tool fits the arguments."""
     text = sample.section(sample.form.write_call("", sample.arguments()))
     return Made(text, [sample.call], (("repaired", "bad_id"),), "mended")
 

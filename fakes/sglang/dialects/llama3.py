@@ -45,7 +45,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 class LlamaQuirkStream(JsonQuirkStream):
-    """Stops for good at a Python dict inside a string, which it takes for the spelling of the call."""
+    """Stops for good at a Python dict inside a string, which sglang mistakes for the call."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(LLAMA, tools)

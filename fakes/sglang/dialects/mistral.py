@@ -56,7 +56,7 @@ def _parse_compact(text: str, matches: Sequence[re.Match[str]], table: ToolTable
 
 
 def _array_end(text: str, begin: int) -> int:
-    """Behind the bracket that closes the one at ``begin``, strings left aside; 0 if there is none."""
+    """Return the position after the bracket that closes the one at ``begin``, ignoring strings; 0 if there is none."""
     depth = 0
     for match in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[\]]', text[begin:], re.DOTALL):
         depth += {"[": 1, "]": -1}.get(match[0], 0)
@@ -66,7 +66,7 @@ def _array_end(text: str, begin: int) -> int:
 
 
 class MistralQuirkStream(JsonQuirkStream):
-    """The list keeps its first call only; the compact form waits for whole arguments."""
+    """Keeps only the first call of a list; the compact form waits for complete arguments."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(MISTRAL, tools)

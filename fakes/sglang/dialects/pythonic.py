@@ -11,8 +11,8 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialect import Dialect
 from sfusion.fakes.sglang.malformed_kinds import (
+    CallSample,
     Made,
-    Sample,
     bad_escape,
     bad_sibling,
     mixed_escape,
@@ -37,7 +37,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 def _calls(code: str, table: ToolTable) -> list[CallPiece]:
-    """The calls of a Python list; anything unusual raises."""
+    """Return the calls of a Python list; raises for anything unusual."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(code, mode="eval").body
@@ -68,7 +68,7 @@ def _value(node: ast.expr) -> Any:
 
 
 class PythonicQuirkStream(QuirkStream):
-    """Waits for the bracket that closes the list, counting brackets in strings, too."""
+    """Waits for the bracket that closes the list, also counting brackets in strings."""
 
     def feed(self, delta: str) -> Extract:
         self.buffer = (self.buffer + delta).replace("<|python_start|>", "").replace("<|python_end|>", "")
@@ -98,11 +98,11 @@ class PythonicQuirkStream(QuirkStream):
         return 0
 
 
-def _unclosed(sample: Sample) -> str:
+def _unclosed(sample: CallSample) -> str:
     return sample.form.write_call(sample.name, sample.arguments())[:-1]
 
 
-def _bad_escape(sample: Sample) -> Made:
+def _bad_escape(sample: CallSample) -> Made:
     value = "re.findall(r\"\\d+\", 'a1')"
     return bad_escape(sample, value, value.replace("'", "\\'"))
 

@@ -37,7 +37,7 @@ def _parse(text: str, table: ToolTable) -> Extract:
 
 
 def _value(text: str, kind: str | None) -> Any:
-    """Raw text by its declared type; what does not fit stays text."""
+    """Read raw text as its declared type; text that does not fit stays text."""
     if text.lower() == "null":
         return None
     try:

@@ -1,4 +1,4 @@
-"""DeepSeek V3 and V3.1: special tokens around each call and around all of them."""
+"""DeepSeek V3 and V3.1: special tokens around each call and around all calls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DeepSeekV31Parser(SectionParser):
         yield from self.named("".join(head), start)
 
     def named(self, head: str, start: int) -> Scan[None]:
-        """Read on behind the separator."""
+        """Continue after the separator."""
         yield from self.arguments(head.strip() or None, start, f"{CALL}{head}{SEPARATOR}")
 
     def _headless(self, head: str, edge: str | None, start: int) -> Scan[None]:
@@ -55,7 +55,7 @@ class DeepSeekV31Parser(SectionParser):
 
 
 class DeepSeekV3Parser(DeepSeekV31Parser):
-    """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a fence."""
+    """Reads ``function<｜tool▁sep｜>NAME``, a line break and the arguments in a code block."""
 
     def named(self, head: str, start: int) -> Scan[None]:
         reader = self.reader

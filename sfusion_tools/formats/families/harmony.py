@@ -1,4 +1,4 @@
-"""gpt-oss: harmony messages with a channel; a call is a message with a recipient, thinking is the analysis channel."""
+"""gpt-oss: harmony messages. A call is a message with a recipient; thinking is the analysis channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECIPIENT = re.compile(r"\bto=\s*([^\s<]*)")
 
 
 class HarmonyParser(ArgumentTextParser):
-    """Reads messages one after the other; what stands outside of any message is content."""
+    """Reads one message after the other; text outside of any message is content."""
 
     openers = (START, CHANNEL)
     silent = (END, RETURN, CALL)

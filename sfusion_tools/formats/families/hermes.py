@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sfusion_tools.formats.callobject import UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, scan_json
 from sfusion_tools.formats.text_reader import Markers, Scan
 
@@ -18,7 +18,7 @@ _NEXT = Markers((OPEN, CLOSE, "{", "["))
 
 
 class HermesParser(ObjectCallParser):
-    """Keeps every object in a tag that is a call by itself, whatever stands beside it."""
+    """Accepts every valid object inside a tag, whatever else the tag contains."""
 
     openers = (OPEN,)
     silent = ("<|im_end|>", "<|endoftext|>")
@@ -26,7 +26,7 @@ class HermesParser(ObjectCallParser):
     def opened(self, marker: str) -> Scan[None]:
         reader = self.reader
         start = reader.offset - len(marker)
-        found: list[Found] = []
+        found: list[FoundObject] = []
         strays: list[str] = []
         refused = 0
         while True:
@@ -45,7 +45,7 @@ class HermesParser(ObjectCallParser):
                 continue
             scan = yield from scan_json(reader)
             if scan.fault is None:
-                found.append(Found(scan, place, reader.since_mark()))
+                found.append(FoundObject(scan, place, reader.since_mark()))
                 continue
             refused += 1
             if scan.truncated and CLOSE not in reader.since_mark():
@@ -61,9 +61,9 @@ class HermesParser(ObjectCallParser):
             if edge is None:
                 closing = ""
                 break
-        self._sum_up(found, refused, "".join(strays), start, closed=bool(closing))
+        self._report_found(found, refused, "".join(strays), start, closed=bool(closing))
 
-    def _sum_up(self, found: list[Found], refused: int, stray: str, start: int, *, closed: bool) -> None:
+    def _report_found(self, found: list[FoundObject], refused: int, stray: str, start: int, *, closed: bool) -> None:
         ended = not closed and not self.reader.left
         if not found and not refused:
             if stray.strip():
@@ -101,7 +101,7 @@ class Hermes(ObjectFormat):
 
 
 class Qwen25(Hermes):
-    """The format of Qwen 2.5 and 3; sglang's own parser insists on the two line breaks, this one does not."""
+    """The format of Qwen 2.5 and 3; unlike sglang's parser, this one does not require the line breaks."""
 
     name = "qwen25"
     aliases = ("qwen",)

@@ -1,4 +1,4 @@
-"""Kimi K2: a section of calls, each with an id that holds the name and a running number."""
+"""Kimi K2: a section of calls, each with an id made of the name and a running number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ID = re.compile(r"(?:functions\.)?(?P<name>.*?)(?::(?P<number>[0-9]+))?", re.DO
 
 
 class KimiK2Parser(SectionParser):
-    """Takes the name out of the id; an id that is only a number is resolved by the arguments, if one tool fits."""
+    """Takes the name from the id; if the id is only a number, from the arguments, if they fit only one tool."""
 
     openers = (SECTION, CALL)
     drafts = (CALL,)
@@ -66,7 +66,7 @@ class KimiK2Parser(SectionParser):
 
 
 class KimiK2(ArgumentTextFormat):
-    """The format of Kimi K2. ``render`` counts ids from 0; a conversation with earlier calls goes on counting."""
+    """The format of Kimi K2. ``render`` numbers ids from 0, also in a conversation with earlier calls."""
 
     name = "kimi_k2"
     parser = KimiK2Parser

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, Found, ObjectCallParser, ObjectFormat
+from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import decode_python
 from sfusion_tools.formats.pytext import scan_brackets
@@ -21,12 +21,12 @@ _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _BEGIN = re.compile(r"""\{\s*['"](?:name|type|function|parameters|arguments)['"]\s*:""")
 _SOME = re.compile(r"""\{(?:\s*(?:['"][a-z]{0,10}(?:['"]\s*)?)?)?""")
 _DEEPEST = 32
-"""Nobody nests a Python spelling deeper, and trying to read one costs time with every broken call."""
+"""Models do not nest a Python dict deeper, and trying to read one costs time for every broken call."""
 _CLOSERS = re.compile(r"\}+")
 
 
 class Llama3Parser(ObjectCallParser):
-    """Reads objects one after the other; a Python spelling of the same object is taken too, as sglang does."""
+    """Reads one object after the other; also accepts the Python spelling of an object, as sglang does."""
 
     openers = (TAG,)
     silent = _ENDS
@@ -55,7 +55,7 @@ class Llama3Parser(ObjectCallParser):
 
     def _objects(self, start: int, *, tagged: bool) -> Scan[None]:
         reader = self.reader
-        found: list[tuple[Found, list[Flaw]]] = []
+        found: list[tuple[FoundObject, list[Flaw]]] = []
         stray: list[str] = []
         crowded: Flaw | None = None
         refused = 0
@@ -74,7 +74,7 @@ class Llama3Parser(ObjectCallParser):
                     if not (yield from self._broken(scan, scan.fault, position)):
                         break
                     continue
-                found.append((Found(scan, position, reader.since_mark()), python))
+                found.append((FoundObject(scan, position, reader.since_mark()), python))
                 reader.mark()
                 if (yield from reader.run(_CLOSERS)):
                     stray.append(reader.since_mark())
@@ -97,10 +97,10 @@ class Llama3Parser(ObjectCallParser):
             edge = yield from reader.before(_NEXT, stray.append)
             if edge not in SIBLINGS:
                 break
-        self._sum_up(found, "".join(stray), crowded, start, refused, ended=not reader.left)
+        self._report_found(found, "".join(stray), crowded, start, refused, ended=not reader.left)
 
     def _separator(self) -> Scan[str | None]:
-        """Read what stands between two objects; None, and nothing read, if no other object follows."""
+        """Read the separator between two objects; return None and read nothing if no other object follows."""
         reader = self.reader
         yield from reader.spaces()
         separator = ""
@@ -118,7 +118,7 @@ class Llama3Parser(ObjectCallParser):
         return None
 
     def _python(self, scan: JsonScan) -> Scan[tuple[JsonScan, list[Flaw]]]:
-        """Try the text that is no JSON as a Python dict."""
+        """Try to read text that is not JSON as a Python dict."""
         reader = self.reader
         reader.rewind()
         text = yield from scan_brackets(reader, _DEEPEST)
@@ -130,16 +130,16 @@ class Llama3Parser(ObjectCallParser):
         return again, [Flaw("python_spelling", "it is spelt as Python, not as JSON")]
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Step over a broken object; True if another one follows."""
+        """Skip a broken object; return whether another one follows."""
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
         edge = yield from self.reader.before(_NEXT, lambda text: None)
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 
-    def _sum_up(
+    def _report_found(
         self,
-        found: list[tuple[Found, list[Flaw]]],
+        found: list[tuple[FoundObject, list[Flaw]]],
         stray: str,
         crowded: Flaw | None,
         start: int,

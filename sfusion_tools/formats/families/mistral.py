@@ -1,4 +1,4 @@
-"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or in the compact form before a name and its arguments."""
+"""Mistral: ``[TOOL_CALLS]`` before a JSON list of calls, or, in the compact form, before a name and its arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfusion_tools.formats.callobject import (
     DOUBLED,
     SIBLINGS,
     UNESCAPED,
-    Found,
+    FoundObject,
     ObjectCallParser,
     ObjectFormat,
     read_arguments,
@@ -55,7 +55,7 @@ class MistralParser(ObjectCallParser):
         elements = 0
         closed = False
         separated = True
-        found: list[tuple[Found, list[Flaw]]] = []
+        found: list[tuple[FoundObject, list[Flaw]]] = []
         while not closed:
             yield from reader.spaces()
             if (yield from reader.accept(",")):
@@ -75,7 +75,7 @@ class MistralParser(ObjectCallParser):
                 closed = yield from self._broken(scan, scan.fault, position)
                 separated = True
                 continue
-            one = Found(scan, position, reader.since_mark())
+            one = FoundObject(scan, position, reader.since_mark())
             if (yield from reader.run(_CLOSERS)):
                 remarks.append(Flaw("stray_text", "there is a } too many behind it"))
             if not (yield from self._ends_well()):
@@ -94,13 +94,13 @@ class MistralParser(ObjectCallParser):
             self.report([one], remarks, crowded=nested)
 
     def _ends_well(self) -> Scan[bool]:
-        """Does what follows an element belong to a list?"""
+        """Return whether a valid part of the list follows an element."""
         yield from self.reader.spaces()
         char = yield from self.reader.peek()
         return char in ("", ",", "]", "{") or (yield from self.reader.sees(OPEN))
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
-        """Step over a broken element; True if that was the end of the list."""
+        """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False
@@ -125,7 +125,7 @@ class MistralParser(ObjectCallParser):
         scan = yield from scan_json(reader)
         if scan.fault is None:
             self.report(
-                [Found(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
+                [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
             )
             return
         yield from reader.before(_OPEN, lambda text: None)

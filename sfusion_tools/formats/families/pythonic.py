@@ -1,4 +1,4 @@
-"""Pythonic calls, as of Llama 4: a Python list of calls with keyword arguments that are literals."""
+"""Pythonic calls, as in Llama 4: a Python list of calls with literals as keyword arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
 class PythonicParser(StreamParser):
-    """Takes a bracket for a list of calls only if a name and a parenthesis follow it."""
+    """Treats a bracket as a list of calls only if a name and a parenthesis follow."""
 
     openers = ("[",)
     silent = ("<|python_start|>", "<|python_end|>", "<|eot_id|>", "<|eom|>", "<|eot|>")
@@ -55,7 +55,7 @@ class PythonicParser(StreamParser):
             self.problem("truncated", message, start, "[", "noticed")
 
     def _head(self) -> Scan[tuple[str, str]]:
-        """The name behind a bracket and the character behind that; nothing is read."""
+        """Return the name after a bracket and the character after that, without reading them."""
         reader = self.reader
         reader.mark()
         yield from reader.spaces()
@@ -124,7 +124,7 @@ class PythonicParser(StreamParser):
             self.call(name, arguments, position=position, raw=raw, mended=mended)
 
     def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
-        """Refuse a call whose brackets or quotes do not close and step over it; True if the list goes on."""
+        """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
         reader = self.reader
         if sibling:
             reader.rewind()
@@ -172,7 +172,7 @@ class PythonicParser(StreamParser):
 
 
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
-    """The keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
+    """Read the keyword arguments in ``text``, which begins and ends with the parentheses of a call."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -221,7 +221,7 @@ def _keys(nodes: Sequence[ast.expr | None]) -> list[str]:
 
 
 def _sibling(text: str) -> int:
-    """Where another call begins among the arguments of an unclosed one: ``f(a=1, g(b=2)``. 0 if nowhere."""
+    """Return where another call begins inside an unclosed one, as in ``f(a=1, g(b=2)``; 0 if nowhere."""
     outline = _STRING.sub(lambda match: " " * len(match[0]), text)
     depth = seen = 0
     for match in _SIBLING.finditer(outline):
@@ -236,9 +236,9 @@ def _sibling(text: str) -> int:
 
 
 def _salvage(text: str) -> int:
-    """Where the calls behind an unclosed string begin, if the list was closed and they are flawless; 0 if not.
+    """Return where the calls after an unclosed string begin, if the list is closed and they are valid; 0 otherwise.
 
-    In a text that was cut this is not tried: what looks like a call may be part of the string.
+    This is not tried in a text that was cut off: what looks like a call may be part of the string.
     """
     if not text.rstrip().endswith(")]"):
         return 0

@@ -61,7 +61,7 @@ class Qwen3CoderParser(RawTextParser):
             return
 
     def _function(self, start: int, stray: str) -> Scan[bool]:
-        """Read one function; False if the text of the whole tag was given up."""
+        """Read one function; return False if the rest of the tag had to be skipped."""
         reader = self.reader
         raw = [FUNCTION]
         name = yield from self._header(raw)
@@ -114,7 +114,7 @@ class Qwen3CoderParser(RawTextParser):
         return True
 
     def _header(self, raw: list[str]) -> Scan[str | None]:
-        """Read a name and its >; None if that is not what stands there."""
+        """Read a name and its >; return None if there is none."""
         parts: list[str] = []
         edge = yield from self.reader.before(_HEADER, parts.append)
         raw.extend(parts)

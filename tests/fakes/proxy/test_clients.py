@@ -10,7 +10,7 @@ import sandbox_fusion as sdk
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLangServer, Script
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy, SandboxClient
 
@@ -65,7 +65,7 @@ async def test_our_own_client_retries_what_the_proxy_breaks() -> None:
 async def test_the_openai_sdk_streams_and_asks_through_it() -> None:
     words = "one two three four five six seven eight nine ten"
     async with (
-        FakeSGLangServer(Script([], otherwise=words)) as engine,
+        FakeSGLangServer(ScriptedPolicy([], otherwise=words)) as engine,
         FaultProxy(engine.url) as proxy,
         openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0) as client,
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sglang import FakeSGLangServer, Misbehaving, Script
+from sfusion.fakes.sglang import FakeSGLangServer, Misbehaving, ScriptedPolicy
 from tests.fakes.sglang.client import chat, get, post
 
 
@@ -16,7 +16,7 @@ async def put(url: str, door: str, body: bytes, method: str = "PUT") -> Any:
 
 
 async def test_faults_can_be_set_and_taken_away_while_it_runs() -> None:
-    async with FakeSGLangServer(Script([], otherwise="a sentence")) as server:
+    async with FakeSGLangServer(ScriptedPolicy([], otherwise="a sentence")) as server:
         told = await put(server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n")
         assert [rule["what"] for rule in told.json["faults"]] == [[{"status": 503}], [{"abort": {"at": 3.0}}]]
         assert (await get(server.url, "/__sfusion/state")).json["faults"] == ["busy", "abort"]
@@ -29,10 +29,12 @@ async def test_faults_can_be_set_and_taken_away_while_it_runs() -> None:
 
 
 async def test_state_and_ledger_tell_what_happened_and_reset_forgets() -> None:
-    async with FakeSGLangServer(Script([], otherwise="hi"), faults=[{"first": 1, "what": {"status": 500}}]) as server:
+    async with FakeSGLangServer(
+        ScriptedPolicy([], otherwise="hi"), faults=[{"first": 1, "what": {"status": 500}}]
+    ) as server:
         assert [(await chat(server.url)).status for _ in range(2)] == [500, 200]
         state = (await get(server.url, "/__sfusion/state")).json
-        assert (state["policy"], state["engine"]["finished"]) == ("Script", 1)
+        assert (state["policy"], state["engine"]["finished"]) == ("ScriptedPolicy", 1)
         assert (await get(server.url, "/__sfusion/ledger?calls=0")).json["arrived"] == 2
         await put(server.url, "reset", b"", "POST")
         assert (await get(server.url, "/__sfusion/ledger?calls=0")).json["arrived"] == 0
@@ -56,12 +58,12 @@ async def test_the_step_can_be_moved_on() -> None:
     ],
 )
 async def test_mistakes_are_told_in_a_sentence(door: str, body: bytes, method: str, status: int, why: str) -> None:
-    async with FakeSGLangServer(Script([])) as server:
+    async with FakeSGLangServer(ScriptedPolicy([])) as server:
         told = await put(server.url, door, body, method)
     assert told.status == status
     assert why in told.json["detail"]
 
 
 def test_the_door_is_closed_to_other_machines() -> None:
-    assert FakeSGLangServer(Script([])).app.admin is not None
-    assert FakeSGLangServer(Script([]), host="0.0.0.0", allow_remote=True).app.admin is None
+    assert FakeSGLangServer(ScriptedPolicy([])).app.admin is not None
+    assert FakeSGLangServer(ScriptedPolicy([]), host="0.0.0.0", allow_remote=True).app.admin is None

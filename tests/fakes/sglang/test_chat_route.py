@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Reply, Script, ToolCall, Turn
+from sfusion.fakes.sglang import Ask, FakeSGLang, FakeSGLangServer, Reply, ScriptedPolicy, ScriptedTurn, ToolCall
 from tests.fakes.sglang.client import CODE_TOOL, HI, SEARCH_TOOL, chat, post
 
 CALL = ToolCall("code_interpreter", {"code": "print('é' + \"\\n\")"})
 
 
 def saying(text: str = "Hello", *calls: ToolCall, **options: Any) -> FakeSGLangServer:
-    return FakeSGLangServer(Script([Turn(say=text, calls=calls)]), **options)
+    return FakeSGLangServer(ScriptedPolicy([ScriptedTurn(say=text, calls=calls)]), **options)
 
 
 def streamed(events: list[Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ async def test_with_quirks_an_unknown_tool_vanishes_and_takes_the_finish_reason_
 
 
 async def test_length_stays_length_even_when_a_call_was_read() -> None:
-    async with FakeSGLangServer(Script([Turn(calls=(CALL,), finish="length")])) as server:
+    async with FakeSGLangServer(ScriptedPolicy([ScriptedTurn(calls=(CALL,), finish="length")])) as server:
         choice = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]
     assert choice["finish_reason"] == "length"
     assert choice["message"]["tool_calls"]
@@ -297,16 +297,16 @@ async def test_bodies_that_are_no_object_do_not_bring_the_server_down() -> None:
 
 
 async def test_a_script_without_words_is_an_internal_error_that_says_why() -> None:
-    async with FakeSGLangServer(Script([])) as server:
+    async with FakeSGLangServer(ScriptedPolicy([])) as server:
         for stream in (False, True):
             told = await chat(server.url, stream=stream)
             assert told.status == 500
             assert told.json["type"] == "InternalServerError"
-            assert "nothing to say" in told.json["message"]
+            assert "No turn of the script matches" in told.json["message"]
 
 
 async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continued() -> None:
-    async with FakeSGLangServer(FakeSGLang(Script([], otherwise="and so on"))) as server:
+    async with FakeSGLangServer(FakeSGLang(ScriptedPolicy([], otherwise="and so on"))) as server:
         body = (await chat(server.url, model="whatever")).json
         assert body["model"] == "whatever"
         messages = [*HI, {"role": "assistant", "content": "Once upon"}]
@@ -317,7 +317,9 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
 @pytest.mark.parametrize("incremental", [False, True])
 async def test_deltas_of_the_engine_make_no_difference_to_the_client(incremental: bool) -> None:
     engine = FakeSGLang(
-        Script([Turn(say="Let me see. ☃", calls=(CALL,))]), stream_interval=3, incremental_streaming=incremental
+        ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]),
+        stream_interval=3,
+        incremental_streaming=incremental,
     )
     async with FakeSGLangServer(engine) as server:
         events = (await chat(server.url, tools=[CODE_TOOL], stream=True, logprobs=True)).events

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from sfusion.fakes.sglang import FakeSGLangServer, Script, Turn
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy, ScriptedTurn
 from tests.fakes.sglang.client import get, post
 
 
 def saying(text: str = "Hello") -> FakeSGLangServer:
-    return FakeSGLangServer(Script([Turn(say=text)]))
+    return FakeSGLangServer(ScriptedPolicy([ScriptedTurn(say=text)]))
 
 
 async def test_a_completion_tells_text_finish_and_usage() -> None:
@@ -93,7 +93,7 @@ async def test_generate_refuses_with_its_own_error_object() -> None:
 
 
 async def test_models_are_told_and_unknown_ones_are_404() -> None:
-    async with FakeSGLangServer(Script([]), model="org/name") as server:
+    async with FakeSGLangServer(ScriptedPolicy([]), model="org/name") as server:
         card = (await get(server.url, "/v1/models/org/name")).json
         assert (await get(server.url, "/v1/models")).json == {"object": "list", "data": [card]}
         assert list(card) == ["id", "object", "created", "owned_by", "root", "parent", "max_model_len"]

@@ -16,10 +16,10 @@ from sfusion.fakes.sglang import (
     Latency,
     NothingToSay,
     Reply,
-    Script,
+    ScriptedPolicy,
+    ScriptedTurn,
     Snapshot,
     ToolCall,
-    Turn,
 )
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
@@ -29,7 +29,7 @@ EOS = TOKENIZER.eos_token_id
 
 
 def engine(text: str = "Hello, world", **options: Any) -> FakeSGLang:
-    return FakeSGLang(Script([], otherwise=text), **options)
+    return FakeSGLang(ScriptedPolicy([], otherwise=text), **options)
 
 
 class Echo:
@@ -338,19 +338,21 @@ async def test_a_caller_that_goes_away_frees_its_place() -> None:
 async def test_calls_are_spelt_in_the_engines_format() -> None:
     calls = (ToolCall("code_interpreter", {"code": "print(1)"}),)
     for name, begins in (("qwen25", "<tool_call>\n{"), ("llama3", "<|python_tag|>"), ("pythonic", "[code_interp")):
-        speaking = FakeSGLang(Script([Turn(calls=calls)]), format=name)
+        speaking = FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format=name)
         assert (await speaking.async_generate("Hi"))["text"].startswith(begins)
 
 
 async def test_calls_that_a_format_cannot_spell_are_told_apart_from_the_clients_mistakes() -> None:
     calls = (ToolCall("not an identifier", {"code": "x"}),)
     with pytest.raises(NothingToSay, match="pythonic"):
-        await FakeSGLang(Script([Turn(calls=calls)]), format="pythonic").async_generate("Hi")
+        await FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format="pythonic").async_generate("Hi")
 
 
 @pytest.mark.parametrize(("labelled", "type"), [(False, "stop"), (True, "tool_calls")])
 async def test_a_turn_with_calls_is_labelled_as_such_on_request(labelled: bool, type: str) -> None:
-    script = Script([Turn(calls=(ToolCall("search", {"query": "x"}),)), Turn(say="done", turn=1)])
+    script = ScriptedPolicy(
+        [ScriptedTurn(calls=(ToolCall("search", {"query": "x"}),)), ScriptedTurn(say="done", turn=1)]
+    )
     speaking = FakeSGLang(script, label_tool_calls=labelled)
     assert (await speaking.async_generate("Hi"))["meta_info"]["finish_reason"]["type"] == type
     cut = await speaking.async_generate("Hi", {"max_new_tokens": 5})

@@ -10,7 +10,16 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.faults import FaultError
-from sfusion.fakes.sglang import Ask, EngineDown, EngineRefused, FakeSGLang, FakeSGLangServer, Latency, Reply, Script
+from sfusion.fakes.sglang import (
+    Ask,
+    EngineDown,
+    EngineRefused,
+    FakeSGLang,
+    FakeSGLangServer,
+    Latency,
+    Reply,
+    ScriptedPolicy,
+)
 from sfusion.fakes.sglang.faults import engine_rules
 from sfusion.harness.worlds.virtual_time import run_virtually
 from tests.fakes.sglang.client import chat, get, post
@@ -19,7 +28,7 @@ ASKED = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 def serving(*rules: Any, engine: FakeSGLang | None = None, seed: int = 0) -> FakeSGLangServer:
-    policy = engine or Script([], otherwise="a sentence of some length")
+    policy = engine or ScriptedPolicy([], otherwise="a sentence of some length")
     return FakeSGLangServer(policy, faults=rules, seed=seed)
 
 
@@ -92,7 +101,7 @@ async def test_an_abort_with_a_status_is_an_error(stream: bool) -> None:
 
 
 async def test_abort_request_ends_a_running_stream_at_the_socket() -> None:
-    engine = FakeSGLang(Script([], otherwise="x" * 999), latency=Latency(per_token=0.002), stream_interval=1)
+    engine = FakeSGLang(ScriptedPolicy([], otherwise="x" * 999), latency=Latency(per_token=0.002), stream_interval=1)
     async with (
         FakeSGLangServer(engine) as server,
         aiohttp.ClientSession() as session,
@@ -129,7 +138,7 @@ async def test_a_client_that_leaves_ends_its_generation(stream: bool) -> None:
 
 def test_engine_faults_strike_the_object_too() -> None:
     async def struck(*rules: Any) -> tuple[list[str], float]:
-        engine = FakeSGLang(Script([], otherwise="ok"), faults=engine_rules(list(rules)))
+        engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=engine_rules(list(rules)))
         said = []
         for _ in range(3):
             try:
@@ -147,7 +156,7 @@ def test_engine_faults_strike_the_object_too() -> None:
 def test_chance_strikes_the_same_questions_whatever_came_before() -> None:
     async def struck(questions: list[str]) -> set[str]:
         rules = engine_rules([{"probability": 0.5, "what": {"status": 500}}])
-        engine = FakeSGLang(Script([], otherwise="ok"), faults=rules, seed=5)
+        engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=rules, seed=5)
         results = await asyncio.gather(*map(engine.async_generate, questions), return_exceptions=True)
         return {
             question for question, result in zip(questions, results, strict=True) if isinstance(result, EngineRefused)
@@ -175,5 +184,5 @@ def test_wrong_rules_are_refused(rule: Any, why: str) -> None:
 
 def test_an_engine_object_refuses_what_only_a_socket_can_suffer() -> None:
     with pytest.raises(FaultError, match="give the rule to FakeSGLangServer"):
-        FakeSGLang(Script([]), faults=engine_rules([{"what": {"truncate": 0.5}}]))
-    FakeSGLangServer(Script([]), faults=[{"what": {"truncate": 0.5}}])
+        FakeSGLang(ScriptedPolicy([]), faults=engine_rules([{"what": {"truncate": 0.5}}]))
+    FakeSGLangServer(ScriptedPolicy([]), faults=[{"what": {"truncate": 0.5}}])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sglang import FakeSGLangServer, Script
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 
 
 def ask(url: str, text: str = "Hi") -> Any:
@@ -24,7 +24,7 @@ def test_fixture_solves_word_problems_by_default(fake_sglang: FakeSGLangServer) 
     assert fake_sglang.ledger.requests == 1
 
 
-@pytest.mark.parametrize("fake_sglang", [{"policy": Script(["Good day"]), "seed": 3}], indirect=True)
+@pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Good day"]), "seed": 3}], indirect=True)
 def test_fixture_takes_a_policy_and_options(fake_sglang: FakeSGLangServer) -> None:
     assert ask(fake_sglang.url)["text"] == "Good day"
 
@@ -40,5 +40,5 @@ def test_faults_can_be_set_and_the_server_crashed_from_plain_code(fake_sglang: F
 
 
 def test_factory_starts_as_many_as_are_wanted(make_fake_sglang: Callable[..., FakeSGLangServer]) -> None:
-    one, two = make_fake_sglang(Script(["one"])), make_fake_sglang(Script(["two"]))
+    one, two = make_fake_sglang(ScriptedPolicy(["one"])), make_fake_sglang(ScriptedPolicy(["two"]))
     assert [ask(one.url)["text"], ask(two.url)["text"]] == ["one", "two"]

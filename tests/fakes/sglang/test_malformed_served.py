@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sglang import FakeSGLang, Script, Turn
+from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, ScriptedTurn
 from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
 from sfusion.fakes.sglang.routes import ModelInfo
@@ -29,7 +29,7 @@ class Nobody:
 
 
 async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
-    engine = FakeSGLang(Script([Turn(say=text)]), format=form, stream_interval=5)
+    engine = FakeSGLang(ScriptedPolicy([ScriptedTurn(say=text)]), format=form, stream_interval=5)
     app = SGLangApp(engine, ModelInfo(tool_call_parser=form, quirks=quirks))
     asked = {"messages": [{"role": "user", "content": "hi"}], "tools": list(TOOLS), "stream": stream}
     request = Request(

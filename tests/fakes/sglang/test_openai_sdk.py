@@ -12,7 +12,7 @@ from typing import Any
 import openai
 import pytest
 
-from sfusion.fakes.sglang import FakeSGLangServer, Problem, problems
+from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
 from tests.fakes.sglang.command import serving
 
@@ -80,7 +80,7 @@ def held(chunks: list[Any]) -> tuple[str, list[tuple[str, str, str]], str]:
 
 @pytest.mark.parametrize("problem", [JOHN, OTHER], ids=lambda problem: problem.id)
 @pytest.mark.parametrize("stream", [False, True])
-def test_sync_client_solves_a_problem_over_several_turns(url: str, problem: Problem, stream: bool) -> None:
+def test_sync_client_solves_a_problem_over_several_turns(url: str, problem: WordProblem, stream: bool) -> None:
     messages: list[Any] = problem.messages()
     finishes = []
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:

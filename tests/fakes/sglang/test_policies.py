@@ -18,9 +18,9 @@ from sfusion.fakes.sglang import (
     Misbehaving,
     NothingToSay,
     Reply,
-    Script,
+    ScriptedPolicy,
+    ScriptedTurn,
     ToolCall,
-    Turn,
     problems,
     prompts,
 )
@@ -68,17 +68,17 @@ def printed(code: str) -> str:
 
 
 def test_script_says_its_texts_in_order_of_turns() -> None:
-    script = Script(["one", "two"])
+    script = ScriptedPolicy(["one", "two"])
     assert script.reply(ask(user("x"))).text == "one"
     assert script.reply(ask(user("x"), {"role": "assistant", "content": "one"})).text == "two"
 
 
 def test_script_matches_tool_results_and_prompts() -> None:
-    script = Script(
+    script = ScriptedPolicy(
         [
-            Turn(say="it is 7", tool_result=r"^7$"),
-            Turn(say="it failed", tool_result="Error"),
-            Turn(calls=(ToolCall("code_interpreter", {"code": "print(7)"}),), prompt="(?i)seven"),
+            ScriptedTurn(say="it is 7", tool_result=r"^7$"),
+            ScriptedTurn(say="it failed", tool_result="Error"),
+            ScriptedTurn(calls=(ToolCall("code_interpreter", {"code": "print(7)"}),), prompt="(?i)seven"),
         ],
         otherwise="what?",
     )
@@ -90,8 +90,8 @@ def test_script_matches_tool_results_and_prompts() -> None:
 
 def test_script_without_words_says_why_no_turn_fits() -> None:
     with pytest.raises(NothingToSay) as told:
-        Script(["only one"]).reply(ask(user("x"), {"role": "assistant", "content": "only one"}))
-    assert "it is for turn 0, and this is turn 1" in str(told.value)
+        ScriptedPolicy(["only one"]).reply(ask(user("x"), {"role": "assistant", "content": "only one"}))
+    assert "it is for turn 0, but this is turn 1" in str(told.value)
 
 
 def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         "  - {say: done, tool_result: '1'}\n"
         "otherwise: never mind\n"
     )
-    script = Script.load(path)
+    script = ScriptedPolicy.load(path)
     assert script.reply(ask(user("one"))).calls == (ToolCall("code_interpreter", {"code": "print(1)"}),)
     assert script.reply(ask(user("two"), tool("1"))).text == "done"
     other = tmp_path / "script.json"
     other.write_text('["hello"]')
-    assert Script.load(other).reply(ask(user("x"))).text == "hello"
+    assert ScriptedPolicy.load(other).reply(ask(user("x"))).text == "hello"
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("just text", "a script is a list of turns"),
         ("{turns: [], ohterwise: x}", "unknown key 'ohterwise'"),
         ("[{sya: hello}]", "turn 0: unknown key 'sya'"),
-        ("[3]", "turn 0: a turn is a text or a mapping"),
-        ("[{tool_result: '['}]", "no regular expression"),
+        ("[3]", "turn 0: a turn must be a string or a mapping"),
+        ("[{tool_result: '['}]", "not a regular expression"),
         ("[{finish: maybe}]", "stop, length, tool_calls or abort"),
-        ("[{calls: [{arguments: {}}]}]", "a call has a `name`"),
-        ("[{turn: first}]", "`turn` is a whole number"),
+        ("[{calls: [{arguments: {}}]}]", "a call must have a `name`"),
+        ("[{turn: first}]", "`turn` must be an integer"),
     ],
 )
 def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(BadScript) as refused:
-        Script.load(path)
+        ScriptedPolicy.load(path)
     assert why in str(refused.value)
     assert "wrong.yaml" in str(refused.value)
 
@@ -287,5 +287,5 @@ def test_answers_are_left_alone_and_wrong_settings_refused() -> None:
     assert Misbehaving(rate=1.0).reply(last) == Gsm8kSolver().reply(last)
     with pytest.raises(ValueError, match="rate is 3"):
         Misbehaving(rate=3)
-    with pytest.raises(ValueError, match="no way to misbehave called 'shouting'"):
+    with pytest.raises(ValueError, match="no kind of malformed text called 'shouting'"):
         Misbehaving(only=["shouting"])

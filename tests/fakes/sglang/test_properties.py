@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.fakes.sglang import FakeSGLang, Script
+from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy
 from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.calls import ArrayParser
 from sfusion.fakes.sglang.reasoning import PARSERS
@@ -26,8 +26,8 @@ TEXTS = st.text(alphabet=st.sampled_from("ab é日🚀\n<>/think{}[]\"'"), max_s
 def test_a_stream_adds_up_to_the_whole(text: str, interval: int, limit: int, stop: str) -> None:
     async def both() -> tuple[Any, list[Any]]:
         params = {"max_new_tokens": limit, "stop": [stop] if stop else None}
-        whole = await FakeSGLang(Script([text])).async_generate("x", params)
-        streaming = FakeSGLang(Script([text]), stream_interval=interval)
+        whole = await FakeSGLang(ScriptedPolicy([text])).async_generate("x", params)
+        streaming = FakeSGLang(ScriptedPolicy([text]), stream_interval=interval)
         return whole, [item async for item in await streaming.async_generate("x", params, stream=True)]
 
     whole, items = asyncio.run(both())
@@ -158,7 +158,7 @@ GOOD = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "text":
 )
 def test_no_body_makes_the_server_fail_in_its_own_code(path: str, changes: dict[str, Any]) -> None:
     async def ask() -> int:
-        app = SGLangApp(FakeSGLang(Script([], otherwise="ok"), context_length=512), ModelInfo())
+        app = SGLangApp(FakeSGLang(ScriptedPolicy([], otherwise="ok"), context_length=512), ModelInfo())
         body = json.dumps(GOOD | changes).encode()
         request = Request("POST", path, "", {"Content-Type": "application/json"}, body=body)
         answer = await app.visit(request).answer(Nobody())

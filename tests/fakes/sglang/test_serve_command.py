@@ -31,7 +31,7 @@ async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Pa
         rest = process.stdout.read()
         assert process.wait(timeout=30) == 0
     assert "model tiny" in rest
-    assert "1 fault rule(s)" in rest
+    assert "1 fault rule from" in rest
     assert rest.endswith("stopped\n")
     assert '"POST /generate" 503' in rest
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
@@ -52,11 +52,11 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--policy", "genius"], "there is no policy 'genius'; known are"),
+        (["--policy", "genius"], "unknown policy 'genius'; use gsm8k"),
         (["--policy", "script:/does/not/exist.yaml"], "cannot be read"),
         (["--format", "hermies"], "did you mean 'hermes'?"),
         (["--reasoning-parser", "deep"], "There is no reasoning parser 'deep'"),
-        (["--quirks", "vllm"], "there are no quirks 'vllm'"),
+        (["--quirks", "vllm"], "unknown quirks 'vllm'"),
         (["--host", "0.0.0.0"], "can be reached from other machines"),
         (["--faults", "missing.yaml"], "missing.yaml:1: cannot be read"),
     ],

@@ -27,9 +27,11 @@ def found_in_source() -> set[str]:
 
 def test_the_docs_page_lists_exactly_the_findings_in_the_source() -> None:
     page = (ROOT / "docs" / "doctor.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.MULTILINE)) == found_in_source()
+    documented = set(re.findall(r"^\| `([a-z0-9-]+)` \|", page, re.MULTILINE))
+    assert documented == found_in_source(), "every finding needs a row in a table of docs/doctor.md"
 
 
 def test_every_finding_has_a_test_that_names_it() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    assert {id for id in found_in_source() if f'"{id}"' not in tests} == set()
+    untested = {id for id in found_in_source() if f'"{id}"' not in tests}
+    assert untested == set(), "every finding needs a test in tests/harness/doctor"

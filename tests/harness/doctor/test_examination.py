@@ -71,12 +71,12 @@ SECRETS = ("hunter2pass", "t0ken-of-the-gateway", "header-secret-9", "bWU6aHVudG
 
 async def test_secrets_echoed_by_a_server_are_masked() -> None:
     async def echo_secrets(request: Request) -> Answer:
-        told = {
+        repeated = {
             "auth": request.headers.get("Authorization"),
             "query": request.query,
             "key": request.headers.get("X-Key"),
         }
-        return Answer.json({"detail": told, "again": " ".join(SECRETS)}, 404)
+        return Answer.json({"detail": repeated, "again": " ".join(SECRETS)}, 404)
 
     async with answering(echo_secrets) as url:
         proxied = {"HTTPS_PROXY": "http://x:proxy-pass-1@127.0.0.1:1"}

@@ -69,7 +69,7 @@ async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
         assert breaking(result) == ["rate-limit-above-knee"]
 
 
-async def test_shared_cores_are_seen_as_what_they_are() -> None:
+async def test_shared_cores_bound_the_recommended_limit() -> None:
     async with scripted(model={"kind": "unbounded", "cores": 2}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert 1 <= result.measured["recommended_rate_limit"] <= 4
@@ -119,18 +119,18 @@ async def test_failures_under_load_bound_the_recommended_limit() -> None:
 
 
 async def test_the_load_is_bounded_and_announced() -> None:
-    said: list[str] = []
+    announced: list[str] = []
     arrived: list[int] = []
 
     class Watching(NullObserver):
         def announces(self, text: str) -> None:
-            said.append(text)
+            announced.append(text)
             arrived.append(sandbox.ledger.snapshot()["arrived"])
 
     async with scripted() as sandbox:
         await examine(SandboxSettings(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
-        assert said[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
+        assert announced[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
         assert sent <= 62 + 1, "plus one to check that it is still alive"
 
 

@@ -45,7 +45,7 @@ def test_a_file_of_known_differences_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("probe: x\n", r"known\.yaml:1: expected a list such as"),
         ("- 5\n", r"known\.yaml:1: an entry must be a mapping"),
@@ -55,8 +55,8 @@ def test_a_file_of_known_differences_is_read(tmp_path: Path) -> None:
         ("[", r"not YAML"),
     ],
 )
-def test_errors_name_file_and_line(text: str, told: str, tmp_path: Path) -> None:
+def test_errors_name_file_and_line(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "known.yaml"
     path.write_text(text)
-    with pytest.raises(BadProbes, match=told):
+    with pytest.raises(BadProbes, match=message):
         read_acceptances(path)

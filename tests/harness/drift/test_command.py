@@ -61,36 +61,36 @@ def test_a_breaking_difference_exits_with_1_and_a_plain_table(old: str, tmp_path
 
 
 def test_the_profile_is_detected_from_the_answers(old: str) -> None:
-    code, said = drift("--sandbox", old, *MEMORY)
+    code, output = drift("--sandbox", old, *MEMORY)
     assert code == 0
-    assert "the fake plays profile 2025-06 (detected by its memory limits)" in said
-    code, said = drift("--sandbox", old, "-k", "http/ping")
-    assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in said
+    assert "the fake plays profile 2025-06 (detected by its memory limits)" in output
+    code, output = drift("--sandbox", old, "-k", "http/ping")
+    assert "the fake plays profile 2026-07 (the default, as the answers do not show which it is)" in output
 
 
 def test_accepted_differences_exit_with_0(old: str, tmp_path: Path) -> None:
     known = tmp_path / "known.yaml"
     known.write_text("- {probe: memory/*, reason: the image ignores limits}\n- {probe: none/*, reason: once so}\n")
-    code, said = drift("--sandbox", old, "--profile", "2026-07", *MEMORY, "--accept", known)
-    assert code == 0, said
-    assert "0 breaking, 0 visible, 0 cosmetic, 7 accepted" in said
-    assert f"accepted, but no longer found: {known}:2: none/* *" in said
+    code, output = drift("--sandbox", old, "--profile", "2026-07", *MEMORY, "--accept", known)
+    assert code == 0, output
+    assert "0 breaking, 0 visible, 0 cosmetic, 7 accepted" in output
+    assert f"accepted, but no longer found: {known}:2: none/* *" in output
 
 
 def test_against_compares_two_real_servers(old: str) -> None:
     with FakeSandbox() as scripted:
-        code, said = drift("--sandbox", old, "--against", scripted.url, "-k", "http/unknown", "-k", "datasets/")
-        assert code == 0, said
-        assert f"{scripted.url} against {old}" in said
-        code, said = drift("--sandbox", old, "--against", scripted.url, "-k", "results/hello")
+        code, output = drift("--sandbox", old, "--against", scripted.url, "-k", "http/unknown", "-k", "datasets/")
+        assert code == 0, output
+        assert f"{scripted.url} against {old}" in output
+        code, output = drift("--sandbox", old, "--against", scripted.url, "-k", "results/hello")
     assert code == 1
-    assert '"hello\\n"' in said
+    assert '"hello\\n"' in output
 
 
 def test_programs_are_not_compared_with_a_fake_that_runs_no_code(old: str) -> None:
-    code, said = drift("--sandbox", old, "--executor", "scripted", "-k", "results/exit", "-k", "http/ping")
-    assert code == 0, said
-    assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in said
+    code, output = drift("--sandbox", old, "--executor", "scripted", "-k", "results/exit", "-k", "http/ping")
+    assert code == 0, output
+    assert "not comparable: the fake runs no code with executor scripted: results/exit-0, " in output
 
 
 def test_own_probes_are_compared(old: str, tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_own_probes_are_compared(old: str, tmp_path: Path) -> None:
         "about: Questions of our own.\nprobes:\n"
         "  - {id: sum, about: The sum of two numbers., request: {json: {language: python, code: 'print(1+1)'}}}\n"
     )
-    code, said = drift("--sandbox", old, "--probes", own, "-k", "own/")
-    assert code == 0, said
-    assert "differences in 0 of 1 probes compared" in said
+    code, output = drift("--sandbox", old, "--probes", own, "-k", "own/")
+    assert code == 0, output
+    assert "differences in 0 of 1 probes compared" in output
 
 
 def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None:
@@ -109,15 +109,15 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
     response = {"status": 404, "headers": [], "json": {"detail": "Not Found"}}
     record = {"id": "ping", "group": "http", "request": request, "response": response}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    code, said = drift("--cassette", tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
-    assert code == 2, said
-    assert "not comparable: a.jsonl has the answer to a different request: http/ping\n" in said
-    assert "not comparable: not in a.jsonl: http/ping-query, " in said
-    assert "no probe could be compared" in said  # a check that compares nothing must not pass
+    code, output = drift("--cassette", tmp_path / "a.jsonl", "-k", "http/ping", "--executor", "scripted")
+    assert code == 2, output
+    assert "not comparable: a.jsonl has the answer to a different request: http/ping\n" in output
+    assert "not comparable: not in a.jsonl: http/ping-query, " in output
+    assert "no probe could be compared" in output  # a check that compares nothing must not pass
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "give one real sandbox: --sandbox URL"),
         (["--sandbox", "http://127.0.0.1:1", "--cassette", "x"], "give one real sandbox"),
@@ -134,23 +134,23 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
     ],
 )
 def test_wrong_input_exits_with_2_and_one_sentence(
-    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, said = drift(*arguments)
-    assert code == 2, said
-    assert told in said
-    assert "Traceback" not in said
+    code, output = drift(*arguments)
+    assert code == 2, output
+    assert message in output
+    assert "Traceback" not in output
     assert os.listdir(tmp_path) == []
 
 
 def test_an_unreachable_server_exits_with_3() -> None:
     with FakeSandbox() as gone:
         url = gone.url
-    code, said = drift("--sandbox", url)
-    assert (code, "connection refused" in said) == (3, True)
-    code, said = drift("--sandbox", url.replace("http://", "http://team:zqsecret@"))
-    assert (code, "zqsecret" in said) == (3, False)
+    code, output = drift("--sandbox", url)
+    assert (code, "connection refused" in output) == (3, True)
+    code, output = drift("--sandbox", url.replace("http://", "http://team:zqsecret@"))
+    assert (code, "zqsecret" in output) == (3, False)
 
 
 def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
@@ -158,9 +158,9 @@ def test_a_server_that_is_not_a_sandbox_exits_with_3() -> None:
         return Answer.text("<html>welcome</html>", status=404, content_type="text/html")
 
     with Served(WireServer(WireApp(page))) as web:
-        code, said = drift("--sandbox", web.url)
+        code, output = drift("--sandbox", web.url)
     assert code == 3
-    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in said
+    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 404 with text/html" in output
 
 
 def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_secrets_echoed_by_the_server_are_masked_in_reports(tmp_path: Path) -> N
     with Served(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass@") + "?key=zqquery"
         files = ["--json", tmp_path / "a.json", "--summary", tmp_path / "a.md"]
-        code, said = drift(
+        code, output = drift(
             "--sandbox", url, "-k", "http/unknown", "-k", "no-host", "--header", "X-Key: zqheader", *files
         )
-    assert code == 0, said
-    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in said
-    content = said + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()
+    assert code == 0, output
+    assert "not comparable: raw bytes cannot carry the header, prefix or key of a gateway: http/no-host" in output
+    content = output + (tmp_path / "a.json").read_text() + (tmp_path / "a.md").read_text()
     assert "<SECRET>" in content
     for planted in ("zquser", "zqpass", "zqquery", "zqheader"):
         assert planted not in content

@@ -35,20 +35,20 @@ def report(count: int = 1) -> DriftReport:
 def test_a_terminal_gets_colours_but_no_escape_codes_of_the_server() -> None:
     out = Terminal()
     print_report(report(), out)
-    said = out.getvalue()
-    assert "\x1b[1;31mbreaking\x1b[0m" in said
-    assert "\x1b[31m|" not in said
-    assert "[bold]y" in said.replace("\n", "") or "[bold" in said
-    assert "1 breaking, 0 visible, 0 cosmetic" in said
+    output = out.getvalue()
+    assert "\x1b[1;31mbreaking\x1b[0m" in output
+    assert "\x1b[31m|" not in output
+    assert "[bold]y" in output.replace("\n", "") or "[bold" in output
+    assert "1 breaking, 0 visible, 0 cosmetic" in output
 
 
 def test_other_outputs_get_plain_lines() -> None:
     out = io.StringIO()
     print_report(report(), out)
-    said = out.getvalue()
-    assert "\x1b" not in said
-    assert said.startswith("fake against real\na note\n\ngrade ")
-    assert all(line.isprintable() for line in said.splitlines())
+    output = out.getvalue()
+    assert "\x1b" not in output
+    assert output.startswith("fake against real\na note\n\ngrade ")
+    assert all(line.isprintable() for line in output.splitlines())
 
 
 def test_characters_outside_the_encoding_are_replaced() -> None:

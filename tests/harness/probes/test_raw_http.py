@@ -62,7 +62,7 @@ async def saying(answer: bytes, *, hang: bool = False) -> AsyncIterator[Server]:
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "headers", "body"),
+    ("sent", "status", "headers", "body"),
     [
         (
             b"HTTP/1.1 200 OK\r\nX-A: b \r\ncontent-length: 2\r\n\r\nhi",
@@ -81,9 +81,9 @@ async def saying(answer: bytes, *, hang: bool = False) -> AsyncIterator[Server]:
     ],
 )
 async def test_an_answer_is_read_exactly(
-    said: bytes, status: int, headers: tuple[tuple[str, str], ...], body: bytes
+    sent: bytes, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
-    async with saying(said) as server:
+    async with saying(sent) as server:
         answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
     assert (answer.status, answer.headers, answer.body, answer.failure) == (status, headers, body, "")
 
@@ -95,7 +95,7 @@ async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "failure"),
+    ("sent", "failure"),
     [
         (b"", "the connection was closed without an answer"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", "the connection was closed after 2 bytes of the answer"),
@@ -105,8 +105,8 @@ async def test_the_answer_to_head_has_no_body_whatever_its_length() -> None:
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", "the answer is not HTTP: invalid literal"),
     ],
 )
-async def test_an_incomplete_answer_is_a_failure(said: bytes, failure: str) -> None:
-    async with saying(said) as server:
+async def test_an_incomplete_answer_is_a_failure(sent: bytes, failure: str) -> None:
+    async with saying(sent) as server:
         answer = await exchange(server, b"GET / HTTP/1.1\r\n\r\n", timeout=20)
     assert answer.status is None
     assert answer.failure.startswith(failure)

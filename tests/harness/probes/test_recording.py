@@ -60,8 +60,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of a fake that runs code."""
     path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
     with FakeSandbox(executor="python") as sandbox:
-        code, said = sfusion("record", sandbox.url, "-o", path, *CODE)
-    assert code == 0, said
+        code, output = sfusion("record", sandbox.url, "-o", path, *CODE)
+    assert code == 0, output
     return path
 
 
@@ -96,17 +96,17 @@ def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) 
 
 
 def test_a_fake_that_runs_code_does_not_differ_from_its_recording(recorded: Path) -> None:
-    code, said = sfusion("drift", "--cassette", recorded, "-k", "results/exit", "-k", "http/")
-    assert code == 0, said
-    assert "0 breaking, 0 visible, 0 cosmetic" in said
+    code, output = sfusion("drift", "--cassette", recorded, "-k", "results/exit", "-k", "http/")
+    assert code == 0, output
+    assert "0 breaking, 0 visible, 0 cosmetic" in output
 
 
 def test_a_cassette_describes_what_it_does_not_serve(recorded: Path) -> None:
     cassette = Cassette.load(recorded)
     assert cassette.meta["target"] == "http://<HOST>"
     assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
-    told = cassette.describe()
-    assert f"{cassette.skipped} record(s) that the fake answers by itself: " in told
+    message = cassette.describe()
+    assert f"{cassette.skipped} record(s) that the fake answers by itself: " in message
     assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
 
 
@@ -161,10 +161,10 @@ def test_an_encoded_path_is_decoded() -> None:
 
 
 async def test_the_worst_answer_of_a_burst_counts() -> None:
-    said = iter(["Success", "Failed", "SandboxError", "Failed", "Success"])
+    output = iter(["Success", "Failed", "SandboxError", "Failed", "Success"])
 
     async def answer(request: Request) -> Answer:
-        return Answer.json({"status": next(said)})
+        return Answer.json({"status": next(output)})
 
     async with WireServer(WireApp(answer)) as server:
         probe = Probe(id="a/b", about="Any question will do.", request=ProbeRequest(), burst=5)
@@ -198,8 +198,8 @@ async def test_probes_marked_alone_are_sent_alone() -> None:
 
 def test_special_files_are_refused_and_links_are_followed(tmp_path: Path, scripted: FakeSandbox) -> None:
     os.mkfifo(tmp_path / "pipe")
-    code, said = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
-    assert (code, "is not a regular file" in said) == (2, True)
+    code, output = sfusion("record", scripted.url, "-o", tmp_path / "pipe", "-k", "http/ping", "--force")
+    assert (code, "is not a regular file" in output) == (2, True)
     with pytest.raises(OSError, match="not a regular file"):
         write_atomically(tmp_path / "pipe", "text")
     assert (tmp_path / "pipe").is_fifo()
@@ -213,17 +213,17 @@ def test_special_files_are_refused_and_links_are_followed(tmp_path: Path, script
 def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: FakeSandbox) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
-    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping")
+    code, output = sfusion("record", scripted.url, "-o", path, "-k", "http/ping")
     assert (code, path.read_text()) == (2, "mine")
-    assert "already exists; give another name, or --force" in said
-    code, said = sfusion("record", scripted.url, "-o", path, "-k", "http/ping", "--force")
+    assert "already exists; give another name, or --force" in output
+    code, output = sfusion("record", scripted.url, "-o", path, "-k", "http/ping", "--force")
     assert code == 0
     assert len(read_recording(path).answers) == 8
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "give one sandbox to record"),
         (["http://127.0.0.1:1", "--sandbox", "http://127.0.0.1:1", "-o", "x"], "give one sandbox to record"),
@@ -238,12 +238,12 @@ def test_an_existing_file_is_replaced_only_with_force(tmp_path: Path, scripted: 
     ],
 )
 def test_wrong_input_exits_with_2_and_one_sentence(
-    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, said = sfusion("record", *arguments)
-    assert code == 2, said
-    assert told in said
+    code, output = sfusion("record", *arguments)
+    assert code == 2, output
+    assert message in output
     assert os.listdir(tmp_path) == []
 
 
@@ -252,9 +252,9 @@ def test_nothing_is_written_if_the_server_is_unreachable(tmp_path: Path) -> None
     path.write_text("mine")
     with FakeSandbox() as gone:
         url = gone.url
-    code, said = sfusion("record", url, "-o", path, "--force")
+    code, output = sfusion("record", url, "-o", path, "--force")
     assert code == 3
-    assert f"{url} cannot be reached: connection refused; nothing was written" in said
+    assert f"{url} cannot be reached: connection refused; nothing was written" in output
     assert path.read_text() == "mine"
 
 
@@ -262,18 +262,18 @@ def test_nothing_is_written_if_the_server_goes_away(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("mine")
     with FakeSandbox(faults=[{"after": 5, "what": "crash"}]) as sandbox:
-        code, said = sfusion("record", sandbox.url, "-o", path, "--force", "-k", "results/", "--timeout", "20")
+        code, output = sfusion("record", sandbox.url, "-o", path, "--force", "-k", "results/", "--timeout", "20")
     assert code == 3
-    assert "cannot be reached after" in said
-    assert f"of {len(chosen(bundled_probes(), only=['results/']))} probes: connection refused" in said
+    assert "cannot be reached after" in output
+    assert f"of {len(chosen(bundled_probes(), only=['results/']))} probes: connection refused" in output
     assert path.read_text() == "mine"
 
 
 def test_nothing_is_written_if_the_server_stops_answering(tmp_path: Path) -> None:
     with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
-        code, said = sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "0.2")
+        code, output = sfusion("record", sandbox.url, "-o", tmp_path / "a.jsonl", "-k", "results/", "--timeout", "0.2")
     assert code == 3
-    assert "stopped answering: 3 probes got no answer within 0.2 s" in said
+    assert "stopped answering: 3 probes got no answer within 0.2 s" in output
     assert os.listdir(tmp_path) == []
 
 
@@ -282,9 +282,9 @@ def test_nothing_is_written_if_the_server_is_not_a_sandbox(tmp_path: Path) -> No
         return Answer.text("<html>welcome</html>", content_type="text/html")
 
     with Served(WireServer(WireApp(page))) as web:
-        code, said = sfusion("record", web.url, "-o", tmp_path / "a.jsonl")
+        code, output = sfusion("record", web.url, "-o", tmp_path / "a.jsonl")
     assert code == 3
-    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 200 with text/html" in said
+    assert "answers, but not like Sandbox Fusion: GET /v1/ping returns 200 with text/html" in output
     assert os.listdir(tmp_path) == []
 
 
@@ -303,10 +303,10 @@ def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert asked.wait(PATIENCE)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=PATIENCE)
+            _, output = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
-    assert "interrupted; nothing was written" in said
-    assert "Traceback" not in said
+    assert "interrupted; nothing was written" in output
+    assert "Traceback" not in output
     assert (path.read_text(), os.listdir(tmp_path)) == ("mine", ["a.jsonl"])
 
 
@@ -314,18 +314,18 @@ def test_secrets_echoed_by_the_server_are_masked_in_the_file(tmp_path: Path) -> 
     async def echo(request: Request) -> Answer:
         if request.path == "/base/v1/ping":
             return Answer(body=b'"pong"')
-        said = f"{dict(request.headers)} {request.query} at {request.host} in /srv/zqteam/app.py"
-        return Answer.json({"detail": said, "seen": {said: [said]}}, status=500, headers=[("x-echo", said)])
+        output = f"{dict(request.headers)} {request.query} at {request.host} in /srv/zqteam/app.py"
+        return Answer.json({"detail": output, "seen": {output: [output]}}, status=500, headers=[("x-echo", output)])
 
     path = tmp_path / "a.jsonl"
     with Served(WireServer(WireApp(echo))) as server:
         url = server.url.replace("http://", "http://zquser:zqpass%21@") + "/base?key=zqquery"
         headers = ["--header", "X-Key: zqheader", "--header", "Authorization: Bearer zqbearer"]
-        code, said = sfusion("record", url, "-o", path, "-k", "results/exit", "-k", "http/no-host", *headers)
+        code, output = sfusion("record", url, "-o", path, "-k", "results/exit", "-k", "http/no-host", *headers)
         port = str(server.port)
-    assert code == 0, said
-    assert "left out 1 raw-byte probe, which" in said
-    content = path.read_bytes() + said.encode()
+    assert code == 0, output
+    assert "left out 1 raw-byte probe, which" in output
+    content = path.read_bytes() + output.encode()
     for planted in (b"zquser", b"zqpass", b"zqquery", b"zqheader", b"zqbearer", b"zqteam"):
         assert planted not in content, planted
     assert b"127.0.0.1" not in path.read_bytes()
@@ -343,7 +343,7 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "a.jsonl:1: the recording holds no answers"),
         ("{", "a.jsonl:1: expected an object with group, id, request and response"),
@@ -351,20 +351,20 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch:
         ("[1]\n", "a.jsonl:1: expected an object"),
     ],
 )
-def test_an_invalid_recording_is_an_error_with_file_and_line(content: str, told: str, tmp_path: Path) -> None:
+def test_an_invalid_recording_is_an_error_with_file_and_line(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(content)
-    with pytest.raises(BadProbes, match=told):
+    with pytest.raises(BadProbes, match=message):
         read_recording(tmp_path / "a.jsonl")
-    code, said = sfusion("drift", "--cassette", tmp_path / "a.jsonl")
+    code, output = sfusion("drift", "--cassette", tmp_path / "a.jsonl")
     assert code == 2
-    assert told in said
+    assert message in output
 
 
 def test_list_shows_the_probes(tmp_path: Path) -> None:
-    code, said = sfusion("record", "--list", "-k", "http/ping")
+    code, output = sfusion("record", "--list", "-k", "http/ping")
     assert code == 0
-    assert "http/ping          The health check answers the JSON text pong." in said
-    assert said.endswith("8 probes\n")
-    code, said = sfusion("drift", "--list")
-    assert said.endswith(f"{len(bundled_probes())} probes\n")
-    assert "(slow)" in said
+    assert "http/ping          The health check returns the JSON string pong." in output
+    assert output.endswith("8 probes\n")
+    code, output = sfusion("drift", "--list")
+    assert output.endswith(f"{len(bundled_probes())} probes\n")
+    assert "(slow)" in output

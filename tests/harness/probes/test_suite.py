@@ -30,9 +30,9 @@ def test_ids_and_requests_are_unique() -> None:
 
 
 def test_every_probe_has_its_own_sentence() -> None:
-    said = [probe.about for probe in PROBES]
-    assert len(set(said)) == len(said)
-    assert all(len(sentence.split()) >= 4 for sentence in said), [one for one in said if len(one.split()) < 4]
+    sentences = [probe.about for probe in PROBES]
+    assert len(set(sentences)) == len(sentences)
+    assert all(len(sentence.split()) >= 4 for sentence in sentences), [one for one in sentences if len(one.split()) < 4]
 
 
 def test_probes_are_bounded_in_time_and_size() -> None:
@@ -102,7 +102,7 @@ def test_a_folder_is_read_in_the_order_of_file_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "message"),
     [
         ("{id: a, about: What is asked here., reqest: {}}", r"own\.yaml:3: probe 'a': reqest: unknown key; did you"),
         ("{id: a, about: What is asked here., request: {jsn: 1}}", r"jsn: unknown key; did you mean 'json'"),
@@ -127,14 +127,14 @@ def test_a_folder_is_read_in_the_order_of_file_names(tmp_path: Path) -> None:
         ("5", r"own\.yaml"),
     ],
 )
-def test_an_invalid_probe_is_an_error_with_its_place(tmp_path: Path, entry: str, told: str) -> None:
+def test_an_invalid_probe_is_an_error_with_its_place(tmp_path: Path, entry: str, message: str) -> None:
     path = _file(tmp_path, f"about: Questions of our own.\nprobes:\n  - {entry}\n")
-    with pytest.raises(BadProbes, match=told):
+    with pytest.raises(BadProbes, match=message):
         read_probes([path])
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", r"own\.yaml:1: a probe file must be a mapping"),
         ("about: x\nprobes: []\n", r"own\.yaml:1: about"),
@@ -143,8 +143,8 @@ def test_an_invalid_probe_is_an_error_with_its_place(tmp_path: Path, entry: str,
         ("about: [\n", r"not YAML"),
     ],
 )
-def test_an_invalid_file_is_an_error_with_its_place(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(BadProbes, match=told):
+def test_an_invalid_file_is_an_error_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadProbes, match=message):
         read_probes([_file(tmp_path, text)])
 
 

@@ -29,7 +29,7 @@ def test_rollout_writes_a_dump_and_prints_a_summary(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (["--format", "hermez"], "hermes"),
-        (["--policy", "genius"], "there is no policy 'genius'"),
+        (["--policy", "genius"], "unknown policy 'genius'"),
         (["--policy", "misbehaving:often"], "the rate is a number between 0 and 1"),
         (["--max-response-len", "0"], "max_response_len is 0"),
         (["--max-model-len", "10"], "leaves no token for a reply"),

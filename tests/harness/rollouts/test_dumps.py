@@ -12,7 +12,7 @@ import pytest
 
 from sfusion.fakes.faults import parse_rules
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Script, problems
+from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, problems
 from sfusion.harness.commands.serve_sglang import read_policy
 from sfusion.harness.rollouts import (
     RolloutCounts,
@@ -46,7 +46,7 @@ async def test_the_sample_of_verls_design_is_reproduced_exactly() -> None:
     async with FakeSandbox(executor="python") as sandbox:
         tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "sample"})
         made = AsyncRolloutRequest(messages=john.messages(), tool_schemas=[tool.tool_schema])
-        engine = FakeSGLang(Script([first, last]), format="hermes")
+        engine = FakeSGLang(ScriptedPolicy([first, last]), format="hermes")
         done = await RolloutDriver(engine, [tool], format_parser("hermes")).run(made)
         await tool.aclose()
     score = compute_score(sample_text(done)[1], john.ground_truth, method="strict")

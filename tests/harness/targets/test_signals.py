@@ -52,7 +52,7 @@ def test_no_task_dies_with_a_traceback_when_asyncio_runs(caplog: pytest.LogCaptu
     assert caplog.text == ""
 
 
-def test_a_thread_leaves_signals_alone() -> None:
+def test_signals_are_untouched_outside_the_main_thread() -> None:
     seen: list[object] = []
 
     def look() -> None:

@@ -9,7 +9,7 @@ from sfusion.harness.targets import DEFAULT_IMAGE, BadTarget, DockerTarget, Fake
 DIGEST = "sha256:" + "0a" * 32
 
 
-def test_the_fake() -> None:
+def test_fake_is_a_target() -> None:
     assert read_target(" fake ") == FakeTarget()
     assert str(FakeTarget()) == "fake"
 
@@ -64,7 +64,7 @@ def test_docker_without_an_image_means_the_published_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "hint"),
     [
         ("", "no sandbox given"),
         ("dokcer", "did you mean 'docker'?"),
@@ -84,10 +84,10 @@ def test_docker_without_an_image_means_the_published_one() -> None:
         ("http://<host>:8080", "a placeholder"),
     ],
 )
-def test_invalid_targets_are_refused_with_a_hint(typed: str, said: str) -> None:
+def test_invalid_targets_are_refused_with_a_hint(typed: str, hint: str) -> None:
     with pytest.raises(BadTarget) as refused:
         read_target(typed)
-    assert said in str(refused.value)
+    assert hint in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

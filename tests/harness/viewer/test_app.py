@@ -201,10 +201,14 @@ async def test_the_rest_of_a_long_file_is_indexed_in_the_background(
 
 
 async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> None:
-    async with opened(step_1=[record("q", "\x1b[31mred")]) as (app, pilot):
+    sample = record("\x1b[32mgreen", "\x1b[31mred")
+    sample["output"] = sample["output"].replace("x = 2", "x = '\\u001b[33myellow'")
+    async with opened(step_1=[sample]) as (app, pilot):
         await settle(app, pilot, "t")
-        assert "\x1b" not in shown(app)
-        assert "\\x1b[31mred" in shown(app)
+        rows = "".join(segment.text for segment in app.samples.render_line(0))
+        assert "\x1b" not in shown(app) + rows
+        assert all(rf"\x1b[{colour}" in shown(app) for colour in ("31mred", "32mgreen", "33myellow"))
+        assert r"\x1b[32m" in rows
 
 
 async def test_the_footer_shows_the_keys(opened: Opener) -> None:

@@ -83,7 +83,7 @@ def test_jsonl_names_each_bad_line_reads_the_others_and_exits_with_2() -> None:
     ]
     result = run("--jsonl", text="\n".join(lines))
     assert result.exit_code == 2
-    for number, word in ((1, "format is missing"), (2, "no JSON"), (3, "found list"), (4, "did you mean 'hermes'")):
+    for number, word in ((1, "format is missing"), (2, "not JSON"), (3, "found list"), (4, "did you mean 'hermes'")):
         assert any(f"line {number}:" in line and word in line for line in result.stderr.split("\n"))
     assert json.loads(result.stdout)["id"] == 5
 

@@ -1,1 +1,1 @@
-"""Promises of the limiter."""
+"""Tests of the limiter."""

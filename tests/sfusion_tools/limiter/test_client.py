@@ -1,4 +1,4 @@
-"""One event loop's end of a limiter: order, cancelling, leases, and a limiter that is not always there."""
+"""The client of a limiter: order, cancellation, leases, and a limiter that is sometimes unreachable."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sfusion_tools.limiter.messages import Batch, LimiterReply
 
 
 async def settle() -> None:
-    """Let everything that is ready run."""
+    """Let all ready tasks run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
 def host_on_loop_time(**settings: object) -> LimiterHost:
-    """A limiter whose clock is the running loop's, virtual or not."""
+    """Make a limiter on the clock of the running loop, virtual or not."""
     return local_host(LimiterSettings(**settings), asyncio.get_running_loop().time)  # type: ignore[arg-type]
 
 
@@ -45,7 +45,7 @@ async def test_callers_of_one_client_are_served_in_order() -> None:
     assert order == list(range(50))
 
 
-async def test_never_more_than_the_limit_are_inside_at_once() -> None:
+async def test_permits_held_never_exceed_the_limit() -> None:
     limiter = local_limiter(LimiterSettings(3))
     inside: set[int] = set()
     peak = 0
@@ -62,7 +62,7 @@ async def test_never_more_than_the_limit_are_inside_at_once() -> None:
     assert peak == 3
 
 
-async def test_a_busy_client_hands_permits_on_instead_of_asking_for_each() -> None:
+async def test_a_busy_client_hands_permits_on_instead_of_requesting_each() -> None:
     host = local_host(LimiterSettings(2))
     limiter = Limiter(LocalTransport(host))
 
@@ -77,7 +77,7 @@ async def test_a_busy_client_hands_permits_on_instead_of_asking_for_each() -> No
     assert snapshot.handed_on > 450
 
 
-async def test_two_clients_are_served_by_turns_when_both_wait() -> None:
+async def test_two_waiting_clients_are_served_in_turn() -> None:
     host = local_host(LimiterSettings(1))
     left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))
     held = await left.acquire()
@@ -98,7 +98,7 @@ async def test_two_clients_are_served_by_turns_when_both_wait() -> None:
     assert order == ["left 0", "right 1", "left 2", "right 3", "left 4", "right 5"]
 
 
-async def test_a_cancelled_caller_leaves_the_line() -> None:
+async def test_a_cancelled_caller_leaves_the_queue() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
     held = await limiter.acquire()
@@ -112,7 +112,7 @@ async def test_a_cancelled_caller_leaves_the_line() -> None:
     assert (await stays).id
 
 
-async def test_a_caller_cancelled_in_the_moment_of_the_grant_gives_it_back() -> None:
+async def test_a_caller_cancelled_at_the_moment_of_the_grant_returns_the_permit() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
     held = await limiter.acquire()
@@ -138,7 +138,7 @@ async def test_a_second_release_of_a_permit_does_nothing() -> None:
     second.release()
 
 
-def test_waiting_for_a_permit_can_have_an_end() -> None:
+def test_acquire_with_a_timeout_raises_permit_timeout() -> None:
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1)
         limiter = Limiter(LocalTransport(host))
@@ -149,12 +149,12 @@ def test_waiting_for_a_permit_can_have_an_end() -> None:
         await settle()
         assert host.snapshot().waiting == 0
         held.release()
-        assert (await limiter.acquire(7)).id, "the one that gave up took nothing along"
+        assert (await limiter.acquire(7)).id, "the caller that gave up holds nothing"
 
     run_virtually(scenario())
 
 
-def test_permits_that_are_held_are_renewed_for_as_long_as_it_takes() -> None:
+def test_held_permits_are_renewed_until_released() -> None:
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
         permit = await Limiter(LocalTransport(host)).acquire()
@@ -178,14 +178,14 @@ def test_the_permit_of_a_stalled_client_goes_to_others_and_its_release_is_fenced
         stalled._transport.stall.set()
         permit.release()
         await stalled.flush()
-        assert host.snapshot().in_use == 1, "the late release took nothing from its new holder"
+        assert host.snapshot().in_use == 1, "the late release does not affect the new holder"
         other.release()
 
     run_virtually(scenario())
 
 
-def test_a_grant_that_a_stalled_client_hears_of_too_late_is_not_used() -> None:
-    """The process stood still while it was granted a permit; when it wakes up, the permit has long been another's."""
+def test_a_grant_that_reaches_a_stalled_client_too_late_is_not_used() -> None:
+    """The process is stalled when it is granted a permit; when it resumes, the permit belongs to another client."""
 
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
@@ -200,7 +200,7 @@ def test_a_grant_that_a_stalled_client_hears_of_too_late_is_not_used() -> None:
         assert asyncio.get_running_loop().time() > 10
         transport.stall.set()
         await asyncio.sleep(5)
-        assert not late.done(), "the limit is 1, and the permit is the other's"
+        assert not late.done(), "the limit is 1, and the other client has the permit"
         other.release()
         (await late).release()
         await stalled.flush()
@@ -210,7 +210,7 @@ def test_a_grant_that_a_stalled_client_hears_of_too_late_is_not_used() -> None:
 
 
 class StalledOnTheWayBack(LocalTransport):
-    """What the limiter says arrives late while it is stalled."""
+    """Delays the limiter's replies while it is stalled."""
 
     stall: asyncio.Event | None = None
 
@@ -222,7 +222,7 @@ class StalledOnTheWayBack(LocalTransport):
 
 
 class Stalling(LocalTransport):
-    """A way to the limiter on which nothing moves while it is stalled."""
+    """Delivers nothing while it is stalled."""
 
     stall: asyncio.Event | None = None
 
@@ -238,7 +238,7 @@ class Stalling(LocalTransport):
 
 
 class Flaky(LocalTransport):
-    """Fails in three ways, in turn: before the limiter heard, after it heard, and not at all."""
+    """In turn: loses the request, loses the reply, loses nothing."""
 
     def __init__(self, host: LimiterHost) -> None:
         super().__init__(host)
@@ -247,14 +247,14 @@ class Flaky(LocalTransport):
     async def exchange(self, batch: Batch) -> LimiterReply:
         self.count += 1
         if self.count % 3 == 0:
-            raise LimiterUnreachable("not heard")
+            raise LimiterUnreachable("the request was lost")
         reply = await super().exchange(batch)
         if self.count % 3 == 1:
-            raise LimiterUnreachable("heard, but the answer was lost")
+            raise LimiterUnreachable("the reply was lost")
         return reply
 
 
-def test_a_limiter_that_is_often_unreachable_loses_no_permit_and_no_caller() -> None:
+def test_an_unreliable_transport_loses_no_permit_and_no_caller() -> None:
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=3, lease=60)
         clients = [Limiter(Flaky(host), name=f"client {n}") for n in range(3)]
@@ -275,25 +275,25 @@ def test_a_limiter_that_is_often_unreachable_loses_no_permit_and_no_caller() -> 
         assert done == 60
         assert peak <= 3
         assert host.snapshot().in_use == 0
-        assert host.snapshot().expired == 0, "none of them had to be waited for"
+        assert host.snapshot().expired == 0, "no permit had to expire"
 
     run_virtually(scenario())
 
 
 class Broken(LocalTransport):
-    """A limiter with a defect."""
+    """Raises an unexpected error."""
 
     async def exchange(self, batch: Batch) -> LimiterReply:
         raise ZeroDivisionError("a defect")
 
 
-async def test_a_defect_of_the_limiter_is_told_to_those_who_wait() -> None:
+async def test_a_defect_of_the_limiter_is_raised_in_waiting_callers() -> None:
     limiter = Limiter(Broken(local_host(LimiterSettings(1))))
     with pytest.raises(LimiterError, match="a defect"):
         await limiter.acquire()
 
 
-async def test_closing_tells_those_who_wait_and_returns_the_permits() -> None:
+async def test_closing_raises_in_waiting_callers_and_returns_the_permits() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
     await limiter.acquire()
@@ -307,8 +307,8 @@ async def test_closing_tells_those_who_wait_and_returns_the_permits() -> None:
     assert host.snapshot().in_use == 0
 
 
-def test_the_end_of_a_loop_leaves_nothing_behind() -> None:
-    """In a process of its own, with every warning an error: callers are cut off in the middle and nobody closes."""
+def test_the_end_of_a_loop_closes_its_limiter() -> None:
+    """In a new process with warnings as errors: callers are cancelled half way and nothing is closed explicitly."""
     script = """
 import asyncio
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
@@ -328,7 +328,7 @@ print(host.snapshot().in_use, host.snapshot().waiting)
     assert (run.stdout, run.stderr) == ("0 0\n", "")
 
 
-def test_threads_take_permits_too() -> None:
+def test_threads_can_hold_permits() -> None:
     host = local_host(LimiterSettings(2))
     blocking = BlockingLimiter(lambda: Limiter(LocalTransport(host)))
     inside, peak, lock = 0, 0, threading.Lock()
@@ -354,13 +354,13 @@ def test_threads_take_permits_too() -> None:
 
 
 class TestChoice:
-    """Which limiter a tool gets."""
+    """Which limiter a tool uses."""
 
-    async def test_tools_that_choose_alike_share_one_client_of_the_loop(self) -> None:
+    async def test_tools_with_equal_settings_share_one_client_per_loop(self) -> None:
         choices = [LimiterChoice(LimiterSettings(2), kind="local", name="shared") for _ in range(2)]
         assert choices[0]() is choices[1]()
 
-    def test_a_loop_that_ended_is_not_kept_alive_by_its_limiter(self) -> None:
+    def test_a_limiter_does_not_keep_its_loop_alive(self) -> None:
         choice = LimiterChoice(LimiterSettings(2), kind="local", name="loops come and go")
 
         async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
@@ -371,18 +371,20 @@ class TestChoice:
         gc.collect()
         assert [loop() for loop in loops] == [None, None, None]
 
-    async def test_without_ray_auto_says_that_the_limit_holds_here_only(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_auto_without_ray_warns_that_the_limit_holds_for_this_process_only(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with caplog.at_level(logging.WARNING):
             limiter = LimiterChoice(LimiterSettings(2), kind="auto", name="no ray here")()
         assert (await limiter.acquire()).id
         assert "holds for this process only" in caplog.text
 
-    def test_asking_for_ray_without_ray_is_refused_at_once(self) -> None:
+    def test_limiter_ray_without_a_running_ray_is_refused_at_once(self) -> None:
         with pytest.raises(ConfigError, match=r"call ray\.init\(\) first"):
             LimiterChoice(LimiterSettings(2), kind="ray", name="x")
 
     @pytest.mark.parametrize("apply", [False, True])
-    def test_other_limits_are_refused_or_applied_but_never_silently(
+    def test_different_settings_are_refused_or_applied_but_never_silently(
         self, apply: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         name = f"mismatch {apply}"

@@ -1,4 +1,4 @@
-"""The rules of the limiter, one promise a test; time is a number that the test sets."""
+"""The rules of the limiter, one promise per test; the test sets the time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bench:
     def attach(self, client: str, *, epoch: int = 1, held: tuple[str, ...] = (), waiting: tuple = ()) -> LimiterReply:
         return self._note(client, self.core.exchange(self.now, Batch(client, Attach(epoch, held, waiting))))
 
-    def say(self, client: str, **batch: object) -> LimiterReply:
+    def send(self, client: str, **batch: object) -> LimiterReply:
         return self._note(client, self.core.exchange(self.now, Batch(client, **batch)))  # type: ignore[arg-type]
 
     def poll(self, client: str, epoch: int = 1) -> LimiterReply:
@@ -43,29 +43,29 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "10", None, True, math.inf])
-def test_a_senseless_rate_limit_is_refused_at_construction(limit: object) -> None:
+def test_an_invalid_rate_limit_is_refused_at_construction(limit: object) -> None:
     with pytest.raises(ConfigError, match="rate_limit must be a whole number of at least 1, found"):
         LimiterSettings(limit)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [{"lease": 0}, {"lease": -1}, {"lease": "x"}, {"per_second": 0}, {"burst": 3}])
-def test_other_senseless_settings_are_refused_at_construction(settings: dict) -> None:
+def test_other_invalid_settings_are_refused_at_construction(settings: dict) -> None:
     with pytest.raises(ConfigError):
         LimiterSettings(**settings)
 
 
 def test_permits_are_granted_up_to_the_limit_and_not_beyond(bench: Bench) -> None:
-    assert len(bench.say("a", acquire=(1, 2, 3)).grants) == 2
+    assert len(bench.send("a", acquire=(1, 2, 3)).grants) == 2
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.waiting) == (2, 1)
 
 
-def test_grants_are_first_come_across_clients(bench: Bench) -> None:
-    permits = [permit for _, permit in bench.say("a", acquire=(1, 2)).grants]
+def test_grants_are_first_come_first_served_across_clients(bench: Bench) -> None:
+    permits = [permit for _, permit in bench.send("a", acquire=(1, 2)).grants]
     bench.granted.clear()
     for number, client in enumerate("abbaab", start=10):
-        bench.say(client, acquire=(number,))
-    bench.say("a", release=(permits.pop(),))  # one place from here on, so that the order of grants can be seen
+        bench.send(client, acquire=(number,))
+    bench.send("a", release=(permits.pop(),))  # a single place from here on, so that the order of grants is visible
     order = []
     for _ in range(6):
         for client in "ab":
@@ -73,156 +73,156 @@ def test_grants_are_first_come_across_clients(bench: Bench) -> None:
         ((client, number, permit),) = bench.granted
         bench.granted.clear()
         order.append((client, number))
-        bench.say(client, release=(permit,))
+        bench.send(client, release=(permit,))
     assert order == [("a", 10), ("b", 11), ("b", 12), ("a", 13), ("a", 14), ("b", 15)]
 
 
 def test_a_release_of_an_expired_permit_is_fenced(bench: Bench) -> None:
-    ((_, permit),) = bench.say("a", acquire=(1,)).grants
+    ((_, permit),) = bench.send("a", acquire=(1,)).grants
     bench.now += 10
     bench.attach("b", epoch=2)
-    assert len(bench.say("b", acquire=(1, 2)).grants) == 2
+    assert len(bench.send("b", acquire=(1, 2)).grants) == 2
     bench.attach("a", epoch=2)
-    assert bench.say("a", release=(permit,)).lost == (permit,)
+    assert bench.send("a", release=(permit,)).lost == (permit,)
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.fenced, snapshot.expired) == (2, 1, 1)
 
 
-def test_a_permit_released_twice_frees_one_place_only(bench: Bench) -> None:
-    (_, permit), _ = bench.say("a", acquire=(1, 2)).grants
-    bench.say("b", acquire=(1, 2))
-    bench.say("a", release=(permit,))
-    bench.say("a", release=(permit,))
+def test_a_permit_released_twice_frees_only_one_place(bench: Bench) -> None:
+    (_, permit), _ = bench.send("a", acquire=(1, 2)).grants
+    bench.send("b", acquire=(1, 2))
+    bench.send("a", release=(permit,))
+    bench.send("a", release=(permit,))
     assert bench.core.snapshot(bench.now).in_use == 2
     assert len(bench.poll("b").grants) == 1
 
 
-def test_a_permit_of_somebody_else_cannot_be_released(bench: Bench) -> None:
-    ((_, permit),) = bench.say("a", acquire=(1,)).grants
-    assert bench.say("b", release=(permit,)).lost == (permit,)
+def test_a_permit_of_another_client_cannot_be_released(bench: Bench) -> None:
+    ((_, permit),) = bench.send("a", acquire=(1,)).grants
+    assert bench.send("b", release=(permit,)).lost == (permit,)
     assert bench.core.snapshot(bench.now).in_use == 1
 
 
 def test_renewal_keeps_a_permit_alive(bench: Bench) -> None:
-    ((_, permit),) = bench.say("a", acquire=(1,)).grants
+    ((_, permit),) = bench.send("a", acquire=(1,)).grants
     for _ in range(5):
         bench.now += 9
-        assert bench.say("a", renew=(permit,)).lost == ()
+        assert bench.send("a", renew=(permit,)).lost == ()
     assert bench.core.snapshot(bench.now).in_use == 1
     bench.now += 10
     assert bench.core.snapshot(bench.now).in_use == 0
 
 
-def test_the_lease_counts_from_when_the_client_hears_of_the_grant(bench: Bench) -> None:
-    ((_, held), _) = bench.say("b", acquire=(1, 2)).grants
-    bench.say("a", acquire=(1,))
-    bench.say("b", release=(held,))
+def test_the_lease_counts_from_when_the_grant_is_sent(bench: Bench) -> None:
+    ((_, held), _) = bench.send("b", acquire=(1, 2)).grants
+    bench.send("a", acquire=(1,))
+    bench.send("b", release=(held,))
     bench.now += 9
     ((_, permit),) = bench.poll("a").grants
     bench.now += 9
-    assert bench.say("a", renew=(permit,)).lost == ()
+    assert bench.send("a", renew=(permit,)).lost == ()
 
 
 def test_only_the_permits_named_are_renewed(bench: Bench) -> None:
-    (_, kept), (_, forgotten) = bench.say("a", acquire=(1, 2)).grants
+    (_, kept), (_, forgotten) = bench.send("a", acquire=(1, 2)).grants
     bench.now += 6
-    bench.say("a", renew=(kept,))
+    bench.send("a", renew=(kept,))
     bench.now += 6
-    assert bench.say("a", renew=(kept, forgotten)).lost == (forgotten,)
+    assert bench.send("a", renew=(kept, forgotten)).lost == (forgotten,)
 
 
-def test_a_dead_waiter_does_not_block_the_line(bench: Bench) -> None:
-    """verl defect (k): the dead one's waiters leave the line, all at once, and the next in line are served."""
-    held = bench.say("b", acquire=(1, 2)).grants
-    bench.say("a", acquire=(1, 2, 3))
-    bench.say("b", acquire=(3,))
+def test_a_dead_waiter_does_not_block_the_queue(bench: Bench) -> None:
+    """verl defect (k): all waiters of a dead client leave the queue, and the next ones are served."""
+    held = bench.send("b", acquire=(1, 2)).grants
+    bench.send("a", acquire=(1, 2, 3))
+    bench.send("b", acquire=(3,))
     bench.now += 5
-    bench.say("b", renew=tuple(p for _, p in held))
-    bench.now += 5  # a has not been heard of for a lease
-    reply = bench.say("b", release=(held[0][1],))
+    bench.send("b", renew=tuple(p for _, p in held))
+    bench.now += 5  # a has been silent for a lease
+    reply = bench.send("b", release=(held[0][1],))
     assert [number for number, _ in reply.grants] == [3]
     assert bench.core.snapshot(bench.now).dropped == 3
 
 
-def test_a_client_that_says_goodbye_leaves_nothing_behind(bench: Bench) -> None:
-    bench.say("a", acquire=(1, 2, 3))
-    bench.say("a", detach=True)
+def test_a_client_that_detaches_leaves_nothing_behind(bench: Bench) -> None:
+    bench.send("a", acquire=(1, 2, 3))
+    bench.send("a", detach=True)
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.waiting, snapshot.holders) == (0, 0, {})
 
 
-def test_a_cancelled_waiter_leaves_the_line(bench: Bench) -> None:
-    held = bench.say("a", acquire=(1, 2)).grants
-    bench.say("b", acquire=(1, 2))
-    bench.say("b", cancel=(1,))
-    bench.say("a", release=(held[0][1],))
+def test_a_cancelled_waiter_leaves_the_queue(bench: Bench) -> None:
+    held = bench.send("a", acquire=(1, 2)).grants
+    bench.send("b", acquire=(1, 2))
+    bench.send("b", cancel=(1,))
+    bench.send("a", release=(held[0][1],))
     assert [number for number, _ in bench.poll("b").grants] == [2]
 
 
-def test_a_waiter_that_cancels_never_gives_back_what_it_did_not_have(bench: Bench) -> None:
-    """verl defect (f): there a cancelled acquire released a permit it never had, and limit 1 reached 5."""
-    bench.say("a", acquire=(1, 2))
+def test_cancelling_a_waiter_releases_no_permit(bench: Bench) -> None:
+    """verl defect (f): a cancelled acquire released a permit it never had, and a limit of 1 let 5 through."""
+    bench.send("a", acquire=(1, 2))
     for number in range(10, 15):
-        bench.say("b", acquire=(number,))
-        bench.say("b", cancel=(number,))
-    assert bench.say("b", acquire=(99,)).grants == ()
+        bench.send("b", acquire=(number,))
+        bench.send("b", cancel=(number,))
+    assert bench.send("b", acquire=(99,)).grants == ()
     assert bench.core.snapshot(bench.now).in_use == 2
 
 
-def test_widening_grants_to_those_who_wait(bench: Bench) -> None:
-    bench.say("a", acquire=(1, 2))
-    bench.say("b", acquire=(1, 2, 3))
+def test_raising_the_limit_serves_waiters(bench: Bench) -> None:
+    bench.send("a", acquire=(1, 2))
+    bench.send("b", acquire=(1, 2, 3))
     bench.core.configure(bench.now, LimiterSettings(4, lease=10))
     assert "b" in bench.core.take_updated()
     assert [number for number, _ in bench.poll("b").grants] == [1, 2]
 
 
-def test_narrowing_takes_no_permit_away_but_grants_none_until_enough_came_back(bench: Bench) -> None:
+def test_lowering_the_limit_revokes_no_permit_and_grants_none_until_enough_returned(bench: Bench) -> None:
     bench.core.configure(bench.now, LimiterSettings(4, lease=10))
-    held = [p for _, p in bench.say("a", acquire=(1, 2, 3, 4)).grants]
-    bench.say("b", acquire=(1,))
+    held = [p for _, p in bench.send("a", acquire=(1, 2, 3, 4)).grants]
+    bench.send("b", acquire=(1,))
     bench.core.configure(bench.now, LimiterSettings(2, lease=10))
     assert bench.core.snapshot(bench.now).in_use == 4
     for permit in held[:2]:
-        bench.say("a", release=(permit,))
+        bench.send("a", release=(permit,))
         assert bench.poll("b").grants == ()
-    bench.say("a", release=(held[2],))
+    bench.send("a", release=(held[2],))
     assert len(bench.poll("b").grants) == 1
 
 
-def test_a_client_may_hand_on_only_while_its_own_waiters_are_first(bench: Bench) -> None:
-    bench.say("a", acquire=(1, 2))
-    reply = bench.say("a", acquire=(3, 4))
+def test_a_client_may_hand_on_permits_only_while_its_waiters_are_first(bench: Bench) -> None:
+    bench.send("a", acquire=(1, 2))
+    reply = bench.send("a", acquire=(3, 4))
     assert reply.run == reply.tickets[-1][1]
-    bench.say("b", acquire=(1,))
-    more = bench.say("a", acquire=(5,))
-    assert more.run == reply.run, "a's fifth stands behind b's first"
+    bench.send("b", acquire=(1,))
+    more = bench.send("a", acquire=(5,))
+    assert more.run == reply.run, "a's fifth waiter is behind b's first"
     assert bench.poll("b").run == 0
 
 
 def test_handing_on_changes_neither_the_count_nor_the_order(bench: Bench) -> None:
-    (_, permit), _ = bench.say("a", acquire=(1, 2)).grants
-    bench.say("a", acquire=(3,))
-    bench.say("b", acquire=(1,))
-    assert bench.say("a", handed=((3, permit),)).lost == ()
+    (_, permit), _ = bench.send("a", acquire=(1, 2)).grants
+    bench.send("a", acquire=(3,))
+    bench.send("b", acquire=(1,))
+    assert bench.send("a", handed=((3, permit),)).lost == ()
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.waiting, snapshot.handed_on) == (2, 1, 1)
-    bench.say("a", release=(permit,))
+    bench.send("a", release=(permit,))
     assert [number for number, _ in bench.poll("b").grants] == [1]
 
 
-def test_nothing_is_handed_on_while_there_are_more_permits_out_than_allowed(bench: Bench) -> None:
-    bench.say("a", acquire=(1, 2))
-    assert bench.say("a", acquire=(3,)).run > 0
+def test_nothing_is_handed_on_while_more_permits_are_out_than_allowed(bench: Bench) -> None:
+    bench.send("a", acquire=(1, 2))
+    assert bench.send("a", acquire=(3,)).run > 0
     bench.core.configure(bench.now, LimiterSettings(1, lease=10))
-    assert "a" in bench.core.take_updated(), "the client must hear at once"
+    assert "a" in bench.core.take_updated(), "the client must be notified at once"
     assert bench.poll("a").run == 0
 
 
-def test_requests_per_second_are_counted_beside_the_limit() -> None:
+def test_requests_per_second_are_limited_in_addition_to_those_in_flight() -> None:
     bench = Bench(rate_limit=100, per_second=2, burst=3)
     bench.attach("a")
-    assert len(bench.say("a", acquire=tuple(range(10))).grants) == 3
+    assert len(bench.send("a", acquire=tuple(range(10))).grants) == 3
     assert bench.core.next_deadline(bench.now) == pytest.approx(bench.now + 0.5)
     granted = []
     for _ in range(4):
@@ -235,65 +235,65 @@ def test_requests_per_second_are_counted_beside_the_limit() -> None:
 def test_an_adaptive_limiter_narrows_on_429_and_widens_again() -> None:
     bench = Bench(rate_limit=10, adaptive=True)
     bench.attach("a")
-    bench.say("a", throttled=5)
+    bench.send("a", throttled=5)
     assert bench.core.width == 7
-    bench.say("a", throttled=5)
-    assert bench.core.width == 7, "one burst of 429s is one piece of news"
+    bench.send("a", throttled=5)
+    assert bench.core.width == 7, "a burst of 429s counts once"
     for _ in range(20):
         bench.now += 1
-        bench.say("a", throttled=1)
+        bench.send("a", throttled=1)
     assert bench.core.width == 1
     for _ in range(100):
-        bench.say("a", succeeded=1)
+        bench.send("a", succeeded=1)
     assert bench.core.width == 10
 
 
 def test_a_limiter_that_is_not_adaptive_ignores_429() -> None:
     bench = Bench(rate_limit=10)
     bench.attach("a")
-    bench.say("a", throttled=5)
+    bench.send("a", throttled=5)
     assert bench.core.width == 10
 
 
-def test_a_stranger_must_attach_and_nothing_it_says_counts(bench: Bench) -> None:
-    reply = bench.say("c", acquire=(1,), release=("0-1",))
+def test_a_batch_of_an_unknown_client_is_not_applied(bench: Bench) -> None:
+    reply = bench.send("c", acquire=(1,), release=("0-1",))
     assert reply.unknown
     assert bench.core.snapshot(bench.now).waiting == 0
 
 
 def test_a_lost_grant_returns_and_its_waiter_keeps_its_place(bench: Bench) -> None:
-    held = [p for _, p in bench.say("b", acquire=(1, 2)).grants]
-    tickets = dict(bench.say("a", acquire=(7,)).tickets)
-    bench.say("b", acquire=(3,))
-    bench.say("b", release=(held[0],))  # grants a's 7, but the message is never heard
+    held = [p for _, p in bench.send("b", acquire=(1, 2)).grants]
+    tickets = dict(bench.send("a", acquire=(7,)).tickets)
+    bench.send("b", acquire=(3,))
+    bench.send("b", release=(held[0],))  # grants a's 7, but the reply is lost
     reply = bench.attach("a", epoch=2, waiting=((7, tickets[7]),))
-    assert [number for number, _ in reply.grants] == [7], "before b's 3, which came later"
+    assert [number for number, _ in reply.grants] == [7], "before b's 3, which arrived later"
 
 
-def test_a_poll_from_before_the_last_attachment_hears_nothing(bench: Bench) -> None:
-    bench.say("b", acquire=(1, 2))
-    bench.say("a", acquire=(1,))
+def test_a_poll_from_before_the_last_attachment_receives_nothing(bench: Bench) -> None:
+    bench.send("b", acquire=(1, 2))
+    bench.send("a", acquire=(1,))
     bench.attach("a", epoch=2, waiting=((1, None),))
-    bench.say("b", detach=True)
+    bench.send("b", detach=True)
     assert bench.poll("a", epoch=1).grants == ()
     assert len(bench.poll("a", epoch=2).grants) == 1
 
 
 class TestRestart:
-    """A limiter that follows another one knows nothing, and must not grant more than the limit all the same."""
+    """A restarted limiter knows nothing, and still must not exceed the limit."""
 
     def successor(self, learn_from: list[str] | None) -> LimiterCore:
         settings = LimiterSettings(rate_limit=2, lease=10)
         return LimiterCore(settings, 0.0, incarnation="1", first_ticket=1000, learn_from=learn_from)
 
-    def test_nothing_is_granted_until_all_holders_have_reported(self) -> None:
+    def test_nothing_is_granted_until_all_clients_have_reported(self) -> None:
         core = self.successor(["a", "b"])
         assert core.exchange(0.0, Batch("b", Attach(1, (), ((1, 7),)))).grants == ()
         core.exchange(1.0, Batch("a", Attach(1, ("0-1",), ())))
         assert len(core.poll(1.0, "b", 1).grants) == 1
         assert core.snapshot(1.0).in_use == 2
 
-    def test_holders_that_never_report_are_waited_for_one_lease_and_no_longer(self) -> None:
+    def test_clients_that_never_report_are_waited_for_exactly_one_lease(self) -> None:
         core = self.successor(["a", "b"])
         core.exchange(0.0, Batch("b", Attach(1, (), ((1, 7), (2, 8), (3, 9)))))
         core.exchange(9.0, Batch("b"))
@@ -301,14 +301,14 @@ class TestRestart:
         assert core.next_deadline(9.9) == 10.0
         assert len(core.poll(10.0, "b", 1).grants) == 2
 
-    def test_when_nobody_knows_who_held_it_waits_one_lease(self) -> None:
+    def test_with_unknown_clients_it_waits_one_lease(self) -> None:
         core = self.successor(None)
         core.exchange(0.0, Batch("a", Attach(1, ("0-1", "0-2"), ((5, 3),))))
         core.exchange(9.0, Batch("a", renew=("0-1", "0-2")))
         assert core.poll(10.0, "a", 1).grants == ()
         assert core.snapshot(10.0).in_use == 2
 
-    def test_the_line_is_rebuilt_by_ticket_whoever_attaches_first(self) -> None:
+    def test_the_queue_is_rebuilt_by_ticket_whichever_client_attaches_first(self) -> None:
         bench = Bench()
         bench.core, bench.now = self.successor(["a", "b", "c"]), 0.0
         bench.attach("c", waiting=((1, None),))
@@ -321,15 +321,15 @@ class TestRestart:
             bench.granted.sort(key=lambda grant: int(grant[2].partition("-")[2]))  # by number of the permit
             client, number, permit = bench.granted.pop(0)
             order.append((client, number))
-            bench.say(client, release=(permit,))
+            bench.send(client, release=(permit,))
             for other in "abc":
                 bench.poll(other)
-        assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], "who had no ticket stands behind"
+        assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], "waiters without a ticket come last"
 
-    def test_nothing_is_handed_on_before_the_whole_line_is_known(self) -> None:
+    def test_nothing_is_handed_on_before_the_whole_queue_is_known(self) -> None:
         core = self.successor(["a", "b"])
         assert core.exchange(0.0, Batch("a", Attach(1, ("0-1",), ((2, 9),)))).run == 0
 
-    def test_a_permit_reported_after_the_learning_is_lost(self) -> None:
+    def test_a_permit_reported_after_the_learning_phase_is_lost(self) -> None:
         core = self.successor([])
         assert core.exchange(0.0, Batch("a", Attach(1, ("0-1",), ()))).lost == ("0-1",)

@@ -1,4 +1,4 @@
-"""A state machine that does everything to a limiter that clients, networks and time can do."""
+"""A state machine that does to a limiter whatever clients, networks and time can do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Peer:
     epoch: int = 0
     alive: bool = True
     waiting: dict[int, int | None] = field(default_factory=dict)  # number -> ticket
-    held: dict[str, float] = field(default_factory=dict)  # permit -> surely ours until
+    held: dict[str, float] = field(default_factory=dict)  # permit -> until when it is certainly ours
     run: int = 0
     version: int = 0
     incarnation: str = ""
@@ -62,13 +62,13 @@ class LimiterMachine(RuleBasedStateMachine):
         waiting = tuple(peer.waiting.items())
         reply = self.core.exchange(self.now, Batch(peer.name, Attach(peer.epoch, tuple(peer.held), waiting)))
         peer.incarnation, peer.version = reply.incarnation, 0
-        self.hear(peer, reply, renewed=tuple(peer.held))
+        self.receive(peer, reply, renewed=tuple(peer.held))
 
     def drop_expired(self, peer: Peer) -> None:
         for permit in [p for p, until in peer.held.items() if until <= self.now]:
             del peer.held[permit]
 
-    def hear(self, peer: Peer, reply: LimiterReply, renewed: tuple[str, ...] = ()) -> None:
+    def receive(self, peer: Peer, reply: LimiterReply, renewed: tuple[str, ...] = ()) -> None:
         if reply.unknown or reply.incarnation != peer.incarnation:
             self.attach(peer)
             return
@@ -89,10 +89,10 @@ class LimiterMachine(RuleBasedStateMachine):
                 peer.held[permit] = self.now + LEASE
             else:
                 self.core.exchange(self.now, Batch(peer.name, release=(permit,)))
-        assert [n for n, _ in granted] == [n for n, _ in reply.grants], "one client's grants come in its order"
+        assert [n for n, _ in granted] == [n for n, _ in reply.grants], "the grants of a client are in its order"
 
     def check_order(self, peer: Peer, number: int) -> None:
-        """Nobody stands in the line who came earlier."""
+        """No waiter in the queue arrived earlier."""
         ticket = peer.waiting[number]
         if ticket is None:
             return
@@ -103,15 +103,15 @@ class LimiterMachine(RuleBasedStateMachine):
             for their_number, their_ticket in there.tickets.items():
                 assert their_ticket > ticket, f"{other.name}'s {their_number} came before {peer.name}'s {number}"
 
-    def say(self, peer: Peer, **batch: object) -> None:
+    def send(self, peer: Peer, **batch: object) -> None:
         renewed = tuple(batch.get("renew", ()))  # type: ignore[arg-type]
-        self.hear(peer, self.core.exchange(self.now, Batch(peer.name, **batch)), renewed)  # type: ignore[arg-type]
+        self.receive(peer, self.core.exchange(self.now, Batch(peer.name, **batch)), renewed)  # type: ignore[arg-type]
 
     def living(self, name: str) -> Peer:
         peer = self.peers[name]
         if not peer.alive:
             peer = self.peers[name] = Peer(name, epoch=peer.epoch)
-            # A new process of the same name starts with nothing; what the old one had must not linger for ever.
+            # A new process of the same name starts with nothing; what the old one held must not stay out for ever.
             self.attach(peer)
         return peer
 
@@ -121,12 +121,12 @@ class LimiterMachine(RuleBasedStateMachine):
         numbers = [next(self.numbers) for _ in range(count)]
         for number in numbers:
             peer.waiting[number] = None
-        self.say(peer, acquire=tuple(numbers))
+        self.send(peer, acquire=tuple(numbers))
 
     @rule(name=st.sampled_from(CLIENTS))
     def poll(self, name: str) -> None:
         peer = self.living(name)
-        self.hear(peer, self.core.poll(self.now, name, peer.epoch))
+        self.receive(peer, self.core.poll(self.now, name, peer.epoch))
 
     @rule(name=st.sampled_from(CLIENTS), late=st.booleans())
     def release(self, name: str, late: bool) -> None:
@@ -136,12 +136,12 @@ class LimiterMachine(RuleBasedStateMachine):
             if late:
                 self.now = max(self.now, until)
             del peer.held[permit]
-            self.say(peer, release=(permit,))
+            self.send(peer, release=(permit,))
             assert permit not in {p for c in self.core._clients.values() for p in c.permits}
 
     @rule(name=st.sampled_from(CLIENTS), number=st.integers(1, 12))
-    def release_what_is_not_ours(self, name: str, number: int) -> None:
-        """A permit released twice, expired, or somebody else's: refused, and nothing comes free."""
+    def release_of_a_foreign_permit(self, name: str, number: int) -> None:
+        """Releasing a permit twice, after it expired, or another client's is refused and frees nothing."""
         peer = self.living(name)
         permit = f"{self.core.incarnation}-{number}"
         if permit not in peer.held and not self.core.has_update(name, peer.epoch):
@@ -162,13 +162,13 @@ class LimiterMachine(RuleBasedStateMachine):
         self.check_order(peer, number)
         before = self.out()
         del peer.waiting[number]
-        self.say(peer, handed=((number, permit),))
+        self.send(peer, handed=((number, permit),))
         assert self.out() <= max(before, self.core.width), "handing on never adds a permit"
 
     @rule(name=st.sampled_from(CLIENTS))
     def renew(self, name: str) -> None:
         peer = self.living(name)
-        self.say(peer, renew=tuple(peer.held))
+        self.send(peer, renew=tuple(peer.held))
 
     @rule(name=st.sampled_from(CLIENTS))
     def cancel(self, name: str) -> None:
@@ -176,11 +176,11 @@ class LimiterMachine(RuleBasedStateMachine):
         if peer.waiting:
             number = next(iter(peer.waiting))
             del peer.waiting[number]
-            self.say(peer, cancel=(number,))
+            self.send(peer, cancel=(number,))
 
     @rule(name=st.sampled_from(CLIENTS))
     def lose_a_reply(self, name: str) -> None:
-        """The limiter took the batch in, its answer never came: the client attaches anew."""
+        """The limiter applies the batch but its reply is lost: the client attaches again."""
         peer = self.living(name)
         number = next(self.numbers)
         peer.waiting[number] = None
@@ -217,13 +217,13 @@ class LimiterMachine(RuleBasedStateMachine):
         )
 
     def out(self) -> int:
-        """Permits in use: by the limiter's count, or by the clients' where a restarted limiter does not know yet."""
+        """Permits in use: by the limiter's count, or by the clients' while a restarted limiter is still learning."""
         sure = sum(until > self.now for peer in self.peers.values() for until in peer.held.values())
         return max(sure, self.core.in_use)
 
     @invariant()
     def never_over_the_limit(self) -> None:
-        """Neither side ever counts more permits than allowed; what is out after a resize down may only shrink."""
+        """Neither side ever counts more permits than allowed; after a decrease the number may only shrink."""
         if not hasattr(self, "core"):
             return
         out = self.out()
@@ -232,7 +232,7 @@ class LimiterMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_permit_is_lost(self) -> None:
-        """What is free can be had: after everybody has gone silent for long enough, nothing is out."""
+        """After all clients have been silent for long enough, no permit is out."""
         if not hasattr(self, "core"):
             return
         known = sum(len(c.permits) for c in self.core._clients.values())
@@ -242,7 +242,7 @@ class LimiterMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "core"):
             return
-        # Everyone dies. Two leases later the whole limit can be had again, by anybody.
+        # All clients die. Two leases later the whole limit is available again.
         self.now += 2 * LEASE + 1
         survivor = Peer("survivor")
         self.attach(survivor)

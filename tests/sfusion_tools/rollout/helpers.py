@@ -34,25 +34,25 @@ def schema(name: str = "code_interpreter") -> OpenAIFunctionToolSchema:
 
 
 def calling(*codes: str, name: str = "code_interpreter") -> str:
-    """A turn's text that calls a tool once for each program."""
+    """Return the text of a turn that calls a tool once for each program."""
     return get_format("hermes").render([{"name": name, "arguments": {"code": code}} for code in codes])
 
 
 def request(question: str = "How many?", **options: Any) -> AsyncRolloutRequest:
-    """A pending request with one tool."""
+    """Make a pending request with one tool."""
     options.setdefault("tool_schemas", [schema()])
     return AsyncRolloutRequest(messages=[{"role": "user", "content": question}], **options)
 
 
 class ScriptedEngine:
-    """Says its lines in order, each request from the first one on."""
+    """Generates its lines in order, starting with the first for each request."""
 
     def __init__(self, *lines: str | Exception) -> None:
         self.lines = lines
         self.asked: list[dict[str, Any]] = []
 
     async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> dict[str, Any]:
-        """The line for the turn that the prompt is at."""
+        """Return the line of the turn that the prompt has reached."""
         self.asked.append({"input_ids": input_ids, **sampling_params})
         await asyncio.sleep(0)
         turn = TOKENIZER.decode(input_ids).count("<|im_start|>assistant\n") - 1
@@ -67,7 +67,7 @@ class ScriptedEngine:
 
 
 class RecordingTool(BaseTool):
-    """Notes what is asked of it, and answers what it was told to."""
+    """Records its calls and gives prepared answers."""
 
     def __init__(
         self, answer: Callable[[str], Any] = lambda code: (ToolResponse(text=code), 1.0, {"outcome": "ok"}), **kw: Any
@@ -83,13 +83,12 @@ class RecordingTool(BaseTool):
         self.busy, self.busy_at = asyncio.Event(), 1
 
     async def create(self, instance_id: str | None = None, **kwargs: Any) -> tuple[str, ToolResponse]:
-        """Remember the instance."""
         assert instance_id is not None
         self.created[instance_id] = kwargs
         return instance_id, ToolResponse()
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
-        """Answer, once as many calls as expected are running together."""
+        """Answer once the expected number of calls run concurrently."""
         assert instance_id in self.created
         self.enter()
         try:
@@ -102,23 +101,21 @@ class RecordingTool(BaseTool):
             self.running -= 1
 
     def enter(self) -> None:
-        """One more call runs."""
         self.running += 1
         self.peak = max(self.peak, self.running)
         if self.running >= self.busy_at:
             self.busy.set()
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:
-        """Forget the instance; done across a suspension, as a real tool's would be."""
+        """Drop the instance after yielding once, as a real tool would."""
         await asyncio.sleep(0)
         self.released.append(instance_id)
 
     @property
     def open_instances(self) -> list[str]:
-        """Instances that were created and not released."""
+        """The instances that were created but not released."""
         return sorted(set(self.created) - set(self.released))
 
 
 def roles(messages: Sequence[Any]) -> list[str]:
-    """The roles of a conversation."""
     return [message.role for message in messages]

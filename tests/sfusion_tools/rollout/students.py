@@ -1,8 +1,8 @@
-"""The conversation about 152 students: two programs are run, and three replies given."""
+"""A conversation about 152 students, with two programs and three replies."""
 
 from __future__ import annotations
 
-from sfusion.fakes.sglang import Script, ToolCall, Turn
+from sfusion.fakes.sglang import ScriptedPolicy, ScriptedTurn, ToolCall
 
 QUESTION = (
     "Of 152 students, 100 take Math, 94 take Science and 57 take English. 73 take Math and Science, 24 Math and "
@@ -25,12 +25,16 @@ print(sum(only) + sum(only_pairs) + every)
 """
 
 
-def students() -> Script:
-    """The model: it counts, checks by categories, and only answers when it has seen both numbers."""
-    return Script(
+def students() -> ScriptedPolicy:
+    """Return a model that counts, checks by categories, and answers once it has seen both numbers."""
+    return ScriptedPolicy(
         [
-            Turn("I count those in at least one course.", (ToolCall("code_interpreter", {"code": COUNT}),), turn=0),
-            Turn("I check it by categories.", (ToolCall("code_interpreter", {"code": CHECK}),), tool_result=r"^3\n"),
-            Turn("<answer>152 - 149 = 3, so \\boxed{3}</answer>", tool_result=r"^149\n"),
+            ScriptedTurn(
+                "I count those in at least one course.", (ToolCall("code_interpreter", {"code": COUNT}),), turn=0
+            ),
+            ScriptedTurn(
+                "I check it by categories.", (ToolCall("code_interpreter", {"code": CHECK}),), tool_result=r"^3\n"
+            ),
+            ScriptedTurn("<answer>152 - 149 = 3, so \\boxed{3}</answer>", tool_result=r"^149\n"),
         ]
     )

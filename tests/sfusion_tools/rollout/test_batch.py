@@ -1,4 +1,4 @@
-"""Many trajectories at once, and over-sampling: enough is enough, and nothing is left behind."""
+"""Concurrent trajectories and over-sampling: when enough are done, the rest are cancelled and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ PARSE = format_parser("hermes")
 
 
 class Straggling(RecordingTool):
-    """Answers quick instances, and keeps the others waiting for ever."""
+    """Answers the quick instances and keeps the others waiting for ever."""
 
     def __init__(self, quick: set[str]) -> None:
         super().__init__()
         self.quick = quick
 
     async def execute(self, instance_id: str, parameters: dict[str, object], **kwargs: object) -> object:
-        """Answer or wait."""
         if instance_id not in self.quick:
             self.enter()
             try:
@@ -35,7 +34,7 @@ def requests(count: int) -> list[AsyncRolloutRequest]:
     return [request(request_id=f"r{number}", batch_data_id=number) for number in range(count)]
 
 
-async def test_enough_done_cancels_the_rest_which_let_go_of_their_tools() -> None:
+async def test_when_enough_are_done_the_rest_are_cancelled_and_release_their_tools() -> None:
     tool = Straggling({"r0", "r2", "r5"})
     ended: list[str] = []
     batch = await run_batch(
@@ -51,7 +50,7 @@ async def test_enough_done_cancels_the_rest_which_let_go_of_their_tools() -> Non
     assert sorted(ended) == sorted(r.request_id for r in batch)
 
 
-async def test_requests_that_never_began_are_told_apart_and_ended() -> None:
+async def test_requests_that_never_began_end_as_cancelled() -> None:
     tool = Straggling({"r0"})
     driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
     batch = await run_batch(driver, requests(4), enough=1, at_once=1)
@@ -78,7 +77,7 @@ async def test_cancelling_the_batch_releases_everything() -> None:
     assert {r.ended_by for r in batch} == {EndCause.CANCELLED}
 
 
-async def test_no_more_run_at_once_than_allowed() -> None:
+async def test_at_most_at_once_requests_run_concurrently() -> None:
     tool = RecordingTool()
     driver = RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE)
     batch = await run_batch(driver, requests(9), at_once=2)
@@ -86,11 +85,11 @@ async def test_no_more_run_at_once_than_allowed() -> None:
     assert tool.peak <= 2
 
 
-async def test_nothing_to_do_is_done() -> None:
+async def test_an_empty_batch_returns_at_once() -> None:
     assert await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), []) == []
 
 
 @pytest.mark.parametrize("enough", [0, 3])
-async def test_an_impossible_enough_is_refused(enough: int) -> None:
+async def test_an_out_of_range_enough_is_refused(enough: int) -> None:
     with pytest.raises(ValueError, match="it must be between 1 and 2, the size of the batch"):
         await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), requests(2), enough=enough)

@@ -1,4 +1,4 @@
-"""One trajectory driven to its end: tools are created, run together, rewarded, and always released."""
+"""One trajectory from start to end: tools are created, run concurrently, rewarded, and always released."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_the_calls_of_a_turn_run_at_the_same_time() -> None:
     ],
     ids=["verl 0.4: text as reward", "verl 0.5: plain text", "verl 0.9: nothing to say"],
 )
-async def test_every_release_of_the_tool_interface_is_understood(answer: Any, text: str, reward: float | None) -> None:
+async def test_results_of_all_verl_releases_are_accepted(answer: Any, text: str, reward: float | None) -> None:
     tool = RecordingTool(lambda code: answer)
     done = await RolloutDriver(ScriptedEngine(calling("x"), "ok"), [tool], PARSE).run(request())
     assert done.state is State.COMPLETED
@@ -68,7 +68,7 @@ async def test_create_arguments_reach_a_tool_spread_and_nested() -> None:
     assert tool.created[req.request_id] == {"ground_truth": "3", "create_kwargs": {"ground_truth": "3"}}
 
 
-async def test_a_tool_that_raises_spoils_its_own_call_only() -> None:
+async def test_a_tool_that_raises_affects_only_its_own_call() -> None:
     def answer(code: str) -> Any:
         if code == "bad":
             raise RuntimeError("the wire broke")
@@ -87,7 +87,7 @@ async def test_a_tool_that_raises_spoils_its_own_call_only() -> None:
     assert tool.open_instances == []
 
 
-async def test_an_unreadable_call_is_told_to_the_model_which_may_try_again() -> None:
+async def test_an_unreadable_call_is_answered_and_the_model_may_try_again() -> None:
     bad = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "re.match(\\d)"}\n</tool_call>'
     tool = RecordingTool()
     done = await RolloutDriver(ScriptedEngine(bad, calling("3"), "ok"), [tool], PARSE).run(request())
@@ -106,14 +106,14 @@ async def test_an_unreadable_call_is_told_to_the_model_which_may_try_again() -> 
         (f"<think>\n{calling('draft')}\n</think>\n\nI wait.", "call_in_think"),
     ],
 )
-async def test_a_call_in_wrong_clothes_is_not_silently_the_end(text: str, kind: str) -> None:
+async def test_a_call_in_another_format_is_answered_instead_of_ending_the_request(text: str, kind: str) -> None:
     done = await RolloutDriver(ScriptedEngine(text, "ok"), [RecordingTool()], PARSE).run(request())
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant"]
     assert done.metrics.noticed == {kind: 1}
     assert done.metrics.refused == {"malformed": 1}
 
 
-async def test_a_call_behind_thinking_that_was_never_closed_is_made() -> None:
+async def test_a_call_after_unclosed_thinking_is_executed() -> None:
     tool = RecordingTool()
     done = await RolloutDriver(ScriptedEngine(f"<think>\nhm\n{calling('3')}", "ok"), [tool], PARSE).run(request())
     assert done.metrics.executed == 1
@@ -121,7 +121,7 @@ async def test_a_call_behind_thinking_that_was_never_closed_is_made() -> None:
     assert str(done.messages[1].content).startswith("<think>\nhm")
 
 
-async def test_a_draft_inside_closed_thinking_is_not_made() -> None:
+async def test_a_draft_inside_closed_thinking_is_not_executed() -> None:
     text = f"<think>\n{calling('draft')}\n</think>\n\n{calling('real')}"
     done = await RolloutDriver(ScriptedEngine(text, "ok"), [RecordingTool()], PARSE).run(request())
     assert done.metrics.executed == 1
@@ -174,7 +174,7 @@ async def test_a_cancelled_request_releases_its_tools_even_if_cancelled_again() 
             await super().release(instance_id)
 
     tool = Slow()
-    tool.together, tool.expected = asyncio.Event(), 2  # never: only one call runs
+    tool.together, tool.expected = asyncio.Event(), 2  # never set: only one call runs
     req = request()
     task = asyncio.ensure_future(RolloutDriver(ScriptedEngine(calling("3")), [tool], PARSE).run(req))
     await tool.busy.wait()
@@ -201,7 +201,7 @@ async def test_a_cancelled_request_releases_its_tools_even_if_cancelled_again() 
         {"output_ids": [9999], "meta_info": {"finish_reason": {"type": "stop"}}},
     ],
 )
-async def test_an_engine_that_answers_nonsense_fails_the_request(answer: Any) -> None:
+async def test_an_invalid_answer_of_the_engine_fails_the_request(answer: Any) -> None:
     class Nonsense:
         async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
             return answer
@@ -210,7 +210,7 @@ async def test_an_engine_that_answers_nonsense_fails_the_request(answer: Any) ->
     assert (done.state, done.ended_by) == (State.FAILED, EndCause.ENGINE)
 
 
-async def test_an_engine_that_gives_only_text_is_encoded_and_counted() -> None:
+async def test_text_without_ids_is_encoded_and_counted() -> None:
     class Texts:
         async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
             return {"text": "Three.", "meta_info": {"finish_reason": {"type": "stop"}}}
@@ -220,7 +220,7 @@ async def test_an_engine_that_gives_only_text_is_encoded_and_counted() -> None:
     assert done.metrics.retokenised_turns == 1
 
 
-async def test_the_engine_is_never_asked_for_more_than_is_left() -> None:
+async def test_the_engine_is_never_asked_for_more_tokens_than_are_left() -> None:
     engine = ScriptedEngine(calling("3"), "Three.")
     req = request(max_response_len=500)
     await RolloutDriver(engine, [RecordingTool()], PARSE, sampling_params={"max_new_tokens": 300}).run(req)
@@ -229,7 +229,7 @@ async def test_the_engine_is_never_asked_for_more_than_is_left() -> None:
     assert second["max_new_tokens"] == min(300, 500 - (len(second["input_ids"]) - len(first["input_ids"])))
 
 
-async def test_a_user_side_answers_until_it_is_over() -> None:
+async def test_the_user_side_answers_until_it_ends_the_conversation() -> None:
     class Doubter:
         def __init__(self) -> None:
             self.log: list[str] = []
@@ -254,7 +254,7 @@ async def test_a_user_side_answers_until_it_is_over() -> None:
     assert doubter.log == ["start four", "end"]
 
 
-async def test_a_request_for_a_tool_that_nobody_has_fails_with_its_name() -> None:
+async def test_a_request_for_an_unknown_tool_fails_with_its_name() -> None:
     done = await RolloutDriver(ScriptedEngine("x"), [RecordingTool()], PARSE).run(
         request(tool_schemas=[schema("search")])
     )
@@ -262,7 +262,7 @@ async def test_a_request_for_a_tool_that_nobody_has_fails_with_its_name() -> Non
     assert done.failure == "no tool is called search; the driver has code_interpreter"
 
 
-async def test_a_call_is_also_made_when_the_prompt_left_the_thinking_open() -> None:
+async def test_a_call_is_executed_when_the_prompt_ends_inside_the_thinking() -> None:
     parse = format_parser("hermes", in_think=True)
     done = await RolloutDriver(ScriptedEngine(f"hm\n{calling('3')}", "ok"), [RecordingTool()], parse).run(request())
     assert done.metrics.executed == 1

@@ -14,7 +14,7 @@ from tests.sfusion_tools.rollout.helpers import RecordingTool, roles, schema
 from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
 
-# Qwen's way: tool results are shown inside a user's turn.
+# Like Qwen's: tool results are part of a user turn.
 USER_TURN_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}\n"
     "{% if message.role == 'tool' %}<tool_response>\n{{ message.content }}\n</tool_response>"
@@ -29,7 +29,7 @@ def answers(code: str) -> tuple[str, float, dict[str, str]]:
 
 
 @pytest.mark.parametrize("template", [TEMPLATE, USER_TURN_TEMPLATE], ids=["tool role", "tool in a user turn"])
-async def test_a_trajectory_renders_as_the_whole_conversation_would(tmp_path: Path, template: str) -> None:
+async def test_a_trajectory_has_the_tokens_of_the_whole_conversation(tmp_path: Path, template: str) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, template))
     made = AsyncRolloutRequest(
         messages=[{"role": "user", "content": QUESTION}], tool_schemas=[schema()], processing_class=tokenizer
@@ -38,8 +38,8 @@ async def test_a_trajectory_renders_as_the_whole_conversation_would(tmp_path: Pa
     done = await RolloutDriver(engine, [RecordingTool(answers)], format_parser("hermes")).run(made)
     assert done.state is State.COMPLETED
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    said = tokenizer.decode([i for i, mark in zip(done.input_ids, done.loss_mask, strict=True) if mark])
-    texts = said.split("<|im_end|>")[:-1]
+    generated = tokenizer.decode([i for i, mark in zip(done.input_ids, done.loss_mask, strict=True) if mark])
+    texts = generated.split("<|im_end|>")[:-1]
     conversation = [
         {"role": role, "content": text}
         for role, text in zip(

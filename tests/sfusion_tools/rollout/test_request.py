@@ -1,4 +1,4 @@
-"""The rules of a trajectory, checked without an engine or a tool."""
+"""The rules of a trajectory, without an engine or tools."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make(tools: tuple[str, ...] = ("code_interpreter",), **options: Any) -> Asyn
 def say(
     request: AsyncRolloutRequest, text: str, *calls: FoundCall | UnreadableCall, finish: Finish = Finish.STOP
 ) -> list[int]:
-    """Let the model say something; the ids it was said in."""
+    """Add an assistant turn; return its ids."""
     ids = [*TOKENIZER.encode(text), TOKENIZER.eos_token_id]
     request.add_assistant_turn(ids, ParsedTurn(text, calls), finish)
     return ids
@@ -58,7 +58,7 @@ def answer(request: AsyncRolloutRequest, *texts: str, **options: Any) -> None:
 
 
 def check_rows(request: AsyncRolloutRequest) -> None:
-    """Every part of every row is as long as its neighbours, and the parts make the whole."""
+    """All rows have the same length, and prompt and response add up to the whole."""
     for part in ("prompt_", "response_"):
         assert len({len(getattr(request, part + row)) for row in ROWS}) == 1
     for row in ROWS:
@@ -72,7 +72,7 @@ def trained_text(request: AsyncRolloutRequest) -> str:
     return TOKENIZER.decode([number for number, mark in marked if mark])
 
 
-def test_a_request_begins_pending_with_its_prompt_only() -> None:
+def test_a_new_request_is_pending_and_has_only_its_prompt() -> None:
     request = AsyncRolloutRequest(messages=[{"role": "user", "content": "hi"}], max_response_len=8)
     assert request.state is State.PENDING
     assert request.response_ids == []
@@ -81,16 +81,16 @@ def test_a_request_begins_pending_with_its_prompt_only() -> None:
     check_rows(request)
 
 
-def test_an_answer_without_calls_completes_it() -> None:
+def test_an_answer_without_calls_completes_the_request() -> None:
     request = make()
     say(request, "Three.")
     assert (request.state, request.ended_by) == (State.COMPLETED, EndCause.ANSWERED)
     assert request.finish_reason is Finish.STOP
 
 
-def test_the_engines_ids_are_kept_as_they_are() -> None:
+def test_the_engines_ids_are_kept_unchanged() -> None:
     request = make()
-    # Not what encoding the text would give: half a character, and a special token in the middle.
+    # Ids that encoding the text would not give: half a character, and a special token in the middle.
     odd = [0xC3, 257, ord("a"), TOKENIZER.eos_token_id]
     request.add_assistant_turn(odd, ParsedTurn("?", (CALL,)), Finish.STOP)
     assert request.response_ids == odd
@@ -112,7 +112,7 @@ def test_only_the_assistants_tokens_are_trained_on() -> None:
     check_rows(request)
 
 
-def test_the_tokens_are_those_of_the_whole_conversation_rendered_at_once() -> None:
+def test_the_tokens_equal_those_of_the_conversation_rendered_as_a_whole() -> None:
     request = make()
     say(request, "I compute.", CALL)
     answer(request, "3\n")
@@ -125,7 +125,7 @@ def test_the_tokens_are_those_of_the_whole_conversation_rendered_at_once() -> No
     assert request.input_ids == rendered
 
 
-def test_a_turn_that_the_engine_did_not_close_is_closed_untrained() -> None:
+def test_an_unclosed_turn_is_closed_with_an_untrained_token() -> None:
     request = make()
     request.add_assistant_turn(TOKENIZER.encode("calling"), ParsedTurn("calling", (CALL,)), Finish.TOOL_CALL)
     answer(request, "3")
@@ -149,7 +149,7 @@ def test_calls_of_a_turn_are_answered_in_order_and_rewarded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "reason", "told"),
+    ("call", "reason", "message"),
     [
         (UnreadableCall("Invalid \\escape at character 12"), Refusal.MALFORMED, "Invalid \\escape at character 12"),
         (FoundCall("solve_equation", {}), Refusal.UNKNOWN_TOOL, "Tools that can be called: code_interpreter"),
@@ -158,8 +158,8 @@ def test_calls_of_a_turn_are_answered_in_order_and_rewarded() -> None:
         (FoundCall("code_interpreter", None), Refusal.BAD_ARGUMENTS, "but null was given"),
     ],
 )
-def test_a_refused_call_is_told_to_the_model_and_counted(
-    call: FoundCall | UnreadableCall, reason: Refusal, told: str
+def test_a_refused_call_is_answered_and_counted(
+    call: FoundCall | UnreadableCall, reason: Refusal, message: str
 ) -> None:
     request = make()
     say(request, "calling", call)
@@ -167,12 +167,12 @@ def test_a_refused_call_is_told_to_the_model_and_counted(
     request.add_tool_results([])
     assert request.state is State.RUNNING
     assert request.messages[-1].role == "tool"
-    assert told in str(request.messages[-1].content)
+    assert message in str(request.messages[-1].content)
     assert request.metrics.refused == {reason.value: 1}
     assert request.metrics.infrastructure_failures == 0
 
 
-def test_a_bad_call_does_not_drop_its_siblings() -> None:
+def test_a_bad_call_does_not_drop_the_others_of_its_turn() -> None:
     request = make()
     say(request, "three", CALL, UnreadableCall("no name"), CALL)
     answer(request, "first", "third")
@@ -189,7 +189,7 @@ def test_calls_beyond_max_parallel_calls_are_answered_not_dropped() -> None:
     assert request.metrics.refused == {Refusal.TOO_MANY.value: 2}
 
 
-def test_tool_text_is_shortened_also_when_it_is_an_error() -> None:
+def test_tool_text_is_truncated_even_if_it_is_an_error() -> None:
     request = make(max_tool_response_length=10, tool_response_truncate_side="right")
     say(request, "two", CALL, UnreadableCall("x" * 99))
     answer(request, "0123456789")
@@ -198,7 +198,7 @@ def test_tool_text_is_shortened_also_when_it_is_an_error() -> None:
     assert request.metrics.shortened_responses == 1
 
 
-def test_invalid_calls_in_a_row_end_it_and_a_good_one_starts_the_count_again() -> None:
+def test_invalid_calls_in_a_row_end_the_request_and_a_valid_one_resets_the_count() -> None:
     request = make(max_consecutive_invalid_calls=2)
     bad = UnreadableCall("no name")
     for calls, results in (([bad], 0), ([CALL], 1), ([bad], 0)):
@@ -210,21 +210,21 @@ def test_invalid_calls_in_a_row_end_it_and_a_good_one_starts_the_count_again() -
     assert (request.state, request.ended_by) == (State.COMPLETED, EndCause.INVALID_CALLS)
 
 
-def test_calls_turned_away_by_max_parallel_calls_are_not_invalid() -> None:
+def test_calls_refused_by_max_parallel_calls_do_not_count_as_invalid() -> None:
     request = make(max_consecutive_invalid_calls=1, max_parallel_calls=1)
     say(request, "two", CALL, CALL)
     answer(request, "3")
     assert request.state is State.RUNNING
 
 
-def test_the_last_allowed_turn_ends_it_and_its_calls_are_counted() -> None:
+def test_the_last_allowed_turn_ends_the_request_and_its_calls_count_as_not_run() -> None:
     request = make(max_assistant_turns=1)
     say(request, "calling", CALL, CALL)
     assert (request.state, request.ended_by) == (State.COMPLETED, EndCause.ASSISTANT_TURNS)
     assert request.metrics.not_run == 2
 
 
-def test_user_turns_are_bounded() -> None:
+def test_max_user_turns_ends_the_request() -> None:
     request = make(interaction_kwargs={}, max_user_turns=1)
     say(request, "Three?")
     assert request.state is State.INTERACTING
@@ -245,7 +245,7 @@ def test_a_prompt_that_is_too_long_fails_at_once() -> None:
 
 @pytest.mark.parametrize("left", [1, 0, -1])
 @pytest.mark.parametrize("limit", ["max_response_len", "max_model_len"])
-def test_tool_text_that_leaves_hardly_a_token_is_a_clean_length_stop(left: int, limit: str) -> None:
+def test_tool_text_that_leaves_at_most_one_token_ends_by_length_without_an_error(left: int, limit: str) -> None:
     def run(**limits: int) -> AsyncRolloutRequest:
         request = make(**limits)
         say(request, "calling", CALL)
@@ -267,7 +267,7 @@ def test_tool_text_that_leaves_hardly_a_token_is_a_clean_length_stop(left: int, 
     check_rows(request)
 
 
-def test_an_engine_that_overruns_is_cut_and_stopped() -> None:
+def test_tokens_beyond_the_limit_are_cut_and_end_the_request() -> None:
     request = make(max_response_len=3)
     say(request, "far too long", CALL)
     assert (request.state, request.ended_by) == (State.COMPLETED, EndCause.LENGTH)
@@ -275,19 +275,19 @@ def test_an_engine_that_overruns_is_cut_and_stopped() -> None:
     assert request.metrics.not_run == 1
 
 
-def test_a_turn_that_fits_exactly_is_not_a_length_stop() -> None:
+def test_a_turn_that_fits_exactly_does_not_end_by_length() -> None:
     request = make(max_response_len=len("Three.") + 1)
     say(request, "Three.")
     assert request.ended_by is EndCause.ANSWERED
 
 
-def test_an_aborted_generation_fails_it() -> None:
+def test_an_aborted_generation_fails_the_request() -> None:
     request = make()
     say(request, "Thr", finish=Finish.ABORT)
     assert (request.state, request.ended_by) == (State.FAILED, EndCause.ENGINE)
 
 
-def test_infrastructure_failures_are_told_apart_from_the_models_own() -> None:
+def test_infrastructure_failures_are_counted_separately() -> None:
     request = make()
     say(request, "calling", CALL, CALL, CALL)
     request.add_tool_results(
@@ -301,7 +301,7 @@ def test_infrastructure_failures_are_told_apart_from_the_models_own() -> None:
     assert request.metrics.infrastructure_failures == 2
 
 
-def test_steps_that_the_state_does_not_allow_are_refused() -> None:
+def test_steps_that_the_state_does_not_allow_raise() -> None:
     request = AsyncRolloutRequest(messages=[{"role": "user", "content": "hi"}])
     with pytest.raises(IllegalTransition, match="is pending; this step is allowed only when it is running"):
         say(request, "too early")
@@ -313,14 +313,14 @@ def test_steps_that_the_state_does_not_allow_are_refused() -> None:
         request.fail(EndCause.ERROR, "late")
 
 
-def test_results_must_match_the_calls() -> None:
+def test_the_number_of_results_must_match_the_calls() -> None:
     request = make()
     say(request, "calling", CALL)
     with pytest.raises(IllegalTransition, match="expected 1 results, got 2"):
         answer(request, "a", "b")
 
 
-def test_limits_given_twice_or_misspelt_are_refused() -> None:
+def test_duplicate_or_misspelt_limits_are_refused() -> None:
     messages = [{"role": "user", "content": "hi"}]
     with pytest.raises(ValidationError, match="given twice"):
         AsyncRolloutRequest(messages=messages, limits=RolloutLimits(), max_response_len=3)
@@ -349,7 +349,7 @@ TURNS = st.lists(
     st.one_of(st.none(), st.integers(1, 4)),
     st.one_of(st.none(), st.integers(1, 2)),
 )
-def test_whatever_happens_the_rows_stay_equal_and_within_the_limit(
+def test_rows_always_have_equal_length_within_the_limit(
     turns: list[tuple[str, list[FoundCall | UnreadableCall], str, Finish]],
     max_response_len: int | None,
     max_assistant_turns: int | None,
@@ -360,11 +360,11 @@ def test_whatever_happens_the_rows_stay_equal_and_within_the_limit(
         max_assistant_turns=max_assistant_turns,
         max_parallel_calls=max_parallel_calls,
     )
-    said: list[int] = []
+    generated: list[int] = []
     for text, calls, reply, finish in turns:
         if request.state.is_final:
             break
-        said += say(request, text, *calls, finish=finish)
+        generated += say(request, text, *calls, finish=finish)
         check_rows(request)
         if request.state is State.TOOL_CALLING:
             answer(request, *[reply] * len(request.calls_to_execute))
@@ -373,7 +373,7 @@ def test_whatever_happens_the_rows_stay_equal_and_within_the_limit(
         assert len(request.response_ids) <= max_response_len
     marked = zip(request.input_ids, request.loss_mask, strict=True)
     trained = [number for number, mark in marked if mark]
-    assert trained == said[: len(trained)]
+    assert trained == generated[: len(trained)]
     metrics = request.metrics
     pending = len(request.calls_to_execute)
     assert metrics.calls == metrics.executed + sum(metrics.refused.values()) + metrics.not_run + pending

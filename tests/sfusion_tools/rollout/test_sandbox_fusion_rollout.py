@@ -1,4 +1,4 @@
-"""The rollout tests of the plan, through the real tool, its limiter and a fake sandbox that really runs the code."""
+"""The rollout tests of verl's original design, with the tool, its limiter and a fake sandbox that executes the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.fakes.sglang import FakeSGLang, Policy, Script, ToolCall, Turn
+from sfusion.fakes.sglang import FakeSGLang, Policy, ScriptedPolicy, ScriptedTurn, ToolCall
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
@@ -75,7 +75,7 @@ def check_finished(done: AsyncRolloutRequest) -> None:
 
 
 async def test_rollout_req_creation(tool: SandboxFusionTool) -> None:
-    """A request knows its tools, its prompt and nothing else before it runs."""
+    """Before it runs, a request has only its tools and its prompt."""
     made = request(tool, max_prompt_len=4096, max_response_len=4096, max_model_len=8192)
     assert made.state is State.PENDING
     assert [schema.function.name for schema in made.tool_schemas] == ["code_interpreter"]
@@ -106,7 +106,7 @@ async def test_over_size_case(sandbox: FakeSandbox, tool: SandboxFusionTool) -> 
 
 
 async def test_tool_call_basic_case(sandbox: FakeSandbox, tool: SandboxFusionTool) -> None:
-    """The 152 students: two programs are run, print 3 and 149, and the third reply answers."""
+    """152 students: two programs print 3 and 149, and the third reply is the answer."""
     done = await driver(students(), tool).run(request(tool))
     check_finished(done)
     assert done.metrics.assistant_turns == 3
@@ -118,7 +118,7 @@ async def test_tool_call_basic_case(sandbox: FakeSandbox, tool: SandboxFusionToo
 
 
 async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionTool) -> None:
-    """A hundred such requests at once: all of them finish, and the limiter holds."""
+    """A hundred such requests at once: all finish, and the limit holds."""
     batch = await run_batch(driver(students(), tool), [request(tool) for _ in range(100)])
     for done in batch:
         check_finished(done)
@@ -127,10 +127,12 @@ async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionToo
     assert sandbox.ledger.peak_in_flight <= 10
 
 
-async def test_over_sampling_gives_every_permit_back(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
-    """Stragglers hold nearly all permits when enough are done; afterwards none is held or waited for."""
-    slow = Turn("wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow")
-    quick = Turn("Three.", prompt="152")
+async def test_over_sampling_releases_every_permit(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
+    """When enough are done, stragglers hold nearly all permits; afterwards none is held or waited for."""
+    slow = ScriptedTurn(
+        "wait", (ToolCall("code_interpreter", {"code": "import time\ntime.sleep(600)"}),), prompt="slow"
+    )
+    quick = ScriptedTurn("Three.", prompt="152")
     batch = [request(tool) for _ in range(2)]
     batch += [
         AsyncRolloutRequest(messages=[Message(role="user", content="slow")], tool_schemas=[tool.tool_schema])
@@ -139,10 +141,10 @@ async def test_over_sampling_gives_every_permit_back(tool: SandboxFusionTool, sa
     holding = asyncio.Event()
 
     class Gated:
-        """Answers the quick ones when every permit is taken by a slow one."""
+        """Answers the quick requests once slow ones hold every permit."""
 
         def __init__(self) -> None:
-            self.inner = FakeSGLang(Script([slow, quick]), format="hermes")
+            self.inner = FakeSGLang(ScriptedPolicy([slow, quick]), format="hermes")
 
         async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> Any:
             if "152" in TOKENIZER.decode(input_ids):
@@ -166,10 +168,11 @@ async def test_over_sampling_gives_every_permit_back(tool: SandboxFusionTool, sa
 
 
 async def test_a_sandbox_that_fails_is_visible_in_the_metrics(tool: SandboxFusionTool, sandbox: FakeSandbox) -> None:
-    """What is not the model's doing is counted apart, so that a trainer can mask it."""
+    """They are counted separately, so that a trainer can mask them."""
     sandbox.set_faults([{"name": "broken", "what": {"status": 500}}])
-    policy = Script(
-        [Turn("I count.", (ToolCall("code_interpreter", {"code": "print(3)"}),), turn=0)], otherwise="I give up."
+    policy = ScriptedPolicy(
+        [ScriptedTurn("I count.", (ToolCall("code_interpreter", {"code": "print(3)"}),), turn=0)],
+        otherwise="I give up.",
     )
     done = await driver(policy, tool).run(request(tool))
     assert done.state is State.COMPLETED

@@ -1,4 +1,4 @@
-"""What is kept of a tool's text, and that limits which make no sense are refused."""
+"""Truncation of a tool's text, and validation of limits."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_each_side_names_what_is_cut_away(side: TruncateSide, kept: str) -> None
 
 
 @pytest.mark.parametrize("side", list(TruncateSide))
-def test_an_exact_fit_is_kept_whole(side: TruncateSide) -> None:
+def test_a_text_that_fits_exactly_is_not_cut(side: TruncateSide) -> None:
     assert truncate("0123456789", 10, side) == "0123456789"
     assert truncate("", 1, side) == ""
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.text(max_size=40), st.integers(1, 40), st.sampled_from(TruncateSide))
-def test_as_many_characters_are_kept_as_are_allowed(text: str, limit: int, side: TruncateSide) -> None:
+def test_exactly_the_allowed_number_of_characters_is_kept(text: str, limit: int, side: TruncateSide) -> None:
     shown = truncate(text, limit, side)
     marks = {TruncateSide.MIDDLE: "...(truncated)...", TruncateSide.LEFT: "(truncated)..."}
     mark = marks.get(side, "...(truncated)") if len(text) > limit else ""
@@ -49,6 +49,6 @@ def test_as_many_characters_are_kept_as_are_allowed(text: str, limit: int, side:
         ({"max_prompt_len": 100, "max_model_len": 100}, "leaves no token for a reply"),
     ],
 )
-def test_senseless_limits_are_refused(limits: dict[str, Any], complaint: str) -> None:
+def test_invalid_limits_are_refused(limits: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadLimits, match=complaint):
         RolloutLimits(**limits)

@@ -1,4 +1,4 @@
-"""Servers that really behave badly, a clock that need not be waited for, and answers to send."""
+"""Servers that misbehave at the level of bytes, an event loop in virtual time, and answers to send."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sfusion_tools.sandbox import Bounds, RetryPolicy, SandboxClient
 T = TypeVar("T")
 
 FAST = RetryPolicy(base=0.001, cap=0.002)
-"""Six attempts with next to no time between them."""
+"""Six attempts with almost no pause between them."""
 
 
 def run_answer(
@@ -29,7 +29,7 @@ def run_answer(
     status: str | None = None,
     **keys: Any,
 ) -> dict[str, Any]:
-    """The body of an answer to ``/run_code`` for a program that ran."""
+    """Return the body of an answer to ``/run_code`` for a program that ran."""
     fine = run == "Finished" and code == 0
     return {
         "status": status or ("Success" if fine else "Failed"),
@@ -49,7 +49,7 @@ def run_answer(
 
 
 def http(body: bytes | str | dict[str, Any], status: str = "200 OK", *headers: str, length: int | None = None) -> bytes:
-    """A whole HTTP answer."""
+    """Return a complete HTTP answer."""
     data = json.dumps(body).encode() if isinstance(body, dict) else body.encode() if isinstance(body, str) else body
     lines = [f"HTTP/1.1 {status}", f"content-length: {len(data) if length is None else length}", *headers]
     if not any(line.lower().startswith("content-type") for line in headers):
@@ -58,21 +58,21 @@ def http(body: bytes | str | dict[str, Any], status: str = "200 OK", *headers: s
 
 
 class Ending(Enum):
-    """Ends of a connection without an answer."""
+    """How a connection can end without an answer."""
 
     CLOSE = auto()
     RESET = auto()
 
 
 class RawServer:
-    """A TCP server whose every byte is the test's: ``serve(writer, number)`` is called for each whole request."""
+    """A TCP server that calls ``serve(writer, number)`` for each complete request; the test writes every byte."""
 
     def __init__(self, serve: Callable[[asyncio.StreamWriter, int], Awaitable[None]]) -> None:
         self._serve = serve
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        """Request line, headers (lower case) and body of each."""
+        """Request line, headers (lower case) and body of each request."""
         self.gone = asyncio.Event()
-        """Set when a client has left."""
+        """Set when a client has disconnected."""
         self._readers: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,20 +86,20 @@ class RawServer:
                 self.requests.append((first, headers, body))
                 await self._serve(writer, len(self.requests))
         except (OSError, EOFError, asyncio.CancelledError):
-            pass  # the end of the test cancels this task, which asyncio would report as an error of the server
+            pass  # the end of the test cancels this task; asyncio would report that as an error of the server
         finally:
             self.gone.set()
             writer.close()
 
     async def client_left(self, writer: asyncio.StreamWriter) -> None:
-        """Wait, without a word, until the other side hangs up."""
+        """Send nothing until the client disconnects."""
         while await self._readers[writer].read(1000):
             pass
         raise EOFError
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
-        """Listen on a free loopback port; the block is given the URL."""
+        """Listen on a free loopback port; yield the URL."""
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         try:
             yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -109,7 +109,7 @@ class RawServer:
 
 @asynccontextmanager
 async def answering(*answers: bytes | Ending) -> AsyncIterator[tuple[str, RawServer]]:
-    """A server that gives these answers in turn, the last one from then on."""
+    """Run a server that gives these answers in turn, then repeats the last one."""
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
         answer = answers[min(number, len(answers)) - 1]
@@ -133,14 +133,14 @@ def reset(writer: asyncio.StreamWriter) -> None:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """Return a port on which nothing listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
 class Events:
-    """Hears what a client does, and lets a test wait for it."""
+    """Records the events of a client and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, dict[str, Any]]] = []
@@ -151,15 +151,15 @@ class Events:
         self._news.set()
 
     def names(self) -> list[str]:
-        """What happened, in order."""
+        """The names of all events, in order."""
         return [event for event, _ in self.all]
 
     def of(self, event: str) -> list[dict[str, Any]]:
-        """The facts of every event of one kind."""
+        """Return the facts of every event of one kind."""
         return [facts for name, facts in self.all if name == event]
 
     async def first(self, event: str) -> dict[str, Any]:
-        """Wait until this has happened once."""
+        """Wait for the first event of this kind."""
         while not self.of(event):
             self._news.clear()
             await self._news.wait()
@@ -167,20 +167,20 @@ class Events:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let others run until something is true that comes with no event of its own."""
+    """Yield to other tasks until a condition holds that no event announces."""
     while not condition():  # noqa: ASYNC110  # nothing to wait on: the state is another object's
         await asyncio.sleep(0)
 
 
 def client(url: str | list[str], **options: Any) -> SandboxClient:
-    """A client that does not waste a test's time."""
+    """Make a client with short pauses."""
     options.setdefault("retry", FAST)
     options.setdefault("bounds", Bounds(margin=5.0))
     return SandboxClient(url, **options)
 
 
 class _Leaping(selectors.DefaultSelector):
-    """Gives the kernel a moment to deliver what was sent, then lets the clock leap to the next timer."""
+    """Gives the kernel a moment to deliver what was sent, then advances the clock to the next timer."""
 
     now = 0.0
 
@@ -194,18 +194,17 @@ class _Leaping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop with real sockets whose time passes as soon as nothing else happens."""
+    """An event loop with real sockets whose time advances as soon as it is idle."""
 
     def __init__(self) -> None:
         self._leaping = _Leaping()
         super().__init__(self._leaping)
 
     def time(self) -> float:
-        """Seconds since the loop was made."""
         return self._leaping.now
 
 
 def in_virtual_time(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine to its end on a loop of its own; minutes of waiting take no time."""
+    """Run a coroutine on a new loop in virtual time: minutes of waiting take no time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(make())

@@ -1,4 +1,4 @@
-"""Every answer a server can give has one meaning, and none raises."""
+"""Every possible answer of a server gets one outcome, and none raises."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def compiled(**result: Any) -> dict[str, Any]:
 
 
 def _expected(recorded: dict[str, Any]) -> Outcome:
-    """The meaning of a recording, from the table of the real server's answers and from its name."""
+    """Return the expected outcome of a recording, from the facts about the real server and the recording's name."""
     answer = recorded["answer"]
     if recorded["id"].startswith("missing_") or answer["status"] == "SandboxError":
         return Outcome.SANDBOX_ERROR
@@ -45,11 +45,11 @@ def _expected(recorded: dict[str, Any]) -> Outcome:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda r: r["id"])
-def test_what_the_real_server_answered_is_understood(recorded):
+def test_recorded_answers_of_the_real_server_get_the_right_outcome(recorded):
     reading = read(recorded["answer"])
     assert reading.outcome is _expected(recorded)
     ran = recorded["answer"]["run_result"]
-    if ran is not None and reading.outcome.is_programs:
+    if ran is not None and reading.outcome.is_from_program:
         assert (reading.stdout, reading.stderr) == (ran["stdout"] or "", ran["stderr"] or "")
         assert reading.return_code == ran["return_code"]
         assert reading.execution_time == ran["execution_time"]
@@ -65,8 +65,8 @@ def test_what_the_real_server_answered_is_understood(recorded):
         ("TimeLimitExceeded", None, Outcome.PROGRAM_TIMEOUT),
     ],
 )
-def test_a_null_stream_never_takes_the_other_along(stdout, stderr, run, code, outcome):
-    """Incident B6: null in one stream lost the text of both."""
+def test_a_null_stream_does_not_hide_the_other_one(stdout, stderr, run, code, outcome):
+    """verl#3964: null in one stream lost the text of both."""
     reading = read(run_answer(stdout, stderr, run=run, code=code))
     assert (reading.outcome, reading.stdout, reading.stderr) == (outcome, stdout or "", stderr or "")
 
@@ -94,8 +94,8 @@ def test_a_null_stream_never_takes_the_other_along(stdout, stderr, run, code, ou
         ("pong", Outcome.BAD_RESPONSE),
     ],
 )
-def test_an_answer_that_proves_no_success_is_never_one(answer, outcome):
-    """Incident A16: a timeout, or nothing at all, reported upward as success."""
+def test_an_ambiguous_answer_is_never_a_success(answer, outcome):
+    """alibaba/ROCK#374: a timeout was reported as a success."""
     assert read(answer).outcome is outcome
 
 
@@ -107,14 +107,14 @@ def test_an_answer_that_proves_no_success_is_never_one(answer, outcome):
         "Exception occurred in preexec_fn. | None",
     ],
 )
-def test_a_sandbox_error_is_the_sandbox_s(message):
-    """Incidents B1 and B2, which a trainer took for wrong programs."""
+def test_a_sandbox_error_is_never_the_programs_fault(message):
+    """verl#4074 and SandboxFusion#70: trainers took these for wrong programs."""
     reading = read({**run_answer(None, None, run="Error", code=None), "status": "SandboxError", "message": message})
     assert reading.outcome is Outcome.SANDBOX_ERROR
     assert message in reading.message
 
 
-def test_a_sandbox_error_that_quotes_a_long_program_still_says_why():
+def test_the_reason_survives_when_a_sandbox_error_quotes_a_long_program():
     answer = {"status": "SandboxError", "message": f"exception on running code {'x = 1;' * 500}: 'sql' None"}
     reading = read(answer)
     assert reading.message.startswith("SandboxError: exception on running code")
@@ -123,7 +123,7 @@ def test_a_sandbox_error_that_quotes_a_long_program_still_says_why():
 
 
 def test_a_missing_runtime_is_never_the_programs_fault():
-    """Incident B7: go is not installed in the sandbox."""
+    """SandboxFusion#65: go is not installed in the sandbox."""
     missing = {"return_code": 127, "stderr": "/bin/bash: line 1: go: command not found\n"}
     for answer in (compiled(**missing), run_answer("", missing["stderr"], code=127)):
         reading = read(answer)
@@ -131,7 +131,7 @@ def test_a_missing_runtime_is_never_the_programs_fault():
         assert reading.message == "the sandbox has no 'go'"
 
 
-def test_a_program_cannot_pass_its_failure_off_as_a_missing_runtime():
+def test_a_program_cannot_fake_a_missing_runtime():
     words = "/bin/bash: line 1: go: command not found\n"
     assert read(run_answer("I ran\n", words, code=127)).outcome is Outcome.PROGRAM_ERROR
     assert read(run_answer("", "boom\n" + words, code=127)).outcome is Outcome.PROGRAM_ERROR
@@ -139,7 +139,7 @@ def test_a_program_cannot_pass_its_failure_off_as_a_missing_runtime():
     assert read(run_answer("", "", code=127)).outcome is Outcome.PROGRAM_ERROR
 
 
-def test_what_the_compiler_said_is_kept():
+def test_the_compilers_output_is_kept():
     reading = read(compiled(return_code=1, stderr="error: expected ';'\n"))
     assert (reading.outcome, reading.stderr) == (Outcome.COMPILE_ERROR, "error: expected ';'\n")
     reading = read(compiled(status="TimeLimitExceeded", return_code=None))
@@ -164,7 +164,7 @@ def test_what_the_compiler_said_is_kept():
         (422, Outcome.BAD_RESPONSE, "refused"),
     ],
 )
-def test_a_status_says_who_failed_and_what_to_do(status, outcome, says):
+def test_an_http_status_becomes_an_outcome_and_a_hint(status, outcome, says):
     reading = read(b"busy", status, "text/plain")
     assert reading.outcome is outcome
     assert says in reading.message
@@ -183,36 +183,38 @@ def test_a_status_says_who_failed_and_what_to_do(status, outcome, says):
         (b'{"status": "\xff\xfe"}', "application/json", "not UTF-8: invalid start byte at byte 12"),
     ],
 )
-def test_what_is_no_json_is_shown(body, content_type, says):
+def test_an_answer_that_is_not_json_is_quoted(body, content_type, says):
     reading = read(body, content_type=content_type)
     assert reading.outcome is Outcome.BAD_RESPONSE
     assert says in reading.message
 
 
-def test_the_right_body_under_the_wrong_content_type_is_taken():
+def test_a_valid_body_is_accepted_with_the_wrong_content_type():
     assert read(run_answer(), content_type="text/html").outcome is Outcome.OK
 
 
-def test_half_characters_are_replaced_so_that_text_can_be_encoded_again():
+def test_lone_surrogates_are_replaced():
     reading = read(run_answer(f"a{HALF}b", f"{HALF}"))
     assert (reading.stdout, reading.stderr) == ("a\ufffdb", "\ufffd")
-    raw = json.dumps(run_answer("X")).encode().replace(b"X", b"\xed\xa0\x80")  # a surrogate encoded as if it were one
+    raw = (
+        json.dumps(run_answer("X")).encode().replace(b"X", b"\xed\xa0\x80")
+    )  # a surrogate, encoded like any other character
     assert read(raw).stdout == "\ufffd"
 
 
 @pytest.mark.parametrize("value", [True, "1", [], 10**400, float("nan"), float("inf")])
-def test_an_execution_time_that_is_no_time_is_left_out(value):
+def test_an_invalid_execution_time_becomes_none(value):
     answer = run_answer()
     answer["run_result"]["execution_time"] = value
     reading = read(answer)
     assert (reading.outcome, reading.execution_time) == (Outcome.OK, None)
 
 
-def test_streams_that_are_no_text_are_shown_as_json():
+def test_streams_that_are_not_text_become_json():
     assert read(run_answer({"a": [1]}, 3)).stdout == '{"a": [1]}'
 
 
-def test_files_come_along():
+def test_fetched_files_are_returned():
     assert read(run_answer(files={"a.txt": "aGk=", "b": None})).files == {"a.txt": "aGk="}
     assert read(run_answer(files=None)).files == {}
 
@@ -248,18 +250,18 @@ def _is_whole(reading: Reading) -> None:
     assert isinstance(reading.outcome, Outcome)
     for text in (reading.message, reading.stdout, reading.stderr):
         text.encode()
-    if not reading.outcome.is_programs:
+    if not reading.outcome.is_from_program:
         assert reading.message
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(ANSWER | JSON)
-def test_no_json_raises(answer):
+def test_no_json_answer_raises(answer):
     _is_whole(read(answer))
 
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.integers(200, 599), st.text(max_size=20), st.binary(max_size=60))
-def test_no_bytes_raise(status, content_type, body):
+def test_no_body_raises(status, content_type, body):
     _is_whole(read_answer(status, content_type, body))
     _is_whole(read_answer(200, content_type, body))

@@ -1,4 +1,4 @@
-"""A model's arguments: what can be used is used, what cannot gets a sentence that helps, nothing crashes."""
+"""A model's arguments become a program, or a message that helps the model; nothing crashes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_code_alone_is_enough():
     )
 
 
-def test_what_the_config_says_holds_where_the_model_does_not_speak():
+def test_the_config_applies_where_the_model_sets_nothing():
     config = SandboxToolConfig(
         sandbox_fusion_url="http://h", default_timeout=5, default_language="cpp", memory_limit_mb=-1, compile_timeout=3
     )
@@ -46,8 +46,8 @@ def test_what_the_config_says_holds_where_the_model_does_not_speak():
     )
 
 
-def test_more_arguments_than_needed_do_no_harm():
-    """The sample of the plan has ``"executes": "True"`` beside the code."""
+def test_unknown_arguments_are_ignored():
+    """The sample of verl's original design has ``"executes": "True"`` next to the code."""
     assert read_arguments({"code": "1", "executes": "True"}, CONFIG)[0].code == "1"
 
 
@@ -75,14 +75,14 @@ def test_more_arguments_than_needed_do_no_harm():
     ],
 )
 def test_arguments_without_code_are_refused_with_an_example(parameters, says):
-    """Incidents D7 and D12: a list crashed, a number was run as text, missing code was run as nothing."""
+    """In verl a list crashed (radixark/miles#2709), a number was run as text, and missing code as an empty program."""
     message = refused(parameters)
     assert says in message
     assert 'call it with an object such as {"code": "print(1 + 1)"}' in message
     assert len(message) < 300
 
 
-def test_half_a_character_is_refused_before_the_server_fails_on_it():
+def test_a_lone_surrogate_in_the_code_is_refused():
     assert refused({"code": "print('\ud800')"}) == "`code` has half a character (a lone surrogate) at position 7"
 
 
@@ -90,26 +90,26 @@ NO_TIMES = ["abc", "", -1, 0, "-1", float("nan"), True, False, [5], {"s": 5}, 10
 
 
 @pytest.mark.parametrize("timeout", NO_TIMES, ids=range(len(NO_TIMES)))
-def test_a_timeout_that_is_no_time_is_refused(timeout):
+def test_an_invalid_timeout_is_refused(timeout):
     message = refused({"code": "1", "timeout": timeout})
     assert message.startswith("`timeout` must be a number of seconds above 0, at most 60; found ")
     assert len(message) < 200
 
 
 @pytest.mark.parametrize(("timeout", "seconds"), [(5, 5.0), (0.5, 0.5), ("7", 7.0), (60, 60.0), (None, 30.0)])
-def test_a_timeout_within_bounds_is_met(timeout, seconds):
+def test_a_timeout_within_the_limit_is_used(timeout, seconds):
     program, remark = read_arguments({"code": "1", "timeout": timeout}, CONFIG)
     assert (program.timeout, remark) == (seconds, "")
 
 
 @pytest.mark.parametrize("timeout", [61, 10**9, "1e9", float("inf")])
-def test_a_timeout_beyond_is_capped_and_the_model_is_told(timeout):
+def test_a_timeout_above_the_limit_is_capped_and_the_model_is_told(timeout):
     program, remark = read_arguments({"code": "1", "timeout": timeout}, CONFIG)
     assert program.timeout == 60.0
     assert "was lowered to 60 s, the most allowed here" in remark
 
 
-def test_the_cap_is_never_below_the_default():
+def test_the_longest_timeout_is_never_below_the_default():
     config = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=90, max_timeout=10)
     assert read_arguments({"code": "1"}, config)[0].timeout == 90.0
     assert read_arguments({"code": "1", "timeout": 999}, config)[0].timeout == 90.0
@@ -145,7 +145,7 @@ ARGUMENTS = st.fixed_dictionaries({"code": st.just("1") | JSON}, optional={"lang
 
 @settings(deadline=None, derandomize=True, max_examples=300)
 @given(JSON | ARGUMENTS)
-def test_no_value_crashes(parameters):
+def test_any_value_is_accepted_or_refused_with_bad_arguments(parameters):
     with suppress(BadArguments):
         program, _ = read_arguments(parameters, CONFIG)
         assert 0 < program.timeout <= 60

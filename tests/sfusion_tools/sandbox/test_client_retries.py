@@ -1,4 +1,4 @@
-"""What is tried again, how often, how long apart, and under which permit."""
+"""What is retried, how often, after which pause, and under which permit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BUSY = http("busy", "429 Too Many Requests")
     ],
     ids=["429", "502", "503", "504", "reset", "closed", "hangs in the body"],
 )
-def test_what_may_pass_is_tried_again(failure, may_have_run):
+def test_transient_failures_are_retried(failure, may_have_run):
     """verl defect (g): only 504 was retried."""
 
     async def go() -> None:
@@ -72,13 +72,13 @@ def test_what_may_pass_is_tried_again(failure, may_have_run):
     ],
     ids=["500", "404", "422", "no JSON", "SandboxError", "program error", "program timeout"],
 )
-async def test_what_would_not_pass_is_not_tried_again(final):
+async def test_permanent_failures_are_not_retried(final):
     async with answering(final) as (url, server):
         result = await client(url).run(PROGRAM)
     assert (len(result.attempts), len(server.requests)) == (1, 1)
 
 
-def test_a_server_that_comes_back_is_reached():
+def test_a_server_that_comes_back_is_reached_by_a_retry():
     async def go() -> None:
         async with FakeSandbox(faults=[{"first": 1, "what": {"crash": "5s"}}]) as sandbox:
             result = await client(sandbox.url, retry=RetryPolicy()).run(PROGRAM)
@@ -89,7 +89,7 @@ def test_a_server_that_comes_back_is_reached():
     in_virtual_time(go)
 
 
-async def test_attempts_are_bounded():
+async def test_attempts_stop_at_max_attempts():
     async with answering(BUSY) as (url, server):
         result = await client(url, retry=RetryPolicy(4, 0.001, 0.002)).run(PROGRAM)
     assert (result.outcome, len(result.attempts), len(server.requests)) == (Outcome.THROTTLED, 4, 4)
@@ -98,8 +98,8 @@ async def test_attempts_are_bounded():
 
 
 @pytest.mark.parametrize("failure", [http("", "504 Gateway Timeout"), http("", "502 Bad Gateway"), Ending.RESET])
-async def test_what_may_have_run_is_not_repeated_when_the_caller_forbids_it(failure):
-    """Incident A10: a retry can run the code twice."""
+async def test_retry_may_have_run_false_prevents_a_second_execution(failure):
+    """NVIDIA-NeMo/Gym#2434: a retry can run the code twice."""
     async with answering(failure, FINE) as (url, server):
         result = await client(url, retry=RetryPolicy(retry_may_have_run=False)).run(PROGRAM)
     assert (result.possible_executions, len(server.requests)) == (1, 1)
@@ -107,7 +107,7 @@ async def test_what_may_have_run_is_not_repeated_when_the_caller_forbids_it(fail
     assert result.message.endswith("; not repeated because the program may have run")
 
 
-async def test_what_cannot_have_run_is_repeated_all_the_same():
+async def test_retry_may_have_run_false_still_retries_what_cannot_have_run():
     forbidding = RetryPolicy(6, 0.001, 0.002, retry_may_have_run=False)
     async with answering(BUSY, http("", "503 Service Unavailable"), FINE) as (url, _):
         result = await client(url, retry=forbidding).run(PROGRAM)
@@ -117,7 +117,7 @@ async def test_what_cannot_have_run_is_repeated_all_the_same():
 
 
 async def test_possible_executions_never_undercount_the_ledger():
-    """The code ran three times before an answer arrived: the fake knows, and the result says that it may have."""
+    """The code runs three times before an answer arrives: the ledger and the result agree."""
     rule = {"first_attempts": 2, "phase": "after", "what": {"status": 504}}
     async with FakeSandbox(faults=[rule, {"first": 1, "phase": "before", "what": {"status": 503}}]) as sandbox:
         result = await client(sandbox.url).run(Program("print(3)  # sfusion:call=twice"))
@@ -159,8 +159,8 @@ def test_a_retry_after_beyond_the_deadline_ends_the_call_at_once():
     in_virtual_time(go)
 
 
-async def test_the_permit_is_given_back_while_backing_off():
-    """verl defect (g): the sleeps held the permit."""
+async def test_the_permit_is_released_while_backing_off():
+    """verl defect (g): the permit was held during the pause."""
     events = Events()
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     async with answering(BUSY, FINE, FINE) as (url, server):
@@ -169,7 +169,7 @@ async def test_the_permit_is_given_back_while_backing_off():
         resting = asyncio.create_task(sandbox.run(PROGRAM, call_id="resting"))
         await events.first("backing_off")
         assert limiter.held == 0
-        other = await sandbox.run(PROGRAM, call_id="other")  # with one permit in all, this needs that one
+        other = await sandbox.run(PROGRAM, call_id="other")  # there is only one permit, so this needs it
         assert (other.outcome, len(server.requests)) == (Outcome.OK, 2)
         assert not resting.done()
         resting.cancel()
@@ -187,7 +187,7 @@ async def test_the_permit_is_given_back_while_backing_off():
     ]
 
 
-async def test_each_attempt_has_a_permit_of_its_own():
+async def test_each_attempt_has_its_own_permit():
     events = Events()
     limiter = local_limiter(LimiterSettings(rate_limit=3))
     async with answering(BUSY, BUSY, FINE) as (url, _):
@@ -199,7 +199,7 @@ async def test_each_attempt_has_a_permit_of_its_own():
     assert limiter.held == 0
 
 
-async def test_never_more_in_flight_than_permits():
+async def test_attempts_in_flight_never_exceed_the_permits():
     limiter = local_limiter(LimiterSettings(rate_limit=4))
     async with FakeSandbox(faults=[{"every": 3, "what": {"status": 503}}]) as sandbox:
         tool = client(sandbox.url, limiter=lambda: limiter, retry=RetryPolicy(12, 0.001, 0.01))
@@ -220,7 +220,7 @@ async def test_throttling_and_success_reach_an_adaptive_limiter():
     assert host.snapshot().width < 8
 
 
-def test_no_permit_in_time_is_throttled_and_nothing_was_sent():
+def test_a_call_without_a_permit_in_time_is_throttled_and_sends_nothing():
     async def go() -> None:
         limiter = local_limiter(LimiterSettings(rate_limit=1), asyncio.get_running_loop().time)
         async with answering(FINE) as (url, server):
@@ -236,7 +236,7 @@ def test_no_permit_in_time_is_throttled_and_nothing_was_sent():
     in_virtual_time(go)
 
 
-async def test_a_limiter_that_ends_or_fails_is_told_and_not_raised():
+async def test_a_closed_or_failing_limiter_becomes_an_outcome():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     await limiter.acquire()
     sandbox = client("http://127.0.0.1:1", limiter=lambda: limiter)
@@ -252,7 +252,7 @@ async def test_a_limiter_that_ends_or_fails_is_told_and_not_raised():
     assert (result.outcome, result.message) == (Outcome.THROTTLED, "no permit: it broke")
 
 
-async def test_several_addresses_one_of_them_dead():
+async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
     async with FakeSandbox() as first, FakeSandbox() as second:
         urls = [f"http://127.0.0.1:{free_port()}", first.url, f"{second.url}/run_code"]
         sandbox = client(urls, retry=FAST)
@@ -265,7 +265,7 @@ async def test_several_addresses_one_of_them_dead():
     assert min(shares) >= 12
 
 
-def test_an_address_set_aside_is_tried_again_when_it_has_come_back():
+def test_an_endpoint_that_was_set_aside_is_used_again_once_it_is_back():
     async def go() -> None:
         async with FakeSandbox() as steady, FakeSandbox() as flaky:
             sandbox = client([flaky.url, steady.url])

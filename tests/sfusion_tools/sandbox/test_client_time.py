@@ -1,4 +1,4 @@
-"""One deadline covers a call; what is cancelled ends at once; loops leave nothing behind."""
+"""One deadline covers a call, cancelling ends it at once, and the end of a loop leaves nothing open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def _silence(writer: asyncio.StreamWriter, number: int) -> None:
 
 
 async def _drip(writer: asyncio.StreamWriter, number: int) -> None:
-    """A byte a second, for ever."""
+    """Send a byte per second, for ever."""
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n{")
     while not writer.is_closing():
         await asyncio.sleep(1.0)
@@ -37,7 +37,7 @@ async def _drip(writer: asyncio.StreamWriter, number: int) -> None:
 
 @pytest.mark.parametrize("serve", [_silence, _drip], ids=["silent", "dripping"])
 def test_a_call_ends_at_its_deadline(serve):
-    """A drip of a byte a second outlived every timeout of verl's client."""
+    """An answer of one byte per second outlived every timeout of verl's client."""
 
     async def go() -> None:
         server = RawServer(serve)
@@ -45,9 +45,9 @@ def test_a_call_ends_at_its_deadline(serve):
             result = await SandboxClient(url).run(PROGRAM)
             first, last = result.attempts[0], result.attempts[-1]
             assert result.outcome is Outcome.TRANSPORT_TIMEOUT
-            assert first.seconds == pytest.approx(40.0, abs=0.01)  # the program's 30 s and 10 s on top
+            assert first.seconds == pytest.approx(40.0, abs=0.01)  # the program's 30 s plus 10 s
             assert first.detail.startswith("no complete answer within 40 s")
-            assert result.seconds == pytest.approx(90.0, abs=0.01)  # twice that and 10 s: the whole call
+            assert result.seconds == pytest.approx(90.0, abs=0.01)  # the whole call: twice that plus 10 s
             assert sum(a.seconds for a in result.attempts) + result.backed_off == pytest.approx(90.0, abs=0.01)
             assert len(result.attempts) == len(server.requests) == result.possible_executions == 3
             assert last.seconds < 40.0
@@ -56,7 +56,7 @@ def test_a_call_ends_at_its_deadline(serve):
     in_virtual_time(go)
 
 
-def test_a_deadline_of_the_callers_counts():
+def test_a_configured_deadline_is_respected():
     async def go() -> None:
         async with RawServer(_drip).running() as url:
             result = await client(url, bounds=Bounds(deadline=12.0)).run(PROGRAM)
@@ -77,7 +77,7 @@ def test_the_deadline_bounds_retries_too():
     in_virtual_time(go)
 
 
-def test_compiling_has_time_of_its_own():
+def test_compilation_gets_extra_time():
     async def go() -> None:
         async with RawServer(_silence).running() as url:
             sandbox = client(url, retry=RetryPolicy(max_attempts=1), bounds=Bounds(margin=5.0))
@@ -87,7 +87,7 @@ def test_compiling_has_time_of_its_own():
     in_virtual_time(go)
 
 
-def test_time_in_line_is_not_taken_from_the_call():
+def test_the_wait_for_a_permit_does_not_count_towards_the_deadline():
     async def go() -> None:
         clock = asyncio.get_running_loop().time
         limiter = Limiter(LocalTransport(local_host(LimiterSettings(rate_limit=1), clock)))
@@ -103,14 +103,14 @@ def test_time_in_line_is_not_taken_from_the_call():
     in_virtual_time(go)
 
 
-def test_a_connection_that_never_comes_about_has_run_nothing(monkeypatch):
+def test_a_connect_timeout_means_that_nothing_ran(monkeypatch):
     async def go() -> None:
         loop = asyncio.get_running_loop()
 
         async def never(*args: object, **kwargs: object) -> None:
             await asyncio.Event().wait()
 
-        # Loopback always answers; what a black hole does is nothing, here at the loop's own door.
+        # Loopback always answers, so imitate a black hole at the event loop.
         monkeypatch.setattr(loop, "sock_connect", never)
         result = await client("http://192.0.2.1:8080", retry=RetryPolicy(max_attempts=2)).run(PROGRAM)
         assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
@@ -119,9 +119,9 @@ def test_a_connection_that_never_comes_about_has_run_nothing(monkeypatch):
     in_virtual_time(go)
 
 
-@pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in line"])
+@pytest.mark.parametrize("where", ["attempt_started", "backing_off", "in the queue"])
 async def test_cancelling_frees_the_permit_at_once(where):
-    """verl defect (j): a cancelled call held its permit 70 s more, and still sent its request."""
+    """verl defect (j): a cancelled call held its permit for 70 s more, and still sent its request."""
     events = Events()
     host = local_host(LimiterSettings(rate_limit=1))
     limiter = Limiter(LocalTransport(host))
@@ -136,7 +136,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
     server = RawServer(serve)
     async with server.running() as url:
         sandbox = client(url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0))
-        held = await limiter.acquire() if where == "in line" else None
+        held = await limiter.acquire() if where == "in the queue" else None
         task = asyncio.create_task(sandbox.run(PROGRAM))
         if held is not None:
             await until(lambda: host.snapshot().waiting)
@@ -153,14 +153,14 @@ async def test_cancelling_frees_the_permit_at_once(where):
         snapshot = host.snapshot()
         assert (snapshot.in_use, snapshot.waiting) == (0, 0)
         if where == "attempt_started":
-            await server.gone.wait()  # the connection goes too
-        assert len(server.requests) == (0 if where == "in line" else 1)
+            await server.gone.wait()  # the connection is closed too
+        assert len(server.requests) == (0 if where == "in the queue" else 1)
     ended = events.of("call_ended")[0]
     assert ended["outcome"] == "cancelled"
     assert ended["executions"] == (1 if where == "attempt_started" else 0)
 
 
-def test_a_client_works_in_one_loop_after_another_and_keeps_none_alive():
+def test_a_client_works_in_successive_loops_and_keeps_none_alive():
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 
     with FakeSandbox() as sandbox:
@@ -175,7 +175,7 @@ def test_a_client_works_in_one_loop_after_another_and_keeps_none_alive():
         assert [loop() for loop in loops] == [None, None, None]
 
 
-async def test_one_loop_uses_one_session_and_its_connections_again():
+async def test_a_loop_has_one_session_and_reuses_its_connections():
     async with FakeSandbox() as sandbox:
         tool = client(sandbox.url)
         for number in range(5):
@@ -188,8 +188,8 @@ async def test_one_loop_uses_one_session_and_its_connections_again():
         await tool.aclose()
 
 
-async def test_clients_of_one_loop_share_its_connections_and_none_closes_them_for_another():
-    """Some trainers make the tools anew for every trajectory."""
+async def test_clients_of_a_loop_share_connections_until_the_last_one_closes():
+    """Some trainers make new tools for every trajectory."""
     async with FakeSandbox() as sandbox:
         for number in range(5):
             await client(sandbox.url).run(Program(f"print({number})"))
@@ -201,8 +201,8 @@ async def test_clients_of_one_loop_share_its_connections_and_none_closes_them_fo
         assert sandbox.ledger.connections == 1
 
 
-def test_nothing_is_left_when_loops_end():
-    """No unclosed session, no destroyed task, no warning: in a fresh process, with all of them switched on."""
+def test_no_connection_is_left_open_when_loops_end():
+    """No unclosed session, no destroyed task, no warning: in a new process with all warnings enabled."""
     program = """
         import asyncio, gc
         from sfusion.fakes.sandbox import FakeSandbox

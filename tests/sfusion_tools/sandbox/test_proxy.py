@@ -1,4 +1,4 @@
-"""Proxy variables: never for loopback, told where they apply, and really used."""
+"""Proxy variables are used and logged, but never for loopback."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from tests.sfusion_tools.sandbox.helpers import answering, client, free_port, http, in_virtual_time, run_answer
 
 NOWHERE = "http://192.0.2.1:8080"
-"""An address reserved for documentation: nobody is there, and no name must be looked up."""
+"""An address reserved for documentation: nothing answers there, and it needs no name lookup."""
 PROXY = "http://proxy:3128"
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 @pytest.fixture
 def environment(monkeypatch):
-    """No proxy variable but those the test sets."""
+    """Only the proxy variables that the test sets."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
@@ -48,7 +48,7 @@ def test_loopback_never_goes_through_a_proxy(host):
         ("http://10.1.2.3", {"HTTP_PROXY": PROXY}, PROXY),
     ],
 )
-def test_which_variable_counts(url, environ, proxy):
+def test_which_variable_applies(url, environ, proxy):
     assert proxy_for(url, environ) == proxy
 
 
@@ -73,18 +73,18 @@ def test_which_variable_counts(url, environ, proxy):
     ],
 )
 def test_no_proxy_exempts(url, no_proxy, exempt):
-    """Also networks: their omission sent calls into a proxy (incident F4)."""
+    """Networks count too: ignoring them sent calls through a proxy (THUDM/slime#1714)."""
     environ = {"HTTP_PROXY": PROXY, "HTTPS_PROXY": PROXY, "NO_PROXY": no_proxy}
     assert proxy_for(url, environ) == (None if exempt else PROXY)
 
 
 @pytest.mark.parametrize("proxy", ["socks5://p:1080", "http://", "http://[::1", "http://p:99999"])
-def test_proxies_that_cannot_be_used_are_known(proxy):
+def test_unusable_proxies_are_recognised(proxy):
     assert not is_usable(proxy)
     assert is_usable(PROXY)
 
 
-async def test_a_proxy_is_used_and_told(environment, caplog):
+async def test_a_proxy_is_used_and_logged(environment, caplog):
     async with answering(http(run_answer("through\n"))) as (proxy, server):
         secret = proxy.replace("//", "//user:hunter2@")
         environment.setenv("http_proxy", secret)
@@ -97,8 +97,8 @@ async def test_a_proxy_is_used_and_told(environment, caplog):
     assert "hunter2" not in caplog.text
 
 
-async def test_an_answer_of_the_proxy_itself_is_told_as_such(environment):
-    """Incident F4: a proxy's 503 looked like the sandbox's."""
+async def test_the_message_names_the_proxy_when_it_fails(environment):
+    """THUDM/slime#1714: a 503 of the proxy looked like one of the sandbox."""
     async with answering(http("<html>no route</html>", "403 Forbidden", "content-type: text/html")) as (proxy, _):
         environment.setenv("http_proxy", proxy)
         result = await client("http://sandbox.internal").run(Program("print(1)"))
@@ -106,7 +106,7 @@ async def test_an_answer_of_the_proxy_itself_is_told_as_such(environment):
     assert f"(through the proxy {proxy})" in result.message
 
 
-async def test_a_proxy_that_refuses_to_connect_has_run_nothing(environment):
+async def test_a_proxy_that_refuses_to_connect_means_that_nothing_ran(environment):
     async with answering(b"HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n") as (proxy, server):
         environment.setenv("https_proxy", proxy)
         result = await client("https://sandbox.internal").run(Program("print(1)"))
@@ -123,7 +123,7 @@ async def test_a_dead_proxy_is_unreachable(environment):
     assert "through the proxy" in result.message
 
 
-async def test_loopback_is_reached_past_the_proxy(environment, caplog):
+async def test_loopback_bypasses_the_proxy(environment, caplog):
     async with answering(http(run_answer("direct\n"))) as (url, _):
         environment.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
         result = await client(url).run(Program("print(1)"))
@@ -131,7 +131,7 @@ async def test_loopback_is_reached_past_the_proxy(environment, caplog):
     assert not caplog.records
 
 
-def test_a_proxy_we_cannot_speak_to_is_named_and_passed_over(environment, caplog):
+def test_an_unusable_proxy_is_logged_and_bypassed(environment, caplog):
     environment.setenv("all_proxy", "socks5://user:hunter2@127.0.0.1:1080")
     sandbox = client(NOWHERE, retry=RetryPolicy(max_attempts=1))
     assert "the proxy socks5://127.0.0.1:1080" in caplog.text
@@ -141,7 +141,7 @@ def test_a_proxy_we_cannot_speak_to_is_named_and_passed_over(environment, caplog
     assert (result.outcome, result.proxy, result.possible_executions) == (Outcome.UNREACHABLE, None, 0)
 
 
-def test_the_environment_can_be_left_out_altogether(environment):
+def test_trust_proxy_env_false_ignores_the_environment(environment):
     async def go() -> None:
         async with answering(http(run_answer())) as (proxy, server):
             environment.setenv("http_proxy", proxy)

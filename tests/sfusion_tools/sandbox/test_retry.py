@@ -1,4 +1,4 @@
-"""When to try again is a pure function of the call, the attempt and what the server asked for."""
+"""When to retry depends only on the call, the attempt and what the server asked for."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_pauses_double_up_to_the_cap():
         assert full * 0.9 < max(pauses) <= full
 
 
-def test_jitter_spreads_calls_and_repeats_itself():
-    """Calls turned away together must not come back together; the same call does the same every time."""
+def test_jitter_differs_between_calls_and_is_reproducible():
+    """Calls that were refused together must not retry together; the same call always pauses the same."""
     assert len({POLICY.pause(f"call-{number}", 1, None) for number in range(100)}) == 100
     assert POLICY.pause("call", 2, None) == POLICY.pause("call", 2, None) != POLICY.pause("call", 3, None)
 
@@ -32,7 +32,7 @@ def test_a_pause_is_never_shorter_than_the_server_asked_for():
     for asked in (0.0, 0.5, 30.0, 3600.0):
         pauses = [POLICY.pause(f"call-{number}", 1, asked) for number in range(50)]
         assert min(pauses) >= asked
-        assert len(set(pauses)) == 50  # and still not all at once
+        assert len(set(pauses)) == 50  # and they still do not all retry at once
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_date_is_relative_to_the_servers_own_clock():
     assert retry_after(headers, NOW.timestamp()) == 5.0
 
 
-def test_without_the_header_there_is_no_wish():
+def test_retry_after_is_none_without_the_header():
     assert retry_after({}, NOW.timestamp()) is None
 
 
@@ -66,11 +66,11 @@ def test_without_the_header_there_is_no_wish():
 @example("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", "")
 @example("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 0001 00:00:00 -2359")
 @example("Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 0001 00:00:00 +2359")
-def test_no_header_raises(value, date):
+def test_no_header_value_raises(value, date):
     asked = retry_after({"Retry-After": value, "Date": date}, NOW.timestamp())
     assert asked is None or asked >= 0
 
 
-def test_which_answers_leave_open_whether_the_program_ran():
+def test_after_which_statuses_the_program_may_have_run():
     assert {status for status in range(200, 600) if may_have_run(status)} == {200, *range(500, 600)} - {503}
     assert {429, 502, 503, 504} == RETRIED_STATUSES

@@ -1,4 +1,4 @@
-"""What the model reads: the program's own words, or a sentence that cannot be taken for them."""
+"""What the model reads: the program's output, or a message that cannot be mistaken for it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def text_of(outcome: Outcome, message: str = "", *, limit: int = 20_000, note: s
         ("", "", ""),
     ],
 )
-def test_a_program_that_ran_is_heard_in_its_own_words(stdout, stderr, text):
+def test_the_model_reads_stdout_and_stderr(stdout, stderr, text):
     assert text_of(Outcome.OK, stdout=stdout, stderr=stderr) == text
 
 
-def test_a_failing_program_is_heard_too():
+def test_the_model_reads_the_output_of_a_failing_program():
     trace = 'Traceback (most recent call last):\n  File "x.py", line 1\nValueError: bad\n'
     assert text_of(Outcome.PROGRAM_ERROR, stdout="so far\n", stderr=trace, return_code=1) == f"so far\n{trace}"
 
@@ -51,12 +51,12 @@ def test_a_failing_program_is_heard_too():
         (None, "[The program exited with code 1.]"),
     ],
 )
-def test_a_program_that_fails_in_silence_is_told_as_failed(code, says):
+def test_a_failure_without_output_shows_the_exit_code_or_signal(code, says):
     assert text_of(Outcome.PROGRAM_ERROR, stdout="out", return_code=code) == f"out\n{says}"
     assert text_of(Outcome.PROGRAM_ERROR, stderr="\x1b[31m\x1b[0m", return_code=code) == says
 
 
-def test_a_timeout_keeps_the_partial_output_and_says_how_long():
+def test_a_timeout_keeps_the_partial_output_and_names_the_limit():
     text = text_of(Outcome.PROGRAM_TIMEOUT, stdout="step 1\nstep 2\n")
     assert text == (
         "step 1\nstep 2\n[The program timed out after 30 s; the output above is what it printed until then.]"
@@ -65,21 +65,21 @@ def test_a_timeout_keeps_the_partial_output_and_says_how_long():
 
 
 def test_a_timeout_for_printing_too_much_is_not_blamed_on_slow_code():
-    """Incident B4: nobody drains the pipe, so a large print blocks until the time is over."""
+    """SandboxFusion#62: the pipe is not drained, so a large print blocks until the time limit."""
     text = text_of(Outcome.PROGRAM_TIMEOUT, stdout="x" * PIPE_BYTES)
     assert "219,264 bytes" in text
     assert "probably blocked by printing too much, not slow" in text
 
 
-def test_output_at_the_size_where_the_sandbox_cuts_is_told():
-    """Incident B4: cut without a word; also in the middle of text that is not ASCII."""
+def test_output_as_long_as_the_sandboxs_cut_is_marked():
+    """SandboxFusion#62: output is cut silently, also in the middle of text that is not ASCII."""
     for letter in ("x", "世"):
         full = letter * (PIPE_BYTES // len(letter.encode()))
         assert text_of(Outcome.OK, stdout=full).endswith("[The sandbox may have cut the output at 219,264 bytes.]")
         assert "may have cut" not in text_of(Outcome.OK, stdout=full[:-1])
 
 
-def test_a_compiler_is_heard():
+def test_the_model_reads_the_compilers_output():
     text = text_of(Outcome.COMPILE_ERROR, stderr="main.cpp:1: error\n")
     assert text == "main.cpp:1: error\n[The program did not compile.]"
     text = text_of(Outcome.COMPILE_ERROR, "compiling ran out of time")
@@ -87,7 +87,7 @@ def test_a_compiler_is_heard():
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o.is_infrastructure])
-def test_an_infrastructure_failure_cannot_be_taken_for_output(outcome):
+def test_an_infrastructure_failure_cannot_be_mistaken_for_output(outcome):
     text = text_of(outcome, "no connection to http://10.0.0.5:8080: refused <html>", stdout="", attempts=[])
     assert text.startswith("[code_interpreter] This is not output of a program: the sandbox failed, not your code")
     assert outcome.value in text
@@ -98,12 +98,12 @@ def test_an_infrastructure_failure_cannot_be_taken_for_output(outcome):
     assert "html" not in text
 
 
-def test_an_honest_sentence_says_when_the_code_may_have_run():
+def test_the_message_says_when_the_code_may_have_run():
     text = text_of(Outcome.TRANSPORT_TIMEOUT, "no complete answer within 40 s", attempts=[attempt(None)])
     assert text.endswith("The code may have run, but its output is lost.")
 
 
-def test_what_a_sandbox_says_of_itself_reaches_the_model():
+def test_the_message_of_a_sandbox_error_reaches_the_model():
     text = text_of(Outcome.SANDBOX_ERROR, "the sandbox has no 'go'", attempts=[attempt()])
     assert "(sandbox_error: it failed by itself, the sandbox has no 'go')" in text
     text = text_of(Outcome.SANDBOX_ERROR, "the sandbox answered 502: <html>nginx</html>", attempts=[attempt(502)])
@@ -113,12 +113,12 @@ def test_what_a_sandbox_says_of_itself_reaches_the_model():
     assert "\x1b" not in text
 
 
-def test_refused_arguments_are_told_as_such():
+def test_refused_arguments_are_reported_as_such():
     text = text_of(Outcome.BAD_ARGUMENTS, "`code` is missing")
     assert text == "[code_interpreter] The call was refused and nothing was run: `code` is missing"
 
 
-def test_a_remark_comes_on_a_line_of_its_own():
+def test_a_remark_is_on_its_own_line():
     assert text_of(Outcome.OK, stdout="3", note="\n[lowered]") == "3\n[lowered]"
     assert text_of(Outcome.OK, stdout="3\n", note="\n[lowered]") == "3\n[lowered]"
     assert text_of(Outcome.OK, note="\n[lowered]") == "[lowered]"
@@ -142,12 +142,12 @@ def test_a_remark_comes_on_a_line_of_its_own():
     ],
 )
 def test_terminal_codes_are_stripped(printed, read):
-    """Incident B9: coloured tracebacks, cursor moves, an escape cut by truncation."""
+    """cline/cline#13346: coloured tracebacks, cursor moves, an escape cut by truncation."""
     assert plain(printed) == read
     assert text_of(Outcome.OK, stdout=printed) == read
 
 
-def test_a_terminal_string_that_never_ends_does_not_swallow_the_output():
+def test_an_unclosed_terminal_string_does_not_swallow_the_output():
     assert plain("\x1b]0;title\nthe answer is 42\n") == "\nthe answer is 42\n"
     assert plain("\x1bP" * 3 + "\nthe answer") == "\nthe answer"
 
@@ -174,7 +174,7 @@ def test_the_end_of_a_traceback_survives_long_output():
 
 @settings(deadline=None, derandomize=True, max_examples=200)
 @given(st.integers(0, 30_000), st.integers(1, 3000))
-def test_the_marker_says_exactly_how_much_is_gone(length, limit):
+def test_the_marker_counts_the_missing_characters_exactly(length, limit):
     text = "".join(chr(0x4E00 + n % 5000) for n in range(length))
     cut = cut_middle(text, limit)
     if length <= limit:

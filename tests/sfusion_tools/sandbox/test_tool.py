@@ -1,4 +1,4 @@
-"""SandboxFusionTool against a fake sandbox: what the model and the trainer get for every ending."""
+"""SandboxFusionTool with a fake sandbox: what the model and the trainer get for every outcome."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ METRICS = {
 
 
 def make(sandbox: FakeSandbox | str, *, on_event: Any = None, **config: Any) -> SandboxFusionTool:
-    """A tool with a limiter of its own."""
+    """Make a tool with its own limiter."""
     url = sandbox if isinstance(sandbox, str) else sandbox.url
     fast = {"limiter": "local", "limiter_name": uuid4().hex, "backoff_base": 0.001, "backoff_cap": 0.002}
     return SandboxFusionTool({"type": "native", "sandbox_fusion_url": url, **fast, **config}, on_event=on_event)
 
 
 def printing(text: str, **hints: Any) -> dict[str, str]:
-    """Arguments whose program prints a text in the fake."""
+    """Return arguments whose program prints a text in the fake."""
     more = " ".join(f"{key}={json.dumps(value)}" for key, value in hints.items())
     return {"code": f"…  # sfusion:call={uuid4().hex} prints={json.dumps(text)} {more}"}
 
@@ -82,7 +82,7 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 async def test_no_failure_of_the_sandbox_looks_like_output(name):
-    """What the model saw of each of these in verl was ``no stdout here``, once, with no word to the trainer (b)."""
+    """verl defect (b): the model read ``no stdout here`` for all of these, and the trainer learned nothing."""
     fault, outcome, attempts, says = TABLE[name]
     async with FakeSandbox(faults=[fault]) as sandbox:
         text, metrics = await ask(make(sandbox), printing("3\n"))
@@ -93,16 +93,16 @@ async def test_no_failure_of_the_sandbox_looks_like_output(name):
     assert metrics["message"]
 
 
-async def test_a_refused_connection_is_told():
-    """verl sent nothing and showed ``no stdout here``."""
+async def test_the_model_reads_that_the_sandbox_could_not_be_reached():
+    """verl showed ``no stdout here``."""
     text, metrics = await ask(make(f"http://127.0.0.1:{free_port()}"), printing("3\n"))
     assert "could not be reached" in text
     assert text.endswith("The code did not run.")
     assert (metrics["outcome"], metrics["possible_executions"], metrics["http_status"]) == ("unreachable", 0, None)
 
 
-def test_a_sandbox_that_hangs_is_told_after_the_deadline():
-    """verl waited 70.8 s and showed ``no stdout here``; incident A2."""
+def test_the_model_reads_that_the_sandbox_did_not_answer_in_time():
+    """SandboxFusion#67; verl waited 70.8 s and showed ``no stdout here``."""
 
     async def go() -> None:
         async with FakeSandbox(faults=[{"what": "hang"}]) as sandbox:
@@ -117,7 +117,7 @@ def test_a_sandbox_that_hangs_is_told_after_the_deadline():
 
 
 def test_a_program_that_runs_too_long_keeps_its_partial_output():
-    """verl threw the output of a timed-out program away."""
+    """verl dropped the output of a program that timed out."""
 
     async def go() -> None:
         async with FakeSandbox() as sandbox:
@@ -131,14 +131,14 @@ def test_a_program_that_runs_too_long_keeps_its_partial_output():
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 async def test_a_null_stream_does_not_empty_the_message(stream):
-    """verl: stdout or stderr null, an empty message."""
+    """In verl, a null stdout or stderr gave an empty message."""
     async with FakeSandbox(faults=[{"what": {"output": {"what": "null", "stream": stream}}}]) as sandbox:
         text, metrics = await ask(make(sandbox), printing("out\n", errors="err\n"))
     assert text == ("err\n" if stream == "stdout" else "out\n")
     assert metrics["outcome"] == "ok"
 
 
-async def test_a_raising_program_is_heard_and_is_the_programs():
+async def test_the_model_reads_the_traceback_of_its_program():
     async with FakeSandbox() as sandbox:
         text, metrics = await ask(make(sandbox), printing("so far\n", raises="ValueError: bad"))
     assert text.startswith("so far\n")
@@ -146,7 +146,7 @@ async def test_a_raising_program_is_heard_and_is_the_programs():
     assert (metrics["outcome"], metrics["infrastructure"], metrics["return_code"]) == ("program_error", False, 1)
 
 
-async def test_what_passes_is_not_heard_of():
+async def test_transient_failures_are_invisible_to_the_model():
     """verl defect (g): a 503 was final."""
     async with FakeSandbox(faults=[{"first_attempts": 2, "what": {"status": 503}}]) as sandbox:
         text, metrics = await ask(make(sandbox), printing("3\n"))
@@ -156,7 +156,7 @@ async def test_what_passes_is_not_heard_of():
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_the_config_decides_whether_code_may_run_twice(allowed):
+async def test_retry_may_have_run_decides_whether_code_may_run_twice(allowed):
     fault = {"first": 1, "phase": "after", "what": {"status": 504}}
     async with FakeSandbox(faults=[fault]) as sandbox:
         _, metrics = await ask(make(sandbox, retry_may_have_run=allowed), printing("3\n"))
@@ -204,20 +204,20 @@ async def test_the_models_timeout_is_capped():
     assert metrics["outcome"] == "ok"
 
 
-async def test_long_output_is_cut_as_configured():
+async def test_long_output_is_cut_at_max_output_chars():
     async with FakeSandbox() as sandbox:
         text, _ = await ask(make(sandbox, max_output_chars=100), printing("x" * 5000))
     assert len(text) <= 100
     assert "characters cut" in text
 
 
-async def test_colours_are_stripped():
+async def test_terminal_colours_are_stripped():
     async with FakeSandbox() as sandbox:
         text, _ = await ask(make(sandbox), printing("\x1b[31mred\x1b[0m\n"))
     assert text == "red\n"
 
 
-async def test_headers_and_memory_of_the_config_are_sent():
+async def test_headers_and_memory_limit_of_the_config_are_sent():
     seen: list[Any] = []
     async with FakeSandbox() as sandbox:
         app = sandbox.server.app
@@ -228,7 +228,7 @@ async def test_headers_and_memory_of_the_config_are_sent():
     assert json.loads(seen[0].body)["memory_limit_MB"] == 77
 
 
-async def test_without_a_limiter_everything_goes_at_once():
+async def test_without_a_limiter_all_calls_run_at_once():
     """verl defect (a): enable_global_rate_limit false broke every call."""
     events = Events()
     async with FakeSandbox() as sandbox:
@@ -243,7 +243,7 @@ async def test_without_a_limiter_everything_goes_at_once():
     assert not events.of("permit_granted")
 
 
-async def test_with_a_limiter_never_more_than_allowed():
+async def test_calls_in_flight_never_exceed_rate_limit():
     async with FakeSandbox() as sandbox:
         tool = make(sandbox, rate_limit=3)
         answers = await asyncio.gather(*(ask(tool, printing(f"{n}\n", seconds="0.01")) for n in range(20)))
@@ -252,7 +252,7 @@ async def test_with_a_limiter_never_more_than_allowed():
     assert max(metrics["permit_wait_s"] for _, metrics in answers) > 0
 
 
-async def test_tools_of_one_limiter_name_share_the_limit():
+async def test_tools_with_the_same_limiter_name_share_the_limit():
     async with FakeSandbox() as sandbox:
         name = uuid4().hex
         tools = [make(sandbox, rate_limit=2, limiter_name=name) for _ in range(3)]
@@ -275,8 +275,8 @@ async def test_cancelling_the_awaiting_task_frees_its_permit_at_once():
     assert (text, metrics["attempts"]) == ("3\n", 1)
 
 
-async def test_one_call_that_fails_leaves_the_others_alone():
-    """Incidents A6 and A14: one bad call among 64 ended all of them."""
+async def test_a_failing_call_does_not_affect_others():
+    """ltzheng/SimpleTIR#22, verifiers#1622: one bad call ended all others."""
     async with FakeSandbox(faults=[{"call": "poisoned", "what": "reset"}]) as sandbox:
         tool = make(sandbox, rate_limit=16)
         poisoned = {"code": "1  # sfusion:call=poisoned"}
@@ -287,7 +287,7 @@ async def test_one_call_that_fails_leaves_the_others_alone():
     assert outcomes.count("ok") == 63
 
 
-async def test_instances_have_states_of_their_own():
+async def test_instances_have_separate_states():
     async with FakeSandbox() as sandbox:
         tool = make(sandbox)
         right, response = await tool.create(ground_truth="3")
@@ -305,7 +305,7 @@ async def test_instances_have_states_of_their_own():
         assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [None, None, None]
 
 
-async def test_the_newer_form_of_create_wins_over_the_older():
+async def test_nested_create_arguments_win_over_spread_ones():
     async with FakeSandbox() as sandbox:
         tool = make(sandbox)
         instance, _ = await tool.create(ground_truth="old", create_kwargs={"ground_truth": "3"})
@@ -314,7 +314,7 @@ async def test_the_newer_form_of_create_wins_over_the_older():
 
 
 async def test_releasing_an_unknown_instance_is_harmless():
-    """In verl an exception of release escapes and kills the trajectory."""
+    """In verl, an exception in release ends the trajectory."""
     tool = make("http://127.0.0.1:1")
     assert await tool.release("never seen") is None
     instance, _ = await tool.create()
@@ -322,14 +322,14 @@ async def test_releasing_an_unknown_instance_is_harmless():
     assert await tool.release(instance) is None
 
 
-async def test_an_unknown_instance_is_served_all_the_same():
+async def test_a_call_for_an_unknown_instance_is_executed():
     async with FakeSandbox() as sandbox:
         text, _ = await ask(make(sandbox), printing("3\n"))
     assert text == "3\n"
 
 
-async def test_infrastructure_never_scores_a_trajectory():
-    """Incident G6: an infrastructure failure scored 0, exactly like a wrong answer."""
+async def test_a_trajectory_that_ends_with_an_infrastructure_failure_has_no_reward():
+    """NVIDIA-NeMo/Gym#2212: an infrastructure failure scored 0, like a wrong answer."""
     async with FakeSandbox(faults=[{"first": 1, "what": {"sandbox_error": True}}]) as sandbox:
         tool = make(sandbox)
         instance, _ = await tool.create(ground_truth="3")
@@ -343,8 +343,8 @@ async def test_infrastructure_never_scores_a_trajectory():
         assert await tool.calc_reward(instance) == 1.0
 
 
-async def test_a_pickled_tool_is_a_recipe():
-    """In verl each call pickled the whole tool: 273 kB with 256 instances of 1 kB."""
+async def test_a_pickled_tool_keeps_config_and_schema_only():
+    """In verl, each call pickled the whole tool: 273 kB with 256 instances of 1 kB."""
     async with FakeSandbox() as sandbox:
         tool = make(sandbox)
         before = len(pickle.dumps(tool))
@@ -358,7 +358,7 @@ async def test_a_pickled_tool_is_a_recipe():
         assert (await ask(copy, printing("3\n")))[0] == "3\n"
 
 
-def test_the_schema_of_the_config_is_shown():
+def test_the_schema_of_the_config_replaces_the_default():
     schema = OpenAIFunctionToolSchema.model_validate(
         {"type": "function", "function": {"name": "run", "description": "Run."}}
     )
@@ -367,7 +367,7 @@ def test_the_schema_of_the_config_is_shown():
     assert make("http://127.0.0.1:1").get_openai_tool_schema().function.name == "code_interpreter"
 
 
-def test_a_named_call_backs_off_alike_in_every_run():
+def test_a_call_with_an_id_backs_off_the_same_in_every_run():
     async def go() -> list[dict[str, Any]]:
         events = Events()
         async with FakeSandbox(faults=[{"first_attempts": 3, "what": {"status": 503}}]) as sandbox:
@@ -382,7 +382,7 @@ def test_a_named_call_backs_off_alike_in_every_run():
     assert len(first) == 3
 
 
-async def test_a_limiter_can_be_brought_along():
+async def test_a_limiter_can_be_injected():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     async with FakeSandbox() as sandbox:
         tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url}, limiter=lambda: limiter)
@@ -394,7 +394,7 @@ async def test_a_limiter_can_be_brought_along():
         assert (await waiting)[0] == "3\n"
 
 
-def test_a_call_is_one_story_of_events():
+def test_a_call_emits_its_events_in_order():
     async def go() -> None:
         events = Events()
         async with FakeSandbox(faults=[{"first": 1, "what": {"status": 429}}]) as sandbox:

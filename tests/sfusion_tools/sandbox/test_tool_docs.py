@@ -1,4 +1,4 @@
-"""docs/tool.md says what the code does: its table is the config's, its lists are the types', its snippets run."""
+"""docs/tool.md matches the code: the table of keys, the lists of outcomes and metrics, and the snippets."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PYTHON = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
 
 
 def _table(heading: str) -> list[list[str]]:
-    """The cells of the table under a heading, without its head."""
+    """Return the cells of the table under a heading, without the header row."""
     section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_table_of_keys_is_the_config():
+def test_the_table_of_keys_matches_the_config():
     keys = []
     for name, field in SandboxToolConfig.model_fields.items():
         default = field.get_default(call_default_factory=True)
@@ -37,19 +37,19 @@ def test_the_table_of_keys_is_the_config():
     assert _table("Config keys") == keys
 
 
-def test_every_outcome_is_told():
+def test_every_outcome_is_documented():
     assert [row[0] for row in _table("Outcomes")] == [f"`{outcome.value}`" for outcome in Outcome]
     for name, whose, *_ in _table("Outcomes"):
         outcome = Outcome(name.strip("`"))
-        assert (whose == "program") is outcome.is_programs
+        assert (whose == "program") is outcome.is_from_program
         assert (whose == "infrastructure") is outcome.is_infrastructure
 
 
-def test_every_metric_is_told():
+def test_every_metric_is_documented():
     assert [row[0].strip("`") for row in _table("Metrics")] == list(CallResult("c", Outcome.OK).metrics())
 
 
-def test_the_example_config_is_read(tmp_path):
+def test_the_example_config_is_valid(tmp_path):
     (config,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
     path = tmp_path / "tools.yaml"
     path.write_text(config, encoding="utf-8")
@@ -58,8 +58,7 @@ def test_the_example_config_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("snippet", PYTHON, ids=range(len(PYTHON)))
-def test_snippets_run_and_print_what_they_say(snippet):
-    """A comment behind a print says what it prints."""
+def test_snippets_print_what_their_comments_say(snippet):
     done = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, timeout=60, check=False)
     promised = re.findall(r"^ *print\(.*\)  # (.*)$", snippet, re.MULTILINE)
     assert (done.returncode, done.stdout.splitlines()) == (0, promised), done.stderr

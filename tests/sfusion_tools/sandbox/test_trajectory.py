@@ -1,4 +1,4 @@
-"""What a trainer of verl, which drops the metrics of a call, is told of a trajectory all the same."""
+"""How the outcomes of a trajectory reach verl's trainer, although verl drops the metrics of a call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sfusion_tools.sandbox.trajectory import count_outcome
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
 
-async def test_the_endings_of_a_trajectorys_calls_are_noted_where_verl_keeps_them() -> None:
+async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     trajectory = SimpleNamespace(extra_fields={"turn_scores": []})
     other = SimpleNamespace(extra_fields={})
     async with FakeSandbox(faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
@@ -39,14 +39,14 @@ async def test_the_endings_of_a_trajectorys_calls_are_noted_where_verl_keeps_the
     [None, object(), SimpleNamespace(extra_fields=None), SimpleNamespace(extra_fields={"extras": "of another tool"})],
     ids=["none", "any object", "no fields", "extras of another kind"],
 )
-def test_what_is_not_verls_is_left_alone(agent_data: Any) -> None:
+def test_agent_data_of_another_kind_is_left_untouched(agent_data: Any) -> None:
     before = repr(getattr(agent_data, "extra_fields", None))
     count_outcome(agent_data, Outcome.OK)
     assert repr(getattr(agent_data, "extra_fields", None)) == before
 
 
-def test_notes_of_other_tools_are_kept() -> None:
+def test_extras_of_other_tools_are_kept() -> None:
     agent_data = SimpleNamespace(extra_fields={"extras": {"search": 3}})
     count_outcome(agent_data, Outcome.THROTTLED)
-    noted = {"calls": 1, "infrastructure": 1, "outcomes": ["throttled"]}
-    assert agent_data.extra_fields == {"extras": {"search": 3, "sfusion": noted}}
+    counts = {"calls": 1, "infrastructure": 1, "outcomes": ["throttled"]}
+    assert agent_data.extra_fields == {"extras": {"search": 3, "sfusion": counts}}

@@ -1,4 +1,4 @@
-"""The built-in tokenizer keeps text, knows its marks, and lays out the tools as the plan's sample does."""
+"""The built-in tokenizer round-trips text and renders tools as in the sample of verl's original design."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_any_text_survives_encoding(text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text, allow_special=False)) == text
 
 
-def test_special_tokens_are_one_id_each_and_can_be_skipped(tokenizer: ByteTokenizer) -> None:
+def test_special_tokens_have_one_id_each_and_can_be_skipped(tokenizer: ByteTokenizer) -> None:
     ids = tokenizer.encode("<|im_start|>user\nhi<|im_end|>")
     assert len(ids) == 2 + len("user\nhi")
     assert ids[-1] == tokenizer.eos_token_id
@@ -70,7 +70,7 @@ def test_an_id_outside_the_vocabulary_is_named(tokenizer: ByteTokenizer) -> None
         tokenizer.decode([tokenizer.vocab_size])
 
 
-def test_the_tools_section_reads_as_in_the_plans_sample(tokenizer: ByteTokenizer) -> None:
+def test_the_tools_section_matches_the_sample_of_verls_original_design(tokenizer: ByteTokenizer) -> None:
     messages = [
         {"role": "system", "content": "You are a math expert."},
         {"role": "user", "content": "2 + 2?"},
@@ -80,7 +80,7 @@ def test_the_tools_section_reads_as_in_the_plans_sample(tokenizer: ByteTokenizer
     assert text == SAMPLE_SYSTEM + "user\n2 + 2?\nassistant\n"
 
 
-def test_a_tool_reply_stands_under_its_role_name(tokenizer: ByteTokenizer) -> None:
+def test_a_tool_reply_follows_its_role_name(tokenizer: ByteTokenizer) -> None:
     ids = tokenizer.apply_chat_template([{"role": "tool", "content": "220000.0\n"}], add_generation_prompt=True)
     assert tokenizer.decode(ids, skip_special_tokens=True) == "tool\n220000.0\n\nassistant\n"
 
@@ -101,7 +101,7 @@ def test_text_and_ids_of_a_conversation_agree(tokenizer: ByteTokenizer) -> None:
     assert "<|im_start|>user\nwhat is 2+2<|im_end|>\n" in text
 
 
-def test_tools_without_a_system_message_get_one(tokenizer: ByteTokenizer) -> None:
+def test_tools_get_a_system_message_if_there_is_none(tokenizer: ByteTokenizer) -> None:
     text = tokenizer.chat_text([{"role": "user", "content": "hi"}], tools=[CODE_INTERPRETER])
     assert text.startswith("<|im_start|>system\n# Tools\n\n")
 
@@ -111,6 +111,6 @@ def test_a_message_cannot_forge_the_end_of_its_turn(tokenizer: ByteTokenizer) ->
     assert ids.count(tokenizer.eos_token_id) == 1
 
 
-def test_the_built_in_one_is_the_default() -> None:
+def test_the_built_in_tokenizer_is_the_default() -> None:
     assert isinstance(load_tokenizer(), ByteTokenizer)
     assert isinstance(load_tokenizer("bytes"), ByteTokenizer)

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer from disk does what the built-in one does, or a sentence says why not."""
+"""A Hugging Face tokenizer on disk behaves like the built-in one, or an error says why it cannot be used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONVERSATION = [{"role": "user", "content": "how many? 3½"}, {"role": "tool", "
 
 
 def save_tokenizer(directory: Path, template: str | None) -> Path:
-    """A byte-level BPE without merges, saved as a model's directory would hold it."""
+    """Save a byte-level BPE without merges, as in a model directory."""
     pytest.importorskip("transformers", reason="extra hf is not installed")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -45,7 +45,7 @@ def save_tokenizer(directory: Path, template: str | None) -> Path:
 
 
 @pytest.mark.parametrize("template", [TEMPLATE, None], ids=["its own template", "no template"])
-def test_a_saved_tokenizer_gives_the_same_conversation(tmp_path: Path, template: str | None) -> None:
+def test_a_saved_tokenizer_renders_the_same_conversation(tmp_path: Path, template: str | None) -> None:
     ours, theirs = ByteTokenizer(), load_tokenizer(save_tokenizer(tmp_path, template))
     assert isinstance(theirs, HfTokenizer)
     text = theirs.chat_text(CONVERSATION, add_generation_prompt=True)
@@ -73,7 +73,7 @@ def test_a_path_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_a_missing_extra_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"pip install 'sfusion\[hf\]'"):
         load_tokenizer(tmp_path)

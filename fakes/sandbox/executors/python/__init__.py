@@ -1,9 +1,9 @@
-"""The `python` executor: really runs programs in many languages, and notebooks, confined and bounded."""
+"""The `python` executor: runs programs in many languages, and notebooks, confined and bounded."""
 
 from __future__ import annotations
 
 from .command import Confinement
 from .executor import PythonExecutor
-from .guard.spec import Bounds
+from .guard.spec import ResourceBounds
 
-__all__ = ["Bounds", "Confinement", "PythonExecutor"]
+__all__ = ["Confinement", "PythonExecutor", "ResourceBounds"]

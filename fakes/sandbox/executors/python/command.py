@@ -1,4 +1,4 @@
-"""Runs one command line and says how it ended, in the real server's words."""
+"""Runs one command line and reports how it ended, like the real server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
-from .guard.spec import Bounds, CommandSpec, Report
+from .guard.spec import CommandReport, CommandSpec, ResourceBounds
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 from .spawner import Spawner
@@ -21,26 +21,26 @@ from .spawner import Spawner
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SPAWN_STALL = 0.02
-"""Seconds for which one spawn holds up the event loop of the real server; measured on it."""
+"""Seconds for which one spawn blocks the event loop of the real server, as measured."""
 _DENIED = re.compile(r"(?:\[Errno 13\] |\b)Permission denied(?:: '(?P<path>[^']*)')?")
 
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """How programs are held: what the machine can do and the caller wants."""
+    """How programs are confined, given the machine and the options."""
 
     namespaces: bool
-    """Own process ids per command: nothing survives, nothing outside can be seen or signalled."""
+    """Each command has its own process ids: nothing survives, and other processes are invisible."""
     landlock: bool
-    """Writes outside the work directory are refused by the kernel."""
+    """The kernel refuses writes outside the work directory."""
     signals: bool
-    """Programs cannot signal processes that are not their own."""
-    bounds: Bounds = field(default_factory=Bounds)
+    """Programs cannot signal other processes."""
+    bounds: ResourceBounds = field(default_factory=ResourceBounds)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a command runs: its work directory, what else it may write, its environment."""
+class Workspace:
+    """The work directory of a command, where else it may write, and its environment."""
 
     cwd: str
     writable: list[str]
@@ -48,24 +48,22 @@ class Place:
 
 
 def error_result(command: str, exc: object) -> CommandResult:
-    """Word a failure of the sandbox itself as the real server does."""
+    """Return the result for a failure of the sandbox itself, in the words of the real server."""
     return CommandResult("Error", stderr=f"exception on running command {command}: {exc} | None")
 
 
 class CommandRunner:
-    """Runs commands of one executor."""
-
     def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
-        """Run through `spawner`; with `stdin_race` as the published image, which minds a program that reads nothing."""
+        """Run through `spawner`; `stdin_race` is the failure of the published image if a program ends too early."""
         self._spawner = spawner
         self._confinement = confinement
         self._stdin_race = stdin_race
-        self._running: dict[socket.socket, asyncio.Future[tuple[Report, str, str]]] = {}
+        self._running: dict[socket.socket, asyncio.Future[tuple[CommandReport, str, str]]] = {}
 
     async def run(
-        self, command: str, place: Place, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
+        self, command: str, place: Workspace, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
     ) -> CommandResult:
-        """Run a command; a failure to run it is a result too."""
+        """Run a command; a failure to start it is also a result."""
         if math.isnan(timeout):
             return error_result(command, "cannot convert float NaN to integer")
         try:
@@ -73,9 +71,9 @@ class CommandRunner:
         except UnicodeEncodeError as exc:
             if self._stdin_race:
                 return error_result(command, exc)
-            given = b""  # whatever goes wrong with standard input, the later server runs the program without it
+            given = b""  # the later server runs the program without standard input
         if timeout <= 0:
-            # The real server starts the program and kills it before it gets anywhere.
+            # The real server starts the program and kills it at once.
             return CommandResult("TimeLimitExceeded", 0.0, None, "", "")
         spec = CommandSpec(
             command,
@@ -91,10 +89,10 @@ class CommandRunner:
         return await self._run(spec, given, race=self._stdin_race and stdin is not None)
 
     async def stop(self) -> None:
-        """End every running command, and wait until nothing of them is left."""
+        """End every running command, and wait until all their processes are gone."""
         running = dict(self._running)
         for control in running:
-            _hang_up(control)
+            _end_command(control)
         if running:
             await asyncio.wait(running.values())
 
@@ -107,12 +105,12 @@ class CommandRunner:
             made.append(out := capture(loop))
             made.append(err := capture(loop))
             control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno()))
-        except (OSError, RuntimeError) as exc:  # such as no descriptors left
+        except (OSError, RuntimeError) as exc:  # for example, no descriptors left
             _close(*made)
             return error_result(spec.command, exc)
         stdin_end.close()
         captures = out, err
-        ending = self._running[control] = asyncio.ensure_future(_ending(control, captures))
+        ending = self._running[control] = asyncio.ensure_future(_wait_for_end(control, captures))
         feeding: asyncio.Future[None] | None = None
         try:
             if race and await self._ended_before_stdin(ending):
@@ -121,8 +119,8 @@ class CommandRunner:
             feeding = asyncio.ensure_future(_feed(feed, stdin))
             return self._result(spec, *await asyncio.shield(ending))
         except asyncio.CancelledError:
-            # Whoever cancels gets back a machine on which nothing of this command runs any more.
-            _hang_up(control)
+            # Return only when no process of this command is left.
+            _end_command(control)
             await ending
             raise
         finally:
@@ -132,14 +130,14 @@ class CommandRunner:
                     task.cancel()
             _close(feed, control, *captures)
 
-    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[Report, str, str]]) -> bool:
-        """Hold standard input back as long as spawning the other programs would hold up the real server's loop."""
+    async def _ended_before_stdin(self, ending: asyncio.Future[tuple[CommandReport, str, str]]) -> bool:
+        """Delay standard input for as long as spawning the other programs would block the real server's loop."""
         await asyncio.sleep(0)
         stall = SPAWN_STALL * (len(self._running) - 1)
         await asyncio.wait([ending], timeout=stall)
         return ending.done() and ending.result()[0].event == "exited"
 
-    def _result(self, spec: CommandSpec, report: Report, stdout: str, stderr: str) -> CommandResult:
+    def _result(self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str) -> CommandResult:
         if report.leftovers:
             logger.warning("killed %d processes that a program left behind: %s", report.leftovers, spec.command)
         if report.bound:
@@ -160,11 +158,11 @@ def _close(*things: socket.socket | Capture) -> None:
         thing.close()
 
 
-async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[Report, str, str]:
-    """Wait for the report, take the output as it is at that moment, then wait until nothing is left running."""
+async def _wait_for_end(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[CommandReport, str, str]:
+    """Wait for the report, take the output at that moment, then wait until no process is left."""
     loop = asyncio.get_running_loop()
     said = await loop.sock_recv(control, 65536)
-    report = Report(**json.loads(said)) if said else Report("stopped")
+    report = CommandReport(**json.loads(said)) if said else CommandReport("stopped")
     stdout, stderr = (decoded(stream.take()) for stream in captures)
     while said:
         said = await loop.sock_recv(control, 65536)
@@ -172,13 +170,13 @@ async def _ending(control: socket.socket, captures: tuple[Capture, Capture]) -> 
 
 
 async def _feed(stream: socket.socket, data: bytes) -> None:
-    """Write standard input as far as the program reads it, then end it."""
+    """Write standard input as far as the program reads it, then close it."""
     with suppress(OSError):
         if data:
             await asyncio.get_running_loop().sock_sendall(stream, data)
         stream.shutdown(socket.SHUT_WR)
 
 
-def _hang_up(control: socket.socket) -> None:
-    with suppress(OSError):  # it has ended meanwhile
+def _end_command(control: socket.socket) -> None:
+    with suppress(OSError):  # it has already ended
         control.shutdown(socket.SHUT_WR)

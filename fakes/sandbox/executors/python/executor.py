@@ -1,4 +1,4 @@
-"""The executor that really runs programs."""
+"""The executor that runs programs."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 
-from .command import CommandRunner, Confinement, Place, logger
+from .command import CommandRunner, Confinement, Workspace, logger
 from .files import WorkDirectory, refuse_escapes, remove_tree
-from .guard.spec import Bounds
+from .guard.spec import ResourceBounds
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import NotebookKind, installed_kind, run_notebook
 from .spawner import Spawner
 
 SIGNAL_SCOPE_VERSION = 6
-"""The version of Landlock that first kept signals from going out."""
+"""The first version of Landlock that can block signals."""
 FETCH_LIMIT = 64 * 2**20
-"""Bytes of fetched files in one answer; the real server has no limit and no memory left either."""
+"""Maximum bytes of fetched files in one answer; the real server has no limit and runs out of memory."""
 _CPP_LIBRARIES = (
     "for name in crypto ssl; do "
     '[ "$(g++ -print-file-name=lib$name.so)" = "lib$name.so" ] || echo "-l$name"; done; echo -lpthread'
@@ -42,16 +42,15 @@ _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/
 
 
 def default_path() -> str:
-    """Say where programs are looked for: beside this Python, then where the system keeps them.
+    """Return where to look for programs: next to this Python, then in the system directories.
 
-    Not in the server's own PATH: what a developer has in the home directory would make two machines answer
-    differently.
+    The server's own PATH is not used: programs in a developer's home directory would make machines answer differently.
     """
     return os.pathsep.join((os.path.dirname(sys.executable), *_SYSTEM_PATH))
 
 
 class PythonExecutor:
-    """Runs what it is asked to run, on this machine, held as tightly as the machine allows."""
+    """Runs programs on this machine, confined as tightly as the machine allows."""
 
     runs_code = True
 
@@ -61,21 +60,21 @@ class PythonExecutor:
         profile: Profile = "2026-07",
         path: str | None = None,
         env: Mapping[str, str] | None = None,
-        bounds: Bounds | None = None,
+        bounds: ResourceBounds | None = None,
         jupyter: NotebookKind = "auto",
         namespaces: bool | None = None,
         landlock: bool | None = None,
     ) -> None:
         """Start nothing yet.
 
-        `path` is where programs and compilers are looked for, by default `default_path()`; `env` is added to the
-        otherwise bare environment of programs. `namespaces` and `landlock` are used where the machine has them:
-        True insists on them, False does without.
+        `path` is where to look for programs and compilers, by default `default_path()`; `env` is added to the
+        otherwise minimal environment of programs. `namespaces` and `landlock` are used if the machine supports them;
+        True requires them, False disables them.
         """
         self._profile = profile
         self._path = path
         self._env = dict(env or {})
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or ResourceBounds()
         self._jupyter: NotebookKind = jupyter
         self._wanted = namespaces, landlock
         self._base: str | None = None
@@ -85,7 +84,7 @@ class PythonExecutor:
         self._cpp_flags: str | None = None
 
     async def confinement(self) -> Confinement:
-        """Say how programs are held on this machine."""
+        """Return how programs are confined on this machine."""
         able = await self._start().abilities()
         if self._confinement is None:
             namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
@@ -97,7 +96,6 @@ class PythonExecutor:
         return self._confinement
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """Run one program."""
         try:
             return await self._run_code(request)
         except Exception as exc:
@@ -105,12 +103,11 @@ class PythonExecutor:
             return RunCodeAnswer("SandboxError", message)
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
-        """Run the cells of one notebook."""
         try:
             refuse_escapes(request.fetch_files)
             runner = await self._ready()
             async with WorkDirectory(self._room()) as work:
-                place = self._place(work)
+                place = self._workspace(work)
                 if self._jupyter == "auto":
                     self._jupyter = await installed_kind(runner, place)
                 return await run_notebook(request, runner, work, place, self._jupyter, FETCH_LIMIT)
@@ -119,7 +116,7 @@ class PythonExecutor:
             return RunJupyterAnswer("SandboxError", f"exception on running jupyter {shown}: {exc} None")
 
     async def aclose(self) -> None:
-        """Stop whatever is still running and forget it."""
+        """Stop all running programs."""
         if self._runner is not None:
             await self._runner.stop()
         if self._spawner is not None:
@@ -137,11 +134,11 @@ class PythonExecutor:
             refuse_escapes(request.fetch_files)
         runner = await self._ready()
         async with WorkDirectory(self._room()) as work:
-            place = self._place(work, language)
+            place = self._workspace(work, language)
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), place, request.compile_timeout)
-            names["source"] = _lay(request, language, work, names)
+            names["source"] = _write_files(request, language, work, names)
             memory = request.memory_limit_MB if self._profile != "2025-06" else -1
             compiled: CommandResult | None = None
             ran: CommandResult | None = None
@@ -174,24 +171,24 @@ class PythonExecutor:
                 self._path = default_path()
                 if shutil.which("python", path=self._path) is None:
                     self._path = _named_python(self._base) + os.pathsep + self._path
-        os.makedirs(self._base, exist_ok=True)  # a guard that broke down may have cleared it away
+        os.makedirs(self._base, exist_ok=True)  # a guard that failed may have removed it
         return self._base
 
-    def _place(self, work: WorkDirectory, language: Language | None = None) -> Place:
-        """Give a program a bare environment: what the server knows (tokens, keys, proxies) is not its business."""
+    def _workspace(self, work: WorkDirectory, language: Language | None = None) -> Workspace:
+        """Return a workspace with a minimal environment, without the server's tokens, keys and proxies."""
         env = {
             "PATH": self._path or default_path(),
             "HOME": work.scratch,
             "TMPDIR": work.scratch,
             "LANG": "C.UTF-8",
-            "SHLVL": "2",  # as recorded: the real server runs in a shell's shell
+            "SHLVL": "2",  # as recorded: the real server runs in a nested shell
             **(language.env if language else {}),
             **self._env,
         }
-        return Place(work.cwd, [work.outer], env)
+        return Workspace(work.cwd, [work.outer], env)
 
-    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Place) -> str:
-        """Find out once which of the libraries that the real server links C++ programs with are here."""
+    async def _libraries(self, request: RunCode, runner: CommandRunner, place: Workspace) -> str:
+        """Find out once which libraries for C++ programs are installed, of those that the real server uses."""
         if request.language != "cpp":
             return ""
         if self._cpp_flags is None:
@@ -201,7 +198,7 @@ class PythonExecutor:
 
 
 def _named_python(room: str) -> str:
-    """Make a directory in which this Python is called `python`, as programs expect and some systems do not have it."""
+    """Make a directory in which this Python is called `python`; some systems have no such name."""
     folder = Path(room, "bin")
     folder.mkdir()
     script = folder / "python"
@@ -212,12 +209,12 @@ def _named_python(room: str) -> str:
 
 def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
     if wanted and not able:
-        raise RuntimeError(f"{what} cannot be used on this machine, and this executor was told to insist on it")
+        raise RuntimeError(f"{what} is not available on this machine, but was set to True for this executor")
     return able if wanted is None else wanted
 
 
-def _lay(request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]) -> str:
-    """Put everything that the language and the request need into the work directory; give the program's path."""
+def _write_files(request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]) -> str:
+    """Write the files of the language and the request into the work directory; return the path of the program."""
     for name, text in language.extras.items():
         Path(work.cwd, name).write_text(text, encoding="utf-8")
     if language.takes_files:

@@ -1,4 +1,4 @@
-"""Lays a request's files in its work directory and fetches the ones asked for, never outside of it."""
+"""Writes the files of a request into its work directory and reads the requested ones, never outside of it."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ from types import TracebackType
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
-"""The real server leaves out files with this in their name."""
+"""The real server skips files with this in their name."""
 
 
 class EscapeRefusedError(Exception):
-    """A file name of a request leads out of the work directory."""
+    """Raised for a file name that leads out of the work directory."""
 
 
 class TooMuchToFetchError(Exception):
-    """The files asked for are larger than the executor gives out."""
+    """Raised if the requested files are too large."""
 
 
 class WorkDirectory:
-    """The directories of one request: where the program runs, and where it may put what is only temporary."""
+    """The directories of one request: for the program, and for its temporary files."""
 
     def __init__(self, base: str) -> None:
-        """Make them below `base`."""
-        # The outer one is the program's to change, so that it may remove its own work directory.
+        """Create them below `base`."""
+        # The outer one is writable, so that the program may remove its own work directory.
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
         self.cwd = tempfile.mkdtemp(prefix="tmp", dir=self.outer)
         self.scratch = os.path.join(self.outer, "scratch")
         os.mkdir(self.scratch)
 
     async def __aenter__(self) -> WorkDirectory:
-        """Give itself."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Remove everything; in a thread, because a program may have made a hundred thousand files."""
+        """Remove everything, in a thread because a program may have made a hundred thousand files."""
         await asyncio.to_thread(remove_tree, self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
-        """Write the program down and give its path."""
+        """Write the program to a file and return its path."""
         if name is not None:
             path = os.path.join(self.cwd, name)
             Path(path).write_text(code, encoding="utf-8", newline="")
@@ -62,7 +61,7 @@ class WorkDirectory:
         return file.name
 
     def restore(self, files: Mapping[str, str | None]) -> None:
-        """Write the request's files, from base64 that may hold foreign characters but not a wrong length."""
+        """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
         for name, content in files.items():
             if content is None or SKIPPED in name:
                 continue
@@ -73,7 +72,7 @@ class WorkDirectory:
                 file.write(base64.b64decode(content))
 
     def fetch(self, names: Iterable[str], limit: int) -> dict[str, str]:
-        """Read the files asked for that are there; a link that leads outside counts as not there."""
+        """Read the requested files that exist; a link that leads outside counts as missing."""
         inside = os.path.realpath(self.outer) + os.sep
         found: dict[str, str] = {}
         total = 0
@@ -92,7 +91,7 @@ class WorkDirectory:
 
 
 def refuse_escapes(names: Iterable[str]) -> None:
-    """Raise when a name leads out of the work directory. The real server would follow it."""
+    """Raise if a name leads out of the work directory. The real server would follow it."""
     for name in names:
         if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
             logger.warning("refused the file name %r: it leaves the work directory", name)
@@ -100,7 +99,7 @@ def refuse_escapes(names: Iterable[str]) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory, also one whose permissions a program took away."""
+    """Remove a directory, even if a program removed its permissions."""
     try:
         shutil.rmtree(path)
     except OSError:

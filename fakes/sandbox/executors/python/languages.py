@@ -1,7 +1,7 @@
-"""Which command lines the real server runs for each language, and what it lays in the work directory for them.
+"""The command lines of the real server for each language, and the files it puts into the work directory.
 
-Pure: no file is touched and nothing is started here. A host without a runtime needs no special case: bash itself
-then says `command not found`, in the compile step or the run step as on the real server.
+Pure: nothing is read, written or started here. A host without a runtime needs no special case: bash reports `command
+not found`, in the compile step or the run step as on the real server.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _JUNIT = "junit-platform-console-standalone-1.8.2.jar"
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """How one language is run. In command lines `{source}` is the program's path and `{cwd}` the work directory."""
+    """How to run one language. In command lines, `{source}` is the path of the program, `{cwd}` the work directory."""
 
     run: str
     compile: str | None = None
     suffix: str | None = None
-    """The program goes into a file with a random name and this ending."""
+    """The program is written to a file with a random name and this suffix."""
     source: str | None = None
-    """The program goes into a file of this name."""
+    """The program is written to a file of this name."""
     prepare: str | None = None
-    """A command run before everything else, whatever comes of it."""
+    """A command to run first; its result is ignored."""
     extras: Mapping[str, str] = field(default_factory=dict)
-    """Files laid in the work directory before those of the request."""
+    """Files to write before those of the request."""
     env: Mapping[str, str] = field(default_factory=dict)
     node_modules: bool = False
     takes_files: bool = True
@@ -43,7 +43,7 @@ def _script(command: str, suffix: str) -> Language:
 
 LANGUAGES: Mapping[str, Language] = {
     "python": _script("python", ".py"),
-    # Plugins that the fake's own Python happens to have would announce themselves, and take seconds to load.
+    # Plugins of the fake's own Python would appear in the output, and take seconds to load.
     "pytest": Language(run="pytest {source}", suffix=".py", env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
     "bash": _script("/bin/bash", ".sh"),
     "lua": _script("lua", ".lua"),
@@ -80,11 +80,11 @@ LANGUAGES: Mapping[str, Language] = {
         takes_files=False,
     ),
     "lean": Language(run="lake build", source="Main.lean"),
-    # These two are whole projects sent as files; the code of the request is not used.
+    # These two are projects sent as files; the code of the request is not used.
     "cuda": Language(compile="mkdir build && cd build && cmake .. && make -j 4", run="./build/main", gives_files=False),
     "python_gpu": Language(compile="python compile.py", run="python run.py", gives_files=False),
 }
-"""Every language that has a runner. `sql` passes the real server's validation and has none."""
+"""Every language with a runner. `sql` passes the real server's validation but has none."""
 
 
 def _class_path(request: RunCode) -> str:
@@ -110,12 +110,12 @@ _WORDS: Mapping[str, Callable[[RunCode], str]] = {
 
 
 def words(request: RunCode) -> dict[str, str]:
-    """Give what a command line of this request's language may name besides its files."""
+    """Return the placeholders for command lines of the request's language, besides its files."""
     return {name: make(request) for name, make in _WORDS.items()}
 
 
 def written_code(request: RunCode) -> str:
-    """Give the program as the real server writes it down."""
+    """Return the program as the real server writes it to the file."""
     if request.language != "php":
         return request.code
     code = request.code.lstrip()
@@ -123,7 +123,7 @@ def written_code(request: RunCode) -> str:
 
 
 def refused_by_language(request: RunCode) -> CommandResult | None:
-    """Give the answer of the compile step for a program that is not even written down."""
+    """Return the compile result for a program that is refused before it is written."""
     if request.language == "scala" and not _scala_object(request):
         return CommandResult("Error", return_code=1, stderr="Object name not found.")
     return None

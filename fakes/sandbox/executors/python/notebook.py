@@ -1,4 +1,4 @@
-"""Runs a notebook: lays out what the driver needs, runs it as a command, reads what it wrote down."""
+"""Runs a notebook: writes the files of the driver, runs it as a command, reads its result."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Literal
 from sfusion.fakes.sandbox import jupyter
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
-from .command import CommandRunner, Place
+from .command import CommandRunner, Workspace
 from .files import WorkDirectory
 
 NotebookKind = Literal["auto", "kernel", "builtin"]
-"""A real ipykernel, the built-in cell runner, or the first where it is installed."""
+"""A real ipykernel, the built-in cell runner, or ``auto``: ipykernel if it is installed."""
 
 SLACK = 10.0
-"""Seconds that the real server adds to the time a notebook asks for."""
+"""Seconds that the real server adds to the requested time."""
 _DRIVER = Path(jupyter.__file__).with_name("driver.py")
 _CONFIGS = "tmp/sandbox/configs"
 _FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
 exit(not (find("ipykernel") and find("jupyter_client")))'"""
 
 
-async def installed_kind(runner: CommandRunner, place: Place) -> NotebookKind:
-    """Say which kind the Python that programs get can run."""
+async def installed_kind(runner: CommandRunner, place: Workspace) -> NotebookKind:
+    """Return which kind the Python of the programs supports."""
     found = await runner.run(_FIND_KERNEL, place, 60.0)
     return "kernel" if found.return_code == 0 else "builtin"
 
 
 async def run_notebook(
-    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Place, kind: NotebookKind, limit: int
+    request: RunJupyter, runner: CommandRunner, work: WorkDirectory, place: Workspace, kind: NotebookKind, limit: int
 ) -> RunJupyterAnswer:
-    """Run the cells; cells that raise are a success, a driver that does not come to its end is not."""
+    """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     work.restore(request.files)
     shutil.copyfile(_DRIVER, os.path.join(work.cwd, "main.py"))
     os.makedirs(os.path.join(work.cwd, _CONFIGS))

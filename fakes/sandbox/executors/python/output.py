@@ -1,9 +1,9 @@
-"""Collects a program's output the way the real server does, which nobody drains while the program runs.
+"""Collects the output of a program like the real server, which does not drain it while the program runs.
 
-The real server's event loop reads a stream until it holds more than 128 KiB and then stops; what the program writes
-after that stays in the socket's kernel buffer and is never looked at. So one large write arrives up to what that
-buffer holds (219,264 bytes), as much again is lost without a word, and beyond that the program blocks until its time
-is over. The rules below do the same, and do it the same way every time.
+The real server's event loop reads a stream until it has more than 128 KiB and then stops; later output stays in the
+kernel buffer of the socket and is never read. So one large write arrives up to the size of that buffer (219,264
+bytes), the same amount again is lost silently, and beyond that the program blocks until its time limit. The rules below
+do the same, deterministically.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from .packets import (
 )
 
 MARGIN = 200
-"""Bytes by which writes of one buffer each may differ from each other, all together."""
+"""Total bytes by which writes of one buffer each may differ from each other."""
 SETTLE = 0.002
-"""Seconds after which to look again whether a large write that is under way has grown."""
+"""Seconds between two checks whether a large write in progress has grown."""
 LOOKS = 250
-"""Looks without growth after which a write that is whole packets long so far is thought to be finished."""
+"""Checks without growth after which a write of whole packets counts as finished."""
 SMALL_LOOKS = 3
-"""Looks that must agree that writes are small: a packet on its way has its cost already but not yet its bytes."""
+"""Checks that must agree that writes are small: a packet in transit has its cost but not yet its bytes."""
 
 
 def decoded(data: bytes) -> str:
-    """Decode as the real server does: one byte that is not UTF-8 costs the whole stream."""
+    """Decode like the real server: one byte that is not UTF-8 replaces the whole stream."""
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
@@ -46,28 +46,28 @@ def decoded(data: bytes) -> str:
 
 
 class Capture(Protocol):
-    """One output stream of one program."""
+    """The interface of an output stream of a program."""
 
     def fileno(self) -> int:
-        """Give the descriptor that the program writes to."""
+        """Return the descriptor that the program writes to."""
 
     def take(self) -> bytes:
-        """Stop reading and give what is kept."""
+        """Stop reading and return what was kept."""
 
     def close(self) -> None:
-        """Close the stream; a program that writes to it any more fails."""
+        """Close the stream; later writes of the program fail."""
 
 
 def capture(loop: asyncio.AbstractEventLoop) -> Capture:
-    """Make a stream for a program to write to, and read from it as data comes."""
+    """Make a stream for a program to write to, and read from it as data arrives."""
     return PacketCapture(loop) if as_here() else CountingCapture(loop)
 
 
 class CountingCapture:
-    """For systems with other sockets than Linux's: every output is treated like one large write."""
+    """For systems other than Linux: all output counts as one large write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the stream and read from it as data comes."""
+        """Make the stream and read from it as data arrives."""
         self._loop = loop
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
@@ -76,25 +76,25 @@ class CountingCapture:
         loop.add_reader(self._ours, self._read)
 
     def fileno(self) -> int:
-        """Give the descriptor that the program writes to."""
+        """Return the descriptor that the program writes to."""
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        """Stop reading and give what is kept."""
+        """Stop reading and return what was kept."""
         while self._lost < WHOLE and self._read():
             pass
         self._loop.remove_reader(self._ours)
         return bytes(self._held)
 
     def close(self) -> None:
-        """Close the stream; a program that writes to it any more fails."""
+        """Close the stream; later writes of the program fail."""
         if self._ours.fileno() >= 0:
             self._loop.remove_reader(self._ours)
         self._ours.close()
         self._theirs.close()
 
     def _read(self) -> bool:
-        """Read once; what does not fit any more is lost, and when as much was lost the program may wait."""
+        """Read once; data beyond the limit is lost, and after the same amount again the program must wait."""
         try:
             data = self._ours.recv(65_536)
         except BlockingIOError:
@@ -108,12 +108,12 @@ class CountingCapture:
 
 
 class PacketCapture:
-    """For Linux: reads as the real server does, packet by packet."""
+    """For Linux: reads like the real server, packet by packet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the stream and read from it as data comes."""
+        """Make the stream and read from it as data arrives."""
         self._loop = loop
-        # The program's end stays open here too: it knows what the bytes in between cost.
+        # Keep the program's end open here, too: it knows the cost of the bytes in between.
         self._ours, self._theirs = stream_pair()
         self._held = bytearray()
         self._reading = True
@@ -124,18 +124,18 @@ class PacketCapture:
         loop.add_reader(self._ours, self._readable)
 
     def fileno(self) -> int:
-        """Give the descriptor that the program writes to."""
+        """Return the descriptor that the program writes to."""
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        """Stop reading and give what has arrived."""
+        """Stop reading and return what has arrived."""
         while self._reading and (waiting := bytes_waiting(self._ours)):
             self._read(waiting)
         self._stop()
         return bytes(self._held)
 
     def close(self) -> None:
-        """Close the stream; a program that writes to it any more fails."""
+        """Close the stream; later writes of the program fail."""
         self._stop()
         self._ours.close()
         self._theirs.close()
@@ -144,13 +144,13 @@ class PacketCapture:
         waiting = bytes_waiting(self._ours)
         if self._must_wait(waiting, cost_waiting(self._theirs)):
             self._loop.remove_reader(self._ours)
-            self._timer = self._loop.call_later(SETTLE, self._look_again)
+            self._timer = self._loop.call_later(SETTLE, self._check_again)
             return
         self._before = self._looks = 0
         self._read(waiting)
 
     def _must_wait(self, waiting: int, cost: int) -> bool:
-        """Say whether to look again in a moment before reading."""
+        """Return whether to check again in a moment before reading."""
         if is_large_write(waiting, cost):
             if self._small_looks >= SMALL_LOOKS:
                 set_buffer(self._theirs, SEND_BUFFER)
@@ -160,27 +160,25 @@ class PacketCapture:
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
-            set_buffer(
-                self._theirs, 0
-            )  # from now on the program waits, so that nothing moves while packets are told apart
+            set_buffer(self._theirs, 0)  # stop the program, so that nothing changes while packets are told apart
         return self._small_looks <= SMALL_LOOKS
 
     def _may_grow(self, waiting: int) -> bool:
-        """Say whether a large write may be under way, packet by packet, its writer perhaps held up by others."""
+        """Return whether a large write may be in progress, perhaps slowed down by other processes."""
         self._looks = self._looks + 1 if waiting == self._before else 0
         self._before = waiting
         return self._looks < (LOOKS if waiting % PACKET == 0 else 1)
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._timer = None
         self._loop.add_reader(self._ours, self._readable)
         self._readable()
 
     def _read(self, waiting: int) -> None:
-        """Read a large write in one go, small ones up to the first that goes past the mark.
+        """Read a large write at once, small ones up to the first that passes the limit.
 
-        The real server reads small writes one by one as they come. Here several may have piled up, on a busy machine
-        more than on an idle one, and the cut must not depend on it.
+        The real server reads small writes one by one as they arrive. Here several may have piled up, depending on the
+        load of the machine, and the result must not depend on that.
         """
         cost = cost_waiting(self._theirs)
         below = STOP_ABOVE - len(self._held)
@@ -191,17 +189,17 @@ class PacketCapture:
                 self._held += self._ours.recv(waiting or 1)
             else:
                 self._held += self._up_to_packet(below, waiting, cost)
-                self._make_way()
+                self._drop_excess()
         except BlockingIOError:
             return
         if len(self._held) > STOP_ABOVE:
             self._stop()
 
     def _up_to_packet(self, below: int, waiting: int, cost: int) -> bytes:
-        """Read to the end of the first packet that goes past the mark, which is `below` bytes away.
+        """Read to the end of the first packet that passes the limit, which is `below` bytes away.
 
-        A packet's cost is given back when its last byte is read; so the end is found byte by byte, starting a little
-        before the place where it is to be expected.
+        The kernel releases the cost of a packet with its last byte, so the end is found byte by byte, starting a
+        little before its expected position.
         """
         sure = below
         if count := buffers_waiting(waiting, cost):
@@ -211,24 +209,24 @@ class PacketCapture:
         while len(data) < below + PACKET:
             data += self._ours.recv(1)
             left, now = self._balance()
-            added = left - waiting + 1  # by the program, meanwhile
+            added = left - waiting + 1  # the program wrote more in the meantime
             if now < cost + (packet_cost(added) if added > 0 else 0):
                 break
             waiting, cost = left, now
         return bytes(data)
 
     def _balance(self) -> tuple[int, int]:
-        """Ask for the bytes that wait and their cost, as they are at one moment."""
+        """Return the waiting bytes and their cost at one moment."""
         while True:
             waiting, cost = bytes_waiting(self._ours), cost_waiting(self._theirs)
             if bytes_waiting(self._ours) == waiting:
                 return waiting, cost
 
-    def _make_way(self) -> None:
-        """Take out what had piled up behind the mark, and let the buffer hold that much less from now on.
+    def _drop_excess(self) -> None:
+        """Remove what has piled up beyond the limit, and shrink the buffer by the same amount.
 
-        Nobody looks at those bytes any more, but a writer that was waiting for room is woken only by an almost empty
-        buffer; on the real server, where nothing piles up, it would not have been waiting.
+        These bytes are never used, but a writer that waits for space is woken only by an almost empty buffer; on the
+        real server, where nothing piles up, it would not have waited.
         """
         piled_up, cost = self._balance()
         if piled_up:

@@ -1,1 +1,1 @@
-"""A cell runner for machines without IPython: one process, one namespace, the messages that a kernel would send."""
+"""A cell runner for machines without IPython: one process with one namespace that sends the messages of a kernel."""

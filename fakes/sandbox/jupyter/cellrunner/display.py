@@ -1,4 +1,4 @@
-"""How a value is shown, and a stand-in for `IPython.display` with what notebooks use of it."""
+"""Displays values, and provides the commonly used parts of `IPython.display`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _METHODS = (
 
 
 def plain(value: object) -> str:
-    """Show a value as text: containers over several lines when they are long."""
+    """Format a value as text, with long containers on several lines."""
     if isinstance(value, type) and type(value).__repr__ is type.__repr__:
         return value.__qualname__ if value.__module__ == "builtins" else f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, types.FunctionType):
@@ -45,7 +45,7 @@ def _signature(function: types.FunctionType) -> str:
 
 
 def bundle(value: object) -> dict[str, Any]:
-    """Give every form in which a value can be shown, by media type."""
+    """Return every representation of a value, by media type."""
     data: dict[str, Any] = {}
     several = _call(value, "_repr_mimebundle_", include=None, exclude=None)
     if isinstance(several, tuple):
@@ -76,8 +76,8 @@ def _call(value: object, method: str, **arguments: object) -> Any:
         return None
 
 
-class _Shown:
-    """Something with a form of its own; data comes as an argument or from a file."""
+class _Displayable:
+    """An object with its own media type; the data comes from an argument or a file."""
 
     def __init__(self, data: Any = None, url: str | None = None, filename: str | None = None, **_more: object) -> None:
         if data is None and filename is not None:
@@ -89,24 +89,24 @@ class _Shown:
         return f"<IPython.core.display.{type(self).__name__} object>"
 
 
-def _kind(name: str, method: str, mime: str | None = None) -> type[_Shown]:
-    def form(self: _Shown) -> object:
+def _kind(name: str, method: str, mime: str | None = None) -> type[_Displayable]:
+    def form(self: _Displayable) -> object:
         return self.data.decode() if isinstance(self.data, bytes) and mime is None else self.data
 
-    return type(name, (_Shown,), {method: form, "__module__": "IPython.core.display"})
+    return type(name, (_Displayable,), {method: form, "__module__": "IPython.core.display"})
 
 
-def _image_bundle(self: _Shown, include: object = None, exclude: object = None) -> dict[str, object]:
+def _image_bundle(self: _Displayable, include: object = None, exclude: object = None) -> dict[str, object]:
     jpeg = isinstance(self.data, bytes) and self.data[:2] == b"\xff\xd8"
     return {"image/jpeg" if jpeg else "image/png": self.data, "text/plain": repr(self)}
 
 
-def _json_form(self: _Shown) -> object:
+def _json_form(self: _Displayable) -> object:
     return json.loads(self.data) if isinstance(self.data, str) else self.data
 
 
 def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
-    """Make the stand-in for `IPython.display`; `show` sends one bundle."""
+    """Return a stand-in for `IPython.display`; `show` sends one bundle."""
     module = types.ModuleType("IPython.display", "A stand-in: no IPython runs these cells.")
 
     def display(*values: object, raw: bool = False, **_more: object) -> None:
@@ -114,7 +114,7 @@ def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
             show(dict(value) if raw and isinstance(value, Mapping) else bundle(value))
 
     def clear_output(wait: bool = False) -> None:
-        """Do nothing that the answer shows: earlier output stays in it, as on the real server."""
+        """Do nothing visible: earlier output stays in the answer, as on the real server."""
 
     names: dict[str, object] = {
         "display": display,
@@ -124,8 +124,8 @@ def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
         "Latex": _kind("Latex", "_repr_latex_"),
         "SVG": _kind("SVG", "_repr_svg_"),
         "Javascript": _kind("Javascript", "_repr_javascript_"),
-        "JSON": type("JSON", (_Shown,), {"_repr_json_": _json_form}),
-        "Image": type("Image", (_Shown,), {"_repr_mimebundle_": _image_bundle}),
+        "JSON": type("JSON", (_Displayable,), {"_repr_json_": _json_form}),
+        "Image": type("Image", (_Displayable,), {"_repr_mimebundle_": _image_bundle}),
     }
     for name, thing in names.items():
         setattr(module, name, thing)
@@ -133,7 +133,7 @@ def display_module(show: Callable[[dict[str, Any]], None]) -> types.ModuleType:
 
 
 def install(show: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
-    """Make `import IPython.display` work without IPython; give its `display`."""
+    """Make `import IPython.display` work without IPython; return its `display`."""
     module = display_module(show)
     parent = types.ModuleType("IPython", "A stand-in: no IPython runs these cells.")
     parent.__path__ = []

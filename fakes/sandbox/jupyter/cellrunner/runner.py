@@ -1,4 +1,4 @@
-"""Runs cells one after another in one namespace and sends what they show."""
+"""Runs cells one after another in one namespace and sends their output."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ EXIT_NOTE = "To exit: use 'exit', 'quit', or Ctrl-D."
 
 
 class CellRunner:
-    """One notebook's state."""
+    """The state of one notebook."""
 
     def __init__(self, send: Send) -> None:
-        """Send messages with `send`."""
         self._send = send
         self._count = 0
         self._numbers: dict[str, int] = {}
@@ -46,12 +45,12 @@ class CellRunner:
                 source.MAGIC: _magic,
             }
         )
-        # A kernel's frontend is asked, not a terminal.
+        # A kernel asks its frontend, not a terminal.
         builtins.input = self._input
         getpass.getpass = self._input  # type: ignore[assignment]  # its second argument means nothing here
 
     async def run(self, text: str) -> None:
-        """Run one cell inside the running loop, as a kernel does; whatever it raises is shown, not raised."""
+        """Run one cell inside the running loop, like a kernel; exceptions are sent as output."""
         self._count += 1
         filename = f"/tmp/ipykernel_{os.getpid()}/{zlib.crc32(text.encode('utf-8', 'replace')) + 10**9}.py"
         self._numbers[filename] = self._count
@@ -77,21 +76,21 @@ class CellRunner:
         self._names.update({"_": value, f"_{self._count}": value})
 
     async def _evaluate(self, code: types.CodeType) -> object:
-        value: Any = eval(code, self._names)  # running what it is given is this module's purpose
+        value: Any = eval(code, self._names)  # running code is the purpose of this module
         return await value if code.co_flags & inspect.CO_COROUTINE else value
 
     def _show_error(self, exc: BaseException) -> None:
-        trace = tracebacks.drawn(exc, self._numbers.get)
+        trace = tracebacks.formatted(exc, self._numbers.get)
         if isinstance(exc, SystemExit):
             print(f"UserWarning: {EXIT_NOTE}", file=sys.stderr)
         self._send("error", {"traceback": trace, "ename": type(exc).__name__, "evalue": _text(exc)})
 
     def _exit(self) -> None:
-        """Let the kernel end after this cell; whoever runs another one waits in vain."""
+        """End the kernel after this cell; the next cell never gets an answer."""
         self.asked_to_exit = True
 
     def _input(self, prompt: object = "") -> NoReturn:
-        """Ask the driver's terminal, which has nothing to say."""
+        """Prompt like a kernel without a frontend."""
         self._send("prompt", str(prompt))
         raise EOFError
 
@@ -105,7 +104,7 @@ def _text(exc: BaseException) -> str:
 
 def _shell(command: str) -> None:
     done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    # A kernel runs such lines on a terminal, and terminals end lines so.
+    # A kernel runs these lines on a terminal, which ends lines with \r\n.
     sys.stdout.write(done.stdout.decode("utf-8", "replace").replace("\n", "\r\n"))
 
 
@@ -115,7 +114,7 @@ def _magic(name: str, *, cell: bool = False) -> None:
 
 
 def main() -> None:
-    """Run cells that arrive as JSON lines on one descriptor, send messages as JSON lines on another."""
+    """Run cells that arrive as JSON lines on one descriptor; send messages as JSON lines on another."""
     commands, events = (int(argument) for argument in sys.argv[2:4])
     sys.argv = [""]
     os.set_inheritable(commands, False)

@@ -1,4 +1,4 @@
-"""Turns the text of a cell into something that can be run: shell lines, magics, the value of the last line. Pure."""
+"""Compiles the text of a cell: shell lines, magics, the value of the last line. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from types import CodeType
 _SHELL = re.compile(r"^(?P<indent>[ \t]*)!(?P<command>.*)$")
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>%%?)(?P<name>[A-Za-z_]\w*)(?P<rest>.*)$")
 SHELL, MAGIC = "__sfusion_shell__", "__sfusion_magic__"
-"""Names under which the runner offers what such lines call."""
+"""The names that the rewritten lines call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A compiled cell: statements to run, then an expression whose value is shown unless it is silenced."""
+    """A compiled cell: statements, then an expression whose value is displayed unless silenced."""
 
     statements: CodeType
     expression: CodeType | None
@@ -26,7 +26,7 @@ class Cell:
 
 
 def rewritten(text: str) -> str:
-    """Replace lines that only a notebook understands by calls; the number of lines stays the same."""
+    """Replace lines that are not Python by calls; the number of lines stays the same."""
     lines = text.split("\n")
     if lines and (first := _MAGIC.match(lines[0])) and first["mark"] == "%%":
         return f"{MAGIC}({first['name']!r}, cell=True)" + "\n" * (len(lines) - 1)
@@ -42,7 +42,7 @@ def rewritten(text: str) -> str:
 
 
 def _lines_inside_strings(text: str) -> set[int]:
-    """Find the lines that begin inside a string or a bracket: nothing there is a shell line."""
+    """Find the lines that begin inside a string or a bracket, which cannot be shell lines."""
     inside: set[int] = set()
     masked = re.sub(r"(?m)^([ \t]*)[!%].*$", r"\1pass", text)
     depth = 0
@@ -60,7 +60,7 @@ def _lines_inside_strings(text: str) -> set[int]:
 
 
 def ends_with_semicolon(text: str) -> bool:
-    """Say whether the last thing in a cell is a semicolon, comments aside."""
+    """Return whether a cell ends with a semicolon, ignoring comments."""
     last = ""
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):

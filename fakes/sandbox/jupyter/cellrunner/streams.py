@@ -1,4 +1,4 @@
-"""Standard output and error of a cell, sent on as messages."""
+"""Sends standard output and error of a cell as messages."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ Send = Callable[[str, Any], None]
 
 
 class OutStream(io.TextIOBase):
-    """A text stream without bytes below it, like a kernel's."""
+    """A text stream without an underlying byte stream, like a kernel's."""
 
     encoding = "UTF-8"
     errors = None
 
     def __init__(self, name: str, fd: int, send: Send) -> None:
-        """Send what is written as a message of the stream `name`."""
+        """Send written text as messages of the stream `name`."""
         self.name = name
         self._fd = fd
         self._send = send
 
     def writable(self) -> bool:
-        """Say yes."""
         return True
 
     def isatty(self) -> bool:
-        """Say no."""
         return False
 
     def fileno(self) -> int:
-        """Give the descriptor that children of the cell write to."""
+        """Return the descriptor that child processes of the cell write to."""
         return self._fd
 
     def write(self, text: str) -> int:
-        """Send text."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text)}")
         if text:

@@ -1,4 +1,4 @@
-"""Draws an error the way IPython draws it, colours included."""
+"""Formats an error like IPython, colours included."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from types import FrameType
 RED, GREEN, CYAN, BOLD_GREEN, OFF = "\x1b[0;31m", "\x1b[0;32m", "\x1b[0;36m", "\x1b[1;32m", "\x1b[0m"
 WIDTH = 75
 CONTEXT = 5
-"""Lines of source around the one that raised."""
+"""Lines of source around the failing one."""
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 CONTEXT_NOTE = "\nDuring handling of the above exception, another exception occurred:\n"
 
-Number = Callable[[str], int | None]
-"""Says which cell a file name stands for."""
+CellNumber = Callable[[str], int | None]
+"""Returns the cell of a file name."""
 
 
-def drawn(exc: BaseException, number: Number) -> list[str]:
-    """Draw an exception with its causes."""
+def formatted(exc: BaseException, number: CellNumber) -> list[str]:
+    """Format an exception with its causes."""
     if isinstance(exc, SyntaxError) and not _frames(exc, number):
         return [_syntax_error(exc, number)]
     if isinstance(exc, SystemExit):
@@ -46,13 +46,13 @@ def drawn(exc: BaseException, number: Number) -> list[str]:
     return parts
 
 
-def _frames(exc: BaseException, number: Number) -> list[tuple[FrameType, int]]:
-    """List the frames from the first one of a cell on; those before are the runner's."""
+def _frames(exc: BaseException, number: CellNumber) -> list[tuple[FrameType, int]]:
+    """Return the frames from the first one of a cell on, without those of the runner."""
     frames = list(traceback.walk_tb(exc.__traceback__))
     return list(itertools.dropwhile(lambda item: number(item[0].f_code.co_filename) is None, frames))
 
 
-def _one(exc: BaseException, number: Number) -> list[str]:
+def _one(exc: BaseException, number: CellNumber) -> list[str]:
     name = type(exc).__name__
     label = "Traceback (most recent call last)"
     parts = [f"{RED}{name}{OFF}{label:>{WIDTH - len(name)}}"]
@@ -85,7 +85,7 @@ def _source(filename: str, line: int) -> str:
     return "".join(drawn_lines)
 
 
-def _syntax_error(exc: SyntaxError, number: Number) -> str:
+def _syntax_error(exc: SyntaxError, number: CellNumber) -> str:
     cell = number(exc.filename or "")
     where = f"Cell {GREEN}In[{cell}], line {exc.lineno}" if cell else f"File {GREEN}{exc.filename}:{exc.lineno}"
     text = f"{CYAN}  {where}{CYAN}{OFF}\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.fakes.sandbox.executors.python import Bounds, PythonExecutor, spawner
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
@@ -243,7 +243,7 @@ async def test_a_fork_bomb_is_killed(held: PythonExecutor, language: str, caplog
 
 
 async def test_threads_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    executor = PythonExecutor(bounds=Bounds(tasks=100))
+    executor = PythonExecutor(bounds=ResourceBounds(tasks=100))
     code = "import threading, time\nfor _ in range(999): threading.Thread(target=time.sleep, args=(99,)).start()"
     try:
         assert (await ran(executor, code, run_timeout=30.0)).return_code == -9
@@ -254,7 +254,7 @@ async def test_threads_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("before", ["", "import os\nfor _ in range(3): os.fork()\n"])
 async def test_memory_is_bounded_for_all_processes_together(before: str, caplog: pytest.LogCaptureFixture) -> None:
-    executor = PythonExecutor(bounds=Bounds(memory=200 * 2**20))
+    executor = PythonExecutor(bounds=ResourceBounds(memory=200 * 2**20))
     hog = "kept = [bytearray(2_000_000) for _ in range(500)]\nimport time; time.sleep(30)"
     try:
         assert (await ran(executor, before + hog, run_timeout=30.0)).return_code == -9
@@ -266,7 +266,7 @@ async def test_memory_is_bounded_for_all_processes_together(before: str, caplog:
 
 
 async def test_a_file_is_bounded() -> None:
-    executor = PythonExecutor(bounds=Bounds(file_size=2**20))
+    executor = PythonExecutor(bounds=ResourceBounds(file_size=2**20))
     try:
         assert (await ran(executor, "exec cat /dev/zero > a", "bash")).return_code == -signal.SIGXFSZ
     finally:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import fields
 
-from sfusion.fakes.sandbox.executors.python import Bounds, PythonExecutor
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds
 from tests import ROOT
 
 PAGE = (ROOT / "docs" / "python-executor.md").read_text(encoding="utf-8")
@@ -21,5 +21,5 @@ def test_the_snippet_runs() -> None:
 
 def test_every_option_and_bound_is_explained() -> None:
     options = list(inspect.signature(PythonExecutor).parameters)
-    for name in [*options, *(field.name for field in fields(Bounds))]:
+    for name in [*options, *(field.name for field in fields(ResourceBounds))]:
         assert f"`{name}`" in PAGE, name

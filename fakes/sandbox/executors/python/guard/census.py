@@ -1,4 +1,4 @@
-"""Counts what a program has started: processes, threads, memory. Reads /proc and nothing else."""
+"""Counts the processes, threads and memory of a program. Reads only /proc."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:  # the process ended meanwhile
+    except OSError:  # the process has ended
         return ""
 
 
 def last_pid() -> int:
-    """Say which process id was given out last in this namespace: one small read tells whether anything was started."""
+    """Return the last process id of this namespace: one small read shows whether anything was started."""
     fields = _read("/proc/loadavg").split()
     return int(fields[4]) if len(fields) > 4 else 0
 
@@ -33,18 +33,18 @@ def _numbers(path: str) -> Iterator[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the command name, which may itself hold spaces and brackets."""
+    """Return the fields of /proc/PID/stat after the command name, which may contain spaces and brackets."""
     return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def namespace_members() -> list[int]:
-    """List every live process that this one sees besides itself; inside a namespace those are the program's."""
+    """List every other live process that is visible; inside a namespace those are the program's."""
     me = os.getpid()
     return [pid for pid in _numbers("/proc") if pid != me and _alive(pid)]
 
 
 def descendants() -> list[int]:
-    """List every live process below this one; its own and those it inherited."""
+    """List every live descendant of this process, including adopted ones."""
     found: list[int] = []
     queue = [os.getpid()]
     if not os.path.exists(f"/proc/{queue[0]}/task/{queue[0]}/children"):
@@ -59,7 +59,7 @@ def descendants() -> list[int]:
 
 
 def _descendants_by_parent() -> list[int]:
-    """The same where the kernel does not list children: by asking every process for its parent."""
+    """The same for kernels that do not list children: by the parent of every process."""
     children: dict[int, list[int]] = {}
     for pid in _numbers("/proc"):
         fields = _stat(pid)
@@ -80,7 +80,7 @@ def _alive(pid: int) -> bool:
 
 
 def tasks(pids: list[int]) -> int:
-    """Count threads: the link count of a task directory is two more than the threads in it."""
+    """Count threads: the link count of a task directory is the number of threads plus two."""
     total = 0
     for pid in pids:
         try:
@@ -91,7 +91,7 @@ def tasks(pids: list[int]) -> int:
 
 
 def memory(pids: list[int], bound: int) -> int:
-    """Sum the memory of these processes; exactly only when the cheap sum, which counts shared pages often, is over."""
+    """Sum the memory of these processes; exact only if the cheap sum, which repeats shared pages, is too high."""
     own = {pid: _own_memory(pid) for pid in pids}
     total = sum(own.values())
     return total if total <= bound else sum(_proportional(pid, own[pid]) for pid in pids)
@@ -103,7 +103,7 @@ def _own_memory(pid: int) -> int:
 
 
 def _proportional(pid: int, otherwise: int) -> int:
-    """Ask for a process's share of memory, shared pages divided by those who share them."""
+    """Return the memory of a process, with shared pages divided among the processes that share them."""
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

@@ -1,7 +1,7 @@
-"""What Linux offers to hold a program: namespaces, Landlock, capabilities, parent-death signals.
+"""What Linux offers to confine a program: namespaces, Landlock, capabilities, parent-death signals.
 
-Everything goes through libc by ctypes, so that no package needs to be installed. On another system every question
-here is answered with "not available" and nothing is called.
+Everything goes through libc with ctypes, so that no package is needed. On other systems everything here is reported as
+not available, and nothing is called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LANDLOCK_RULE_PATH_BENEATH = 1
 
 WRITE_FILE = 1 << 1
 MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
-# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: what the first version can forbid
+# write, remove dir and file, make char, dir, reg, sock, fifo, block, sym: all rights of the first version
 WRITES = WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
@@ -54,22 +54,22 @@ def _check(result: int, what: str) -> int:
 
 
 def prctl(option: int, value: int = 0) -> None:
-    """Call ``prctl``, the per-process switchboard of Linux."""
+    """Call ``prctl``; raises OSError."""
     zero = ctypes.c_ulong(0)
     _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
-    """Mount a file system; only ever called inside a mount namespace of our own."""
+    """Mount a file system; only called inside our own mount namespace."""
     encoded = kind.encode() if kind else None
     result = _libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
     _check(result, f"mount {target}")
 
 
 def enter_namespaces() -> None:
-    """Give this process's next child its own process ids, mounts and shared memory.
+    """Give the next child of this process its own process ids, mounts and shared memory.
 
-    Somebody who is not root needs a user namespace for that; the ids stay the same inside it.
+    Users other than root need a user namespace for that, in which their ids stay the same.
     """
     uid, gid = os.geteuid(), os.getegid()
     flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC
@@ -80,8 +80,8 @@ def enter_namespaces() -> None:
                 file.write(text)
 
 
-def furnish_namespace(shared_memory: int) -> None:
-    """Show the first process of a new namespace only its own processes, shared memory and terminals."""
+def isolate_namespace(shared_memory: int) -> None:
+    """Restrict the first process of a new namespace to its own processes, shared memory and terminals."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if os.path.isdir(SHARED_MEMORY):
@@ -91,7 +91,7 @@ def furnish_namespace(shared_memory: int) -> None:
 
 
 def landlock_version() -> int:
-    """Say which version of Landlock the kernel speaks; 0 when none."""
+    """Return the version of Landlock that the kernel supports; 0 if none."""
     if not LINUX:
         return 0
     version = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
@@ -99,10 +99,10 @@ def landlock_version() -> int:
 
 
 def allow_writes_only_beneath(directories: list[str]) -> None:
-    """Forbid this process and all its children, for ever, to change a file outside these directories.
+    """Permanently forbid this process and its children to change files outside these directories.
 
-    Harmless devices stay writable. Reading is not restricted. Signals and abstract sockets of processes outside
-    are out of reach where the kernel knows how (Linux 6.12).
+    Harmless devices stay writable, and reading is not restricted. Signals to other processes and their abstract sockets
+    are blocked if the kernel supports it (Linux 6.12).
     """
     version = landlock_version()
     if not version:
@@ -112,7 +112,7 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
     handled |= TRUNCATE if version >= 3 else 0
     handled |= IOCTL_DEV if version >= 5 else 0
     scoped = SCOPE_ABSTRACT_SOCKET | SCOPE_SIGNAL if version >= 6 else 0
-    # Older kernels refuse a structure with fields they do not know: file rights, network rights, scopes.
+    # Older kernels refuse unknown fields of this structure: file rights, network rights, scopes.
     fields = 3 if version >= 6 else 2 if version >= 4 else 1
     attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 * fields]
     created = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
@@ -141,9 +141,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Leave a program started by root with root's files but none of root's powers."""
+    """Drop all capabilities, so that a program of root has root's files but none of root's powers."""
     for capability in range(LAST_CAPABILITY + 1):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # not a capability of this kernel, or not ours to drop
+        except OSError:  # this kernel does not have it, or we may not drop it
             return

@@ -1,72 +1,69 @@
-"""What the server tells the guard about one command, and what the guard tells back. Plain JSON both ways."""
+"""The messages between server and guard about one command, as plain JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Event = Literal["exited", "timeout", "stopped", "error"]
+CommandEvent = Literal["exited", "timeout", "stopped", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one request may use at most, whatever it asks for."""
+class ResourceBounds:
+    """The upper bounds for one request, whatever it asks for."""
 
     processes: int = 256
     tasks: int = 2048
     """Processes and threads together."""
     memory: int = 4 * 2**30
-    """Bytes of memory of all its processes together."""
+    """Bytes of memory of all processes together."""
     file_size: int = 2**30
-    """Bytes of any one file it writes."""
+    """Maximum bytes of a single file."""
     shared_memory: int = 512 * 2**20
-    """Bytes in its private /dev/shm, where it has one."""
+    """Bytes in its private /dev/shm, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandSpec:
-    """One command line for bash, and how to hold it."""
+    """One command line for bash, and how to confine it."""
 
     command: str
     cwd: str
     env: dict[str, str]
     timeout: float
     writable: list[str]
-    """The only directories in which it may change anything."""
+    """The only directories that it may change."""
     memory_limit: int
-    """The limit in bytes that the request asked for; 0 is none."""
+    """The limit of the request in bytes; 0 for none."""
     namespaces: bool
     landlock: bool
-    bounds: Bounds
+    bounds: ResourceBounds
 
     def to_json(self) -> dict[str, object]:
-        """Give what crosses the socket."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, object]) -> CommandSpec:
-        """Rebuild what `to_json` gave."""
         fields = dict(data)
-        fields["bounds"] = Bounds(**fields["bounds"])  # type: ignore[arg-type]  # our own JSON, written above
+        fields["bounds"] = ResourceBounds(**fields["bounds"])  # type: ignore[arg-type]  # our own JSON, written above
         return cls(**fields)  # type: ignore[arg-type]  # the same
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """How a command ended, as the guard saw it."""
+class CommandReport:
+    """How a command ended."""
 
-    event: Event
+    event: CommandEvent
     seconds: float = 0.0
     code: int | None = None
     """Exit code; negative for a signal."""
     leftovers: int = 0
-    """Processes still alive when the program had ended; the guard kills them."""
+    """Processes that were still alive after the end of the program; the guard kills them."""
     bound: str = ""
-    """The bound that made the guard kill the program, in words."""
+    """The bound for which the guard killed the program, in words."""
     message: str = ""
 
     def to_json(self) -> dict[str, object]:
-        """Give what crosses the socket."""
         return asdict(self)
 
 

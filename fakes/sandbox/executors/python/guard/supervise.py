@@ -1,4 +1,4 @@
-"""Watches one program until it ends, is over time or over a bound, then says so and ends all it has started."""
+"""Watches one program until it ends or exceeds its time or a bound; then reports it and kills all its processes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import time
 from collections.abc import Callable
 
 from . import census
-from .spec import Bounds, Report
+from .spec import CommandReport, ResourceBounds
 
 TICK = 0.02
-"""Seconds between two looks at the number of processes: a fork bomb gets no further than this takes it."""
+"""Seconds between two counts of the processes, which limits a fork bomb."""
 MEMORY_EVERY = 4
-"""Ticks between two looks at the memory, which cost more."""
+"""Ticks between two measurements of the memory, which take longer."""
 GRACE = 0.02
 GRACE_LOOKS = 5
 FEW = 4
-"""Seconds, and looks in them, for a few processes that end on their own when the program has ended."""
+"""Seconds, and checks in that time, for a few processes to end by themselves after the program."""
 
 
 class Supervisor:
-    """The parent of one program."""
+    def __init__(
+        self, program: int, control: int, bounds: ResourceBounds, members: Callable[[], list[int]] | None
+    ) -> None:
+        """Watch `program`; end it when the other end of `control` is closed.
 
-    def __init__(self, program: int, control: int, bounds: Bounds, members: Callable[[], list[int]] | None) -> None:
-        """Watch `program`; end it when `control` is closed at the other end.
-
-        `members` lists what belongs to the program; None where the system cannot tell.
+        `members` lists the processes of the program; None if the system cannot list them.
         """
         self._program = program
         self._control = control
@@ -37,8 +37,8 @@ class Supervisor:
         self._status: int | None = None
         self._seen_pid = -1
 
-    def watch(self, timeout: float) -> Report:
-        """Wait for the end and report it; whatever the program has started is still alive then."""
+    def watch(self, timeout: float) -> CommandReport:
+        """Wait for the end and return the report; child processes of the program are still alive then."""
         started = time.monotonic()
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
@@ -54,17 +54,17 @@ class Supervisor:
             elapsed = time.monotonic() - started
             if self._status is not None:
                 code = os.waitstatus_to_exitcode(self._status)
-                return Report("exited", elapsed, code, leftovers=self._leftovers())
+                return CommandReport("exited", elapsed, code, leftovers=self._leftovers())
             if any(fd == self._control for fd, _ in ready):
-                return Report("stopped", elapsed)
+                return CommandReport("stopped", elapsed)
             if elapsed >= timeout:
-                return Report("timeout", elapsed, leftovers=0)
+                return CommandReport("timeout", elapsed, leftovers=0)
             broken = self._broken_bound(ticks)
             if broken:
-                return Report("exited", elapsed, -int(signal.SIGKILL), bound=broken)
+                return CommandReport("exited", elapsed, -int(signal.SIGKILL), bound=broken)
 
     def _leftovers(self) -> int:
-        """Count what the program has left behind; helpers that are just ending get a moment to do so."""
+        """Count leftover processes; those that are about to end get a moment to do so."""
         for _ in range(GRACE_LOOKS):
             left = len(self._members()) if self._members is not None else 0
             if not left or left > FEW:
@@ -90,7 +90,7 @@ class Supervisor:
         started_something = newest != self._seen_pid
         self._seen_pid = newest
         look_at_memory = ticks % MEMORY_EVERY == 0
-        # Process ids of a namespace start at 1: while the last one is small there cannot be many processes.
+        # Process ids of a namespace start at 1: if the last one is small, there cannot be many processes.
         look_at_processes = started_something and newest > min(self._bounds.processes, self._bounds.tasks)
         if not (look_at_memory or look_at_processes):
             return ""
@@ -105,7 +105,7 @@ class Supervisor:
 
 
 def _end_of(pid: int) -> int | None:
-    """Give a descriptor that becomes readable when the process ends, where the system has such a thing."""
+    """Return a descriptor that becomes readable when the process ends, if the system supports it."""
     opener: Callable[[int], int] | None = getattr(os, "pidfd_open", None)
     if opener is None:
         return None
@@ -116,9 +116,9 @@ def _end_of(pid: int) -> int | None:
 
 
 def end_namespace() -> None:
-    """Kill every process of the namespace whose first one this is.
+    """Kill every process of the namespace; this process must be its first.
 
-    Asked of a process that is not the first of a namespace, the same call would kill every process of this user.
+    In any other process, the same call would kill every process of this user.
     """
     if os.getpid() != 1:
         raise RuntimeError("not the first process of a namespace: nothing was killed")
@@ -126,13 +126,13 @@ def end_namespace() -> None:
 
 
 def end_everything(members: Callable[[], list[int]] | None, group: int) -> None:
-    """Kill the program's process group and everything below this process, until nothing is left to wait for."""
+    """Kill the program's process group and all descendants of this process, until none is left."""
     if group <= 1:
         raise RuntimeError(f"{group} is not a program's process group: nothing was killed")
     while True:
         _kill(-group)
         for pid in members() if members else ():
-            # Stopped first: what is stopped starts nothing new while the others are being killed.
+            # Stop them first, so that they start nothing new while the others are being killed.
             _kill(pid, signal.SIGSTOP)
         for pid in members() if members else ():
             _kill(pid)

@@ -1,8 +1,8 @@
-"""The guard's main loop: take a command from the server, fork, confine, run, report, leave nothing behind.
+"""The guard's main loop: take a command from the server, fork, confine, run, report, clean up.
 
-Per command there is one keeper process, and where the machine has process namespaces one first process inside the
-namespace. When that one ends the kernel itself kills all that is left in the namespace, whatever it did to hide.
-Elsewhere the keeper adopts orphans (Linux) and kills all that is below it.
+Each command has one keeper process and, if the machine supports process namespaces, a first process inside the
+namespace. When that one ends, the kernel kills everything that is left in the namespace. Without namespaces, the
+keeper adopts orphans (Linux) and kills all its descendants.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import census, kernel
-from .spec import Abilities, CommandSpec, Report
+from .spec import Abilities, CommandReport, CommandSpec
 from .supervise import Supervisor, end_everything, end_namespace
 
 DESCRIPTORS = 4
-"""Standard input, output and error of the program, and the socket on which its end is reported."""
+"""Standard input, output and error of the program, and the socket that reports its end."""
 SPARE_DESCRIPTOR = 3
 _zygote = os.getpid()
 
 
 def main() -> None:
-    """Serve commands that arrive on standard input, a socket, until the server closes it or dies."""
+    """Serve commands from standard input, a socket, until the server closes it or dies."""
     try:
         _serve()
     finally:
         if os.getpid() == _zygote:
-            # A server that was killed could neither wait for its programs' end nor remove their directories.
+            # A server that was killed could not wait for its programs or remove their directories.
             with suppress(ChildProcessError):
                 while True:
                     os.wait()
@@ -45,8 +45,8 @@ def _serve() -> None:
     server = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers need nobody to wait for them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no need to wait for keepers
     abilities = Abilities(_namespaces_work(), kernel.landlock_version())
     server.sendall(json.dumps({"namespaces": abilities.namespaces, "landlock": abilities.landlock}).encode() + b"\n")
     while True:
@@ -58,7 +58,7 @@ def _serve() -> None:
         spec = CommandSpec.from_json(json.loads(_receive(server, struct.unpack("!I", header)[0])))
         if os.fork() == 0:
             server.close()
-            _keep(spec, fds)
+            _run_keeper(spec, fds)
         for fd in fds:
             os.close(fd)
 
@@ -74,7 +74,7 @@ def _receive(server: socket.socket, size: int) -> bytes:
 
 
 def _namespaces_work() -> bool:
-    """Try it: what a kernel, a container or a security module allows can only be found out so."""
+    """Test it: there is no other way to find out what kernel, container and security modules allow."""
     if not kernel.LINUX:
         return False
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -84,7 +84,7 @@ def _namespaces_work() -> bool:
             kernel.enter_namespaces()
             inner = os.fork()
             if inner == 0:
-                kernel.furnish_namespace(4096)
+                kernel.isolate_namespace(4096)
                 os._exit(0 if os.path.isdir("/proc/1") and census.namespace_members() == [] else 1)
             os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 1)
         os._exit(1)
@@ -93,8 +93,8 @@ def _namespaces_work() -> bool:
     return works
 
 
-def _keep(spec: CommandSpec, fds: list[int]) -> NoReturn:
-    """Be the keeper of one command; never returns."""
+def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
+    """Run as the keeper of one command; never returns."""
     control = fds[-1]
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -104,7 +104,7 @@ def _keep(spec: CommandSpec, fds: list[int]) -> NoReturn:
             first = os.fork()
             if first == 0:
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-                kernel.furnish_namespace(spec.bounds.shared_memory)
+                kernel.isolate_namespace(spec.bounds.shared_memory)
                 _run(spec, fds)
             for fd in fds[:-1]:
                 os.close(fd)
@@ -114,7 +114,7 @@ def _keep(spec: CommandSpec, fds: list[int]) -> NoReturn:
                 kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
             _run(spec, fds)
     except BaseException as exc:
-        _say(control, Report("error", message=str(exc)))
+        _send_report(control, CommandReport("error", message=str(exc)))
     os._exit(0)
 
 
@@ -122,46 +122,46 @@ def _run(spec: CommandSpec, fds: list[int]) -> NoReturn:
     """Start the program, watch it, report, end everything; never returns."""
     control = fds[-1]
     trouble, complaint = os.pipe()
-    with suppress(OSError):  # only root may, and only root's programs could starve this process
+    with suppress(OSError):  # only root may do this, and only root's programs could starve this process
         os.nice(-5)
     program = os.fork()
     if program == 0:
-        _become(spec, fds, complaint)
+        _exec_program(spec, fds, complaint)
     os.close(complaint)
     for fd in fds[:-1]:
         os.close(fd)
     with os.fdopen(trouble, "rb") as reader:
-        message = reader.read().decode("utf-8", "replace")  # ends when the program has been started
+        message = reader.read().decode("utf-8", "replace")  # ends when the program has started
     members = None if not kernel.LINUX else census.namespace_members if spec.namespaces else census.descendants
     if message:
-        report = Report("error", message=message)
+        report = CommandReport("error", message=message)
     else:
         report = Supervisor(program, control, spec.bounds, members).watch(spec.timeout)
-    # First the end, then the news of it: a program must not see its output being closed.
+    # Kill before reporting: a program must not see its output being closed.
     if spec.namespaces:
         end_namespace()
     else:
         end_everything(members, program)
-    _say(control, report)
+    _send_report(control, report)
     os._exit(0)
 
 
-def _say(control: int, report: Report) -> None:
-    with suppress(OSError):  # the server is gone: nobody wants to know
+def _send_report(control: int, report: CommandReport) -> None:
+    with suppress(OSError):  # the server is gone
         os.write(control, json.dumps(report.to_json()).encode())
 
 
-def _become(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
-    """Turn this process into the program; never returns."""
+def _exec_program(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
+    """Replace this process by the program; never returns."""
     try:
         os.setsid()
         with suppress(OSError):
             os.nice(5 if os.getpriority(os.PRIO_PROCESS, 0) < 0 else 0)
-        # What this process ignores, or was told to ignore by a shell's `nohup` or `&`, is not the program's business.
+        # Reset signals that this process ignores, also because of a shell's `nohup` or `&`.
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             with suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
-        # Descriptors first go where none of the three standard ones is, or one would overwrite another.
+        # Move the descriptors away from the three standard ones first, so that none is overwritten.
         spare = [_duplicate(fd) for fd in fds[:-1]]
         for target, fd in enumerate(spare):
             os.dup2(fd, target)
@@ -171,7 +171,7 @@ def _become(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
             with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
         if spec.landlock:
-            # Programs cannot do without shared memory; terminals only where they are the program's own.
+            # Programs need shared memory; terminals only if they are the program's own.
             usual = [kernel.SHARED_MEMORY, *([kernel.TERMINALS] if spec.namespaces else [])]
             kernel.allow_writes_only_beneath([*spec.writable, *filter(os.path.isdir, usual)])
         if kernel.LINUX:
@@ -193,7 +193,7 @@ def _limit(spec: CommandSpec) -> None:
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, spec.bounds.file_size)
     if kernel.LINUX and spec.namespaces:
-        # Counted within the user namespace; a second line behind the supervisor's own count. Root is exempt.
+        # Counted within the user namespace, in addition to the supervisor's count. Root is exempt.
         _lower(resource.RLIMIT_NPROC, 2 * spec.bounds.tasks)
     if spec.memory_limit > 0:
         try:

@@ -1,4 +1,4 @@
-"""Whatever a server sends, a call ends with one typed outcome; nothing is raised."""
+"""Whatever a server sends, a call ends with a typed outcome and nothing is raised."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONCE = RetryPolicy(max_attempts=1)
 PROGRAM = Program("print(3)")
 
 
-async def test_the_request_is_what_a_sandbox_wants():
+async def test_the_request_has_the_format_of_sandbox_fusion():
     async with answering(http(run_answer())) as (url, server):
         program = Program("print('ü')", "cpp", 7.0, 3.0, 64, "in\n", {"a": "aGk="}, ["b"])
         await client(f"{url}/run_code", headers={"Authorization": "Bearer x"}).run(program)
@@ -48,7 +48,7 @@ async def test_the_request_is_what_a_sandbox_wants():
     }
 
 
-async def test_a_content_type_of_the_config_replaces_ours():
+async def test_a_configured_content_type_replaces_the_default():
     async with answering(http(run_answer())) as (url, server):
         await client(url, headers={"content-type": "application/json; charset=utf-8"}).run(PROGRAM)
     assert server.requests[0][1]["content-type"] == "application/json; charset=utf-8"
@@ -93,7 +93,7 @@ async def test_every_answer_ends_the_call_with_its_outcome(name):
     async with answering(answer) as (url, server):
         result = await client(url, retry=ONCE).run(PROGRAM)
     assert (result.outcome, result.possible_executions, len(server.requests)) == (outcome, executions, 1)
-    assert bool(result.message) != result.outcome.is_programs
+    assert bool(result.message) != result.outcome.is_from_program
     json.dumps(result.metrics(), allow_nan=False).encode()
 
 
@@ -118,13 +118,13 @@ async def test_every_answer_ends_the_call_with_its_outcome(name):
         ({"what": {"crash": True}}, Outcome.UNREACHABLE),
     ],
 )
-async def test_every_fault_of_the_fake_is_told_apart(fault, outcome):
+async def test_every_fault_of_the_fake_gets_its_outcome(fault, outcome):
     async with FakeSandbox(faults=[fault]) as sandbox:
         result = await client(sandbox.url, retry=ONCE).run(Program('print(3)  # sfusion:call=c prints="3\\n"'))
     assert result.outcome is outcome, result.message
 
 
-async def test_nobody_listening_is_unreachable_and_nothing_ran():
+async def test_a_refused_connection_is_unreachable_and_nothing_ran():
     url = f"http://127.0.0.1:{free_port()}"
     result = await client(url).run(PROGRAM)
     assert (result.outcome, result.possible_executions, len(result.attempts)) == (Outcome.UNREACHABLE, 0, 6)
@@ -138,7 +138,7 @@ async def test_https_to_a_plain_port_is_unreachable():
     assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
 
 
-async def test_a_reset_in_the_middle_of_the_body_loses_the_answer():
+async def test_a_reset_inside_the_body_is_not_a_success():
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
         writer.write(http(run_answer(), length=10_000))
         await writer.drain()
@@ -155,7 +155,7 @@ MEGABYTE = 2**20
 
 @pytest.mark.parametrize("framing", ["content-length: 104857600", "transfer-encoding: chunked", "connection: close"])
 async def test_an_answer_of_100_mb_is_refused_without_being_read(framing):
-    """Bounded memory: the client holds no more than its limit, and the server cannot push the rest."""
+    """Memory is bounded: the client reads no more than its limit, and the server cannot send the rest."""
     sent = 0
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
@@ -187,7 +187,7 @@ async def test_an_answer_of_100_mb_is_refused_without_being_read(framing):
     assert peak < 24 * MEGABYTE
 
 
-def test_an_answer_that_announces_too_much_is_not_waited_for():
+def test_an_answer_with_a_too_large_content_length_is_not_read():
     async def go() -> None:
         async def serve(writer: asyncio.StreamWriter, number: int) -> None:
             writer.write(http("{", length=100 * MEGABYTE))
@@ -202,7 +202,7 @@ def test_an_answer_that_announces_too_much_is_not_waited_for():
     in_virtual_time(go)
 
 
-async def test_a_bomb_of_compressed_bytes_is_refused():
+async def test_a_compression_bomb_is_refused():
     bomb = gzip.compress(b" " * (40 * MEGABYTE))
     async with answering(http(bomb, "200 OK", "content-encoding: gzip")) as (url, server):
         sandbox = client(url, retry=ONCE, bounds=Bounds(response_bytes=4 * MEGABYTE))
@@ -217,7 +217,7 @@ async def test_a_bomb_of_compressed_bytes_is_refused():
     assert server.requests[0][1]["accept-encoding"] == "identity"
 
 
-async def test_an_answer_up_to_the_limit_is_read_whole():
+async def test_an_answer_up_to_the_limit_is_read_completely():
     answer = http(run_answer("x" * 5000))
     size = len(answer.partition(b"\r\n\r\n")[2])
     async with answering(answer) as (url, _):
@@ -235,7 +235,7 @@ async def test_an_answer_up_to_the_limit_is_read_whole():
     ],
     ids=["longer than the limit", "broken off"],
 )
-async def test_a_refusal_keeps_its_meaning_whatever_its_body(busy):
+async def test_the_status_of_a_refusal_decides_whatever_its_body(busy):
     events = Events()
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:
@@ -252,8 +252,8 @@ async def test_a_refusal_keeps_its_meaning_whatever_its_body(busy):
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 abc\r\n\r\n", Ending.CLOSE, http("no", "404 Not Found")])
-async def test_no_password_or_token_is_repeated(answer, caplog):
-    """Incident B10: what a message holds ends in logs, journals and the model's context."""
+async def test_no_password_or_token_reaches_a_message_or_the_log(answer, caplog):
+    """Messages end up in logs, journals and the model's context."""
     async with answering(answer) as (url, server):
         secret = url.replace("//", "//user:hunter2@") + "/run_code?token=hunter2"
         events = Events()
@@ -263,6 +263,6 @@ async def test_no_password_or_token_is_repeated(answer, caplog):
     assert "hunter2" not in f"{result}{result.metrics()}{events.all}{caplog.text}"
 
 
-async def test_a_placeholder_address_is_told_at_once(caplog):
+async def test_a_placeholder_url_is_warned_about_at_once(caplog):
     client("https://xxx.apigateway-cn.example.net/run_code")
     assert "looks like a placeholder that was never filled in; every call will fail" in caplog.text

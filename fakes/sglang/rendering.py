@@ -1,4 +1,4 @@
-"""How a reply becomes text: its calls in a format, and what a constraint on tool calls makes of them."""
+"""Writes the reply of a policy as text: its calls in a format, or as a constraint demands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sfusion_tools.formats import Format, RenderError
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What constrained decoding would enforce: that a tool is called, which, how many, and in plain JSON."""
+    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain JSON."""
 
     must_call: bool = False
     tool: str | None = None
@@ -22,8 +22,7 @@ class Constraint:
     as_array: bool = False
 
 
-def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
-    """The text of a reply."""
+def render_reply(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
     calls = _constrained(reply.calls, tools, constraint)
     if not calls:
         return reply.text
@@ -31,10 +30,10 @@ def spell(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constr
         return json.dumps([{"name": c.name, "parameters": dict(c.arguments)} for c in calls], ensure_ascii=False)
     written = [{"name": call.name, "arguments": dict(call.arguments)} for call in calls]
     try:
-        # A format puts a newline between text and calls by itself.
+        # The format adds a newline between text and calls.
         return form.render(written, content=reply.text.removesuffix("\n"), tools=list(tools) or None)
     except RenderError as error:
-        raise NothingToSay(f"The policy's calls cannot be written in the format {form.name}: {error}") from error
+        raise NothingToSay(f"The calls of the policy cannot be written in the format {form.name}: {error}") from error
 
 
 def _constrained(
@@ -43,21 +42,21 @@ def _constrained(
     if constraint.tool is not None:
         calls = [call for call in calls if call.name == constraint.tool]
     if constraint.must_call and not calls:
-        calls = [_made_up(tools, constraint.tool)]
+        calls = [_forced_call(tools, constraint.tool)]
     return calls[:1] if constraint.at_most_one else calls
 
 
-def _made_up(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
-    """The call that a model is forced into when it wanted none: the least that the schema allows."""
+def _forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCall:
+    """Return a forced call with the smallest arguments that the schema allows."""
     functions = [tool.get("function") or tool for tool in tools]
     function = next((one for one in functions if name in (None, one.get("name"))), {})
     schema = function.get("parameters") or {}
     properties = schema.get("properties") or {}
-    arguments = {key: _least(properties.get(key) or {}) for key in schema.get("required") or ()}
+    arguments = {key: _smallest(properties.get(key) or {}) for key in schema.get("required") or ()}
     return ToolCall(str(function.get("name") or name or ""), arguments)
 
 
-def _least(schema: Mapping[str, Any]) -> Any:
+def _smallest(schema: Mapping[str, Any]) -> Any:
     if schema.get("enum"):
         return schema["enum"][0]
     least: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
