@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from .text_reader import Markers, Scan, TextReader
 
 _PATIENCE = 200
-"""How many tags to look at after a possible end before giving up the call: the time must stay linear when a model
-repeats itself for thousands of lines."""
+"""How many tags to look at after a possible end before giving up the call, and how many unclosed ones before settling
+for an implicit end: the time must stay linear when a model repeats itself for thousands of lines."""
 
 __all__ = ["TagSpec", "TagValue", "read_tag_value"]
 
@@ -78,6 +78,8 @@ def read_tag_value(reader: TextReader, spec: TagSpec, markers: Markers) -> Scan[
             return _settle(reader, spec, [], strayed)
         elif marker == spec.opening:
             depth += 1
+            if depth == _PATIENCE and spec.implicit and not ends and spec.implicit.search(reader.since_mark()):
+                return _settle(reader, spec, ends, strayed)
 
 
 def _settle(reader: TextReader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:

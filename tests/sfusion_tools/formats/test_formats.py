@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from sfusion_tools import formats
 from sfusion_tools.formats import (
     CallDelta,
     ContentDelta,
-    Parsed,
+    Format,
     RenderError,
     UnknownFormatError,
     format_names,
     get_format,
 )
+from sfusion_tools.formats.text_reader import TextReader
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from tests.sfusion_tools.formats.recordings import TOOLS, plain
 
@@ -163,14 +165,34 @@ def test_a_huge_number_is_refused_without_a_crash() -> None:
         assert [problem.kind for problem in parsed.problems] == ["bad_json"]
 
 
+def characters_read(form: Format, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Parse a text and return how many characters were read or copied, repeated ones included."""
+    count = 0
+
+    def counting(method: Callable[..., str]) -> Callable[..., str]:
+        def wrapper(reader: TextReader, *arguments: Any) -> str:
+            nonlocal count
+            text = method(reader, *arguments)
+            count += len(text)
+            return text
+
+        return wrapper
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextReader, "take", counting(TextReader.take))
+        patch.setattr(TextReader, "since_mark", counting(TextReader.since_mark))
+        form.parse(text)
+    return count
+
+
 @pytest.mark.parametrize("name", format_names())
-def test_parsing_many_opening_markers_takes_linear_time(name: str) -> None:
+def test_parsing_broken_text_takes_linear_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form = get_format(name)
     opener = form.parser.openers[-1]
-    text = (opener + '{"name": "x') * 3000
-    parsed = form.parse(text)
-    assert isinstance(parsed, Parsed)
-    assert len(parsed.calls) == 0
+    half = form.example[: len(form.example) // 2]
+    for unit in (opener, opener + '{"name": "x', half, form.example.replace('"VALUE"', '"VALUE')[:-1]):
+        once, twice = (characters_read(form, unit * times, monkeypatch) for times in (500, 1000))
+        assert twice < 2.5 * once, unit
 
 
 SIBLINGS = (
