@@ -55,7 +55,7 @@ class Promise(BaseModel):
         return Verdict(self.name, "broken", sentence + more, evidence[:SHOWN], count)
 
 
-def whole(call: CallStory) -> list[Event]:
+def evidence(call: CallStory) -> list[Event]:
     """Return the last events of a call in order, as evidence."""
     events = [*([call.called] if call.called else []), *call.client, *call.server, *call.endings]
     return sorted(events, key=lambda event: event["at"])[-SHOWN:]

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.faults import Seconds
 from sfusion.harness.journal import Event
-from sfusion.harness.promises.base import Promise, whole
+from sfusion.harness.promises.base import Promise, evidence
 from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
@@ -32,12 +32,12 @@ class EveryCallEndsOnce(Promise):
             ended = len(call.endings)
             if ended != 1:
                 how = "never ended" if ended == 0 else f"ended {ended} times"
-                wrong.append((f"call {call.call} {how}", whole(call)))
+                wrong.append((f"call {call.call} {how}", evidence(call)))
                 continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
                 text = f"call {call.call} was started {started} times and ended {over} times by the client"
-                wrong.append((text, whole(call)))
+                wrong.append((text, evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         planned = story.began.get("calls")
@@ -94,7 +94,7 @@ class Outcomes(Promise):
             if outcome is None:
                 return self.unknown(f"the tool reports no outcome for call {call.call}")
             found[outcome] += 1
-            example.setdefault(outcome, whole(call))
+            example.setdefault(outcome, evidence(call))
         total = sum(found.values())
         if not total:
             return self.unknown("no call ended with an outcome")
@@ -157,11 +157,12 @@ class AttemptsPerCall(Promise):
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
             most = max(most, made)
             if self.at_most is not None and made > self.at_most:
-                wrong.append((f"call {call.call} made {_attempts(made)}, at most {self.at_most} promised", whole(call)))
+                bound = f"at most {self.at_most}"
             elif self.at_least is not None and made < self.at_least and call.returned is not None:
-                wrong.append(
-                    (f"call {call.call} made {_attempts(made)}, at least {self.at_least} promised", whole(call))
-                )
+                bound = f"at least {self.at_least}"
+            else:
+                continue
+            wrong.append((f"call {call.call} made {_attempts(made)}, {bound} promised", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not story.made:
@@ -238,7 +239,7 @@ class DeadlineHonoured(Promise):
             longest = max(longest, took)
             # Besides the wait itself, messages to the limiter take time.
             if took > allowed + _SLACK + 0.05 * (1 + len(call.client)):
-                wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", whole(call)))
+                wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:

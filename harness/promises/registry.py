@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 from pydantic import ValidationError
 
 from sfusion.harness.journal import Journal
-from sfusion.harness.promises import calls, pace, permits, texts, trajectories
 from sfusion.harness.promises.base import PROMISES, Promise
 from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 
-_MODULES = (calls, pace, permits, texts, trajectories)
-"""Importing a module registers its promises."""
+# Importing a module registers its promises.
+for _module in iter_modules([str(Path(__file__).parent)]):
+    import_module(f"{__package__}.{_module.name}")
 
 
 def read_promise(value: Any) -> Promise:

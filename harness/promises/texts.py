@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.harness.journal import Event
-from sfusion.harness.promises.base import Promise, whole
+from sfusion.harness.promises.base import Promise, evidence
 from sfusion.harness.promises.story import CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.outcome import Outcome
@@ -27,7 +27,7 @@ class TextIsTruthful(Promise):
             judged += 1
             lie = _lie(call, returned)
             if lie is not None:
-                wrong.append((f"call {call.call}: {lie}", whole(call)))
+                wrong.append((f"call {call.call}: {lie}", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
@@ -91,7 +91,7 @@ class PartialOutputKept(Promise):
                 sentence = (
                     f"call {call.call} printed {early[:60]!r} before its timeout, but the tool message is {text[:60]!r}"
                 )
-                wrong.append((sentence, whole(call)))
+                wrong.append((sentence, evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
@@ -132,7 +132,7 @@ class InfraNeverScored(Promise):
             judged += 1
             if returned["reward"] is not None:
                 text = f"call {call.call} failed because of the infrastructure and was scored {returned['reward']}"
-                wrong.append((text, whole(call)))
+                wrong.append((text, evidence(call)))
         for event in story.of_world("rollout_ended"):
             if event["infrastructure_failures"]:
                 judged += 1

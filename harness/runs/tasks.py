@@ -11,7 +11,7 @@ from typing import Any
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.scenarios.model import Scenario, World
 from sfusion.harness.scenarios.reading import read_files
-from sfusion.harness.scenarios.realising import only_faked
+from sfusion.harness.scenarios.real_programs import needs_fake
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
             continue
         if task.world not in task.scenario.worlds:
             skipped[f"not for world {task.world}"] += 1
-        elif real and (why := only_faked(task.scenario)) is not None:
+        elif real and (why := needs_fake(task.scenario)) is not None:
             skipped[f"only for the fake sandbox: {why}"] += 1
         else:
             selected.append(task)

@@ -10,7 +10,7 @@ from pydantic import Field
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
 from sfusion.harness.scenarios.base import ScenarioPart
-from sfusion.harness.scenarios.enacting import python_source
+from sfusion.harness.scenarios.python_source import python_source
 
 
 class ProgramPart(ScenarioPart):
@@ -72,7 +72,7 @@ class ProgramPart(ScenarioPart):
             arguments = self.arguments
         return PreparedCall(call, arguments, seconds, prints, early, self)
 
-    def only_faked(self, language: str) -> str | None:
+    def needs_fake(self, language: str) -> str | None:
         """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
         if self.arguments is not None or self.code is not None:
             return None

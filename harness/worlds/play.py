@@ -231,6 +231,22 @@ class Play:
         backend.recorder.on = False
 
 
+def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit: int | None, **more: Any) -> None:
+    """Record the settings of the run, and watch for its secrets from now on."""
+    for name, secret in scenario.secrets.items():
+        recorder.keep_secret(secret, name)
+    recorder.note(
+        "world",
+        "began",
+        workers=scenario.cluster.workers,
+        sandboxes=sandboxes,
+        limit=limit,
+        calls=scenario.load.calls if scenario.load is not None else None,
+        secrets=recorder.secrets,
+        **more,
+    )
+
+
 def note_never_made(recorder: Recorder, called: Event) -> None:
     """Record as lost a call that was assigned to a worker which died before making it."""
     recorder.note("world", "called", **called)

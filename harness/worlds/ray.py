@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from sfusion.harness.errors import MissingWorld, WorldError
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.scenarios.realising import realised
+from sfusion.harness.scenarios.real_programs import with_real_programs
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.worlds.measuring import bounds_of
 from sfusion.harness.worlds.play import note_stuck
 from sfusion.harness.worlds.ray_backend import RayBackend, SandboxOn
-from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes, open_cluster
+from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
 
 __all__ = ["SandboxOn", "run"]
 
@@ -38,16 +38,16 @@ def run(
         finally:
             own.close()
     cluster.check([scenario])
-    elsewhere = cluster.elsewhere()
-    if elsewhere and listen == "127.0.0.1":
+    others = cluster.other_machines()
+    if others and listen == "127.0.0.1":
         raise MissingWorld(
-            f"the cluster has other machines ({', '.join(elsewhere[:3])}), which cannot reach 127.0.0.1 on this one; "
+            f"the cluster has other machines ({', '.join(others[:3])}), which cannot reach 127.0.0.1 on this one; "
             "give --listen with an address that they can reach"
         )
     journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="ray")
-    scenario = realised(scenario) if real else scenario
+    scenario = with_real_programs(scenario) if real else scenario
     # Nodes are started here because Ray does that only in the main thread, and it is slow.
-    nodes = cluster.nodes(scenario.cluster.nodes, doomed_nodes(scenario))
+    nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
     backend = RayBackend(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
     try:
         asyncio.run(backend.run())

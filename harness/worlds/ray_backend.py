@@ -15,8 +15,8 @@ from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
-from sfusion.harness.worlds.play import Play
-from sfusion.harness.worlds.ray_cluster import RayCluster, doomed_nodes
+from sfusion.harness.worlds.play import Play, note_began
+from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes
 from sfusion.harness.worlds.ray_crew import RayCrew, RayWorker
 from sfusion.harness.worlds.ray_driver import SecondDriver
 from sfusion.harness.worlds.ray_limiter import PROCESS as LIMITER
@@ -84,7 +84,7 @@ class RayBackend:
                 )
             )
             self.recorder = ClockRecorder(self._journal, self._server.zero)
-            self._crew = RayCrew(self._scenario, self.recorder, local=not self._cluster.elsewhere())
+            self._crew = RayCrew(self._scenario, self.recorder, local=not self._cluster.other_machines())
             stack.enter_context(recorded_logs(self.recorder))
             try:
                 async with asyncio.timeout(_START_SECONDS):
@@ -139,17 +139,12 @@ class RayBackend:
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self._scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
-        for secret, name in hidden.items():
-            recorder.keep_secret(secret, name)
         limits = limits_of(scenario)
-        recorder.note(
-            "world",
-            "began",
-            workers=scenario.cluster.workers,
+        note_began(
+            recorder,
+            scenario,
             sandboxes=max(scenario.sandbox.instances, len(self._real)),
             limit=limits.rate_limit if limits is not None else None,
-            calls=scenario.load.calls if scenario.load is not None else None,
-            secrets=recorder.secrets,
             nodes=len(set(self._nodes)),
             time_scale=scenario.time_scale,
         )
@@ -163,7 +158,7 @@ class RayBackend:
         known = None
         if limits is not None:
             # Where nodes are killed, the limiter is on node-1: killing that node kills both.
-            home = self._nodes[0] if doomed_nodes(scenario) else None
+            home = self._nodes[0] if killed_nodes(scenario) else None
             self._limiter = RunLimiter(f"run-{uuid4().hex[:12]}", limits, journal, home)
             stack.callback(self._limiter.close)
             known = (self._limiter.name, limits)
@@ -184,8 +179,8 @@ class RayBackend:
         if self._sandbox_on == "driver":
             return FakeSandboxes(scenario, self.recorder, self._listen)
         # On the last node that survives: killing a node must not kill the sandbox.
-        safe = [node for number, node in enumerate(self._nodes, 1) if number not in doomed_nodes(scenario)]
-        host = None if self._cluster.elsewhere() else "127.0.0.1"
+        safe = [node for number, node in enumerate(self._nodes, 1) if number not in killed_nodes(scenario)]
+        host = None if self._cluster.other_machines() else "127.0.0.1"
         return RemoteSandboxes(scenario, self._server.address({}, hidden), (safe or self._nodes)[-1], host)
 
     # -- what the play needs (see play.Backend) --

@@ -30,13 +30,13 @@ class RayCluster(Protocol):
     def check(self, scenarios: Iterable[Scenario]) -> None:
         """Raise MissingWorld if one of them cannot run on this cluster."""
 
-    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
-        """Return ids of nodes for node-1, node-2, ...; the numbers in ``doomed`` must be nodes that can be killed."""
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
+        """Return ids of nodes for node-1, node-2, ...; the numbers in ``killed`` must be nodes that can be killed."""
 
     def kill_node(self, node: str) -> None:
         """Kill all processes of a node."""
 
-    def elsewhere(self) -> list[str]:
+    def other_machines(self) -> list[str]:
         """Return the addresses of nodes on other machines."""
 
     def close(self) -> None:
@@ -82,9 +82,9 @@ class OwnCluster:
     def check(self, scenarios: Iterable[Scenario]) -> None:
         """Accept all of them."""
 
-    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Start as many nodes as needed. The head cannot be killed, so it is used only as a node that survives."""
-        survivors = [number for number in range(1, count + 1) if number not in doomed]
+        survivors = [number for number in range(1, count + 1) if number not in killed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
             self._nodes.append(self._cluster.add_node(num_cpus=2))
@@ -99,7 +99,7 @@ class OwnCluster:
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
 
-    def elsewhere(self) -> list[str]:
+    def other_machines(self) -> list[str]:
         return []
 
     def close(self) -> None:
@@ -136,14 +136,14 @@ class GivenCluster:
     def check(self, scenarios: Iterable[Scenario]) -> None:
         """Refuse scenarios that kill nodes."""
         for scenario in scenarios:
-            doomed = doomed_nodes(scenario)
-            if doomed:
+            killed = killed_nodes(scenario)
+            if killed:
                 raise MissingWorld(
-                    f"{scenario.title} kills node-{min(doomed)}, but sfusion does not kill nodes of a given cluster; "
+                    f"{scenario.title} kills node-{min(killed)}, but sfusion does not kill nodes of a given cluster; "
                     f"run it without --ray-address, or skip it with -k 'not {scenario.scenario}'"
                 )
 
-    def nodes(self, count: int, doomed: Collection[int]) -> list[str]:
+    def nodes(self, count: int, killed: Collection[int]) -> list[str]:
         """Return the cluster's nodes in turn; if it has fewer than the scenario, some are used several times."""
         import ray
 
@@ -154,7 +154,7 @@ class GivenCluster:
         """Refuse."""
         raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
 
-    def elsewhere(self) -> list[str]:
+    def other_machines(self) -> list[str]:
         """Return the addresses of nodes on other machines."""
         import ray
 
@@ -168,7 +168,7 @@ class GivenCluster:
         self._quiet.restore()
 
 
-def doomed_nodes(scenario: Scenario) -> set[int]:
+def killed_nodes(scenario: Scenario) -> set[int]:
     """Return the numbers of the nodes that a scenario kills."""
     targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
     return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}

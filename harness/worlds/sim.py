@@ -10,7 +10,7 @@ from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.measuring import bounds_of
-from sfusion.harness.worlds.play import Play, note_stuck
+from sfusion.harness.worlds.play import Play, note_began, note_stuck
 from sfusion.harness.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.worlds.sim_limiter import CoreFactory, Link, SimLimiter
@@ -57,18 +57,8 @@ class _SimBackend:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
-        for name, text in scenario.secrets.items():
-            recorder.keep_secret(text, name)
-        recorder.note(
-            "world",
-            "began",
-            workers=scenario.cluster.workers,
-            sandboxes=scenario.sandbox.instances,
-            limit=scenario.stated_limit,
-            calls=scenario.load.calls if scenario.load is not None else None,
-            secrets=recorder.secrets,
-            loss=scenario.cluster.link.loss,
-        )
+        count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
+        note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
         if settings is not None and settings.enable_global_rate_limit:
             self._limiter = SimLimiter(settings.limits, recorder, core)
             self._limiter.start()

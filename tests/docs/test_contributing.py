@@ -22,7 +22,7 @@ EXAMPLES = {section.partition("\n")[0].strip("# "): section for section in SECTI
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the repository that the commands of an example import."""
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "dist")
+    ignored = shutil.ignore_patterns(".*", "__pycache__")
     folder = Path(shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=ignored))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)

@@ -1,4 +1,4 @@
-"""A new format takes one module: it is found, parsed, rendered, spoilt and served without touching anything else."""
+"""A new format takes one module, as in CONTRIBUTING.md: parsing, rendering, spoiling and serving follow from it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests import ROOT
+from tests.docs.blocks import read_page
 
 CHECK = """
 from sfusion.fakes.sglang.malformed import TOOLS, catalogue
@@ -32,8 +33,8 @@ assert shown_name("toy") == format_names()[-1] == "toy"
 
 def test_one_module_adds_a_format(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "sfusion_tools", tmp_path / "sfusion_tools")
-    example = Path(__file__).parent / "toy_format.py"
-    shutil.copy(example, tmp_path / "sfusion_tools" / "formats" / "families" / "toy.py")
+    module = "sfusion_tools/formats/families/toy.py"
+    (tmp_path / module).write_text(read_page(ROOT / "CONTRIBUTING.md", ROOT).files[module], encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", CHECK],

@@ -8,18 +8,18 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.program import ProgramPart
 
 
-def only_faked(scenario: Scenario) -> str | None:
+def needs_fake(scenario: Scenario) -> str | None:
     """Return why this scenario needs the fake sandbox; None if a real one will do."""
     model = scenario.sandbox.model
     own = [name for name in ("cores", "spawn_cost") if getattr(model, name)]
     if own:
         return f"a real server cannot be told how to slow down ({', '.join(own)})"
     language = scenario.settings.default_language if scenario.settings is not None else "python"
-    reasons = (part.only_faked(language) for part in _programs(scenario))
+    reasons = (part.needs_fake(language) for part in _programs(scenario))
     return next((reason for reason in reasons if reason is not None), None)
 
 
-def realised(scenario: Scenario) -> Scenario:
+def with_real_programs(scenario: Scenario) -> Scenario:
     """Return the scenario with programs that really run."""
     if scenario.load is not None:
         load = scenario.load.model_copy(update={"program": [_real(part) for part in scenario.load.program]})

@@ -13,7 +13,7 @@ import yaml
 from sfusion.harness.runs import read_tasks, select_tasks
 from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.program import ProgramPart
-from sfusion.harness.scenarios.realising import only_faked, realised
+from sfusion.harness.scenarios.real_programs import needs_fake, with_real_programs
 
 PROGRAMS: list[dict[str, Any]] = [
     {"prints": "{call}\n"},
@@ -78,7 +78,7 @@ def scenario(**keys: Any) -> Any:
     ],
 )
 def test_scenarios_that_need_the_fake_say_why(keys: dict[str, Any], why: str) -> None:
-    assert why in (only_faked(scenario(**keys)) or "")
+    assert why in (needs_fake(scenario(**keys)) or "")
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_scenarios_that_need_the_fake_say_why(keys: dict[str, Any], why: str) ->
 )
 def test_other_scenarios_can_run_on_a_real_sandbox(keys: dict[str, Any]) -> None:
     made = scenario(**keys)
-    assert only_faked(made) is None
-    real = realised(made)
+    assert needs_fake(made) is None
+    real = with_real_programs(made)
     parts = real.load.program if real.load is not None else real.rollouts.turns[0].programs
     assert all(part.real for part in parts)
     assert real.written == made.written
