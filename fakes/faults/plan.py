@@ -122,10 +122,6 @@ class Fate:
         self._rules = rules
         self._struck: dict[str, bool] = {}
 
-    def concerns(self, phase: Phase) -> bool:
-        """True when a rule may strike in this phase."""
-        return any(phase in rule.actions_by_phase for rule in self._rules)
-
     def at(self, phase: Phase, now: float) -> list[Strike]:
         """The strikes of a phase that has been reached, in the order of the rules."""
         plan, arrival = self._plan, self._arrival

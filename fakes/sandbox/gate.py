@@ -18,15 +18,12 @@ class Gate:
         self._quota = QuotaCounter(model) if isinstance(model, Quota) else None
         self._line = QueueLine(model) if isinstance(model, Queue) else None
         self._cores = SharedCores(model.cores) if model.cores is not None else None
+        self.open = self._quota is None and self._line is None
+        """Every request is admitted at once."""
         self._loop = BusyLoop()
         self._numbers = itertools.count()
         self._running: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def open(self) -> bool:
-        """Every request is admitted at once."""
-        return self._quota is None and self._line is None
 
     async def admit(self) -> Answer | None:
         """Wait for admission; return the answer to a request that is turned away."""

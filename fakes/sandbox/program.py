@@ -44,7 +44,7 @@ class ScriptedProgram(BaseModel):
     memory: int = 0
     """MB it needs; above the request's limit it dies of MemoryError."""
     reads_stdin: bool = False
-    """Matters for profile 2025-06 only, where a program that does not read its stdin loses a race."""
+    """Only for profile 2025-06, where a program that does not read its stdin loses a race."""
     compile_seconds: Seconds = 0.0
     compile_exit: int = 0
     compile_errors: str = ""

@@ -19,7 +19,7 @@ class GatedVisit:
         self.request = request
         self.gate = gate
         self.admin = is_admin(request.path)
-        self.refusal = guard.refusal(request, admin=self.admin)
+        self.refusal = guard.refusal(request, admin=self.admin) if guard.active else None
         """The answer, where it is known before anything runs."""
         self.fields: dict[str, Any] = {}
         """The body of a request to run code."""

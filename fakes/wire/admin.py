@@ -32,6 +32,7 @@ class Guard:
         """With ``everything``, all requests but the ping need the token, and not only those to admin routes."""
         self._token = token
         self._everything = everything
+        self.active = everything or token is not None
 
     def refusal(self, request: Request, *, admin: bool) -> Answer | None:
         """The answer to a request without the token where one is needed."""

@@ -76,7 +76,7 @@ class Execution(Protocol):
 
 
 class Visit(Protocol):
-    """One request to an app, which keeps here what it learns about it. The server calls each method at most once."""
+    """One request to an app, with what the app learns about it. The server calls each method at most once."""
 
     reads_body: bool
     """The body must be read before the request can be answered."""
@@ -87,10 +87,10 @@ class Visit(Protocol):
         """Say what the request is about, once its body is there; None (admin) exempts it from faults and ledger."""
 
     async def admit(self) -> Answer | None:
-        """Let a request for work in, now or later, or turn it away with an answer."""
+        """Admit a request for work, now or later, or turn it away with an answer."""
 
     def leave(self) -> None:
-        """A request that was let in is over."""
+        """End a request that was admitted."""
 
     async def answer(self, execution: Execution) -> Answer:
         """Return the answer when nothing goes wrong; exceptions become the app's ``failure``."""

@@ -61,7 +61,7 @@ class Exchange:
         self._ran: Ran = "no"
         self._failed = False
         self._over = False
-        """No answer will be sent any more."""
+        """A fault has ended the request without an answer."""
         self._ended = False
         self._release: Callable[[], None] | None = None
         self._begun: asyncio.Event | None = None
@@ -129,7 +129,7 @@ class Exchange:
                 self.note(event, status=status, client_gone=self._connection.lost, **asked)
 
     async def _live(self, subject: Subject) -> int:
-        """Go through the phases of a request that was let in."""
+        """Go through the phases of a request that was admitted."""
         core = self._core
         try:
             if core.plan.rules:
@@ -163,8 +163,8 @@ class Exchange:
 
     async def _run(self) -> None:
         """Execute, with the faults that strike during and after it."""
-        # Where rules strike in this phase every program has a task, struck or not: calls then differ by their faults
-        # only, and not by how they are run.
+        # With rules for this phase every program gets a task, struck or not: calls then differ only in their faults,
+        # and not in how they are run.
         if self._core.plan.concerns("during"):
             self._begun = asyncio.Event()
             run = self._core.keep(self._execute())
@@ -174,14 +174,14 @@ class Exchange:
             finally:
                 begun.cancel()
             if self._begun.is_set():
-                # Whatever happens to the answer, the program runs on: nobody tells the real server to stop it.
+                # Whatever happens to the answer, the program keeps running, as on the real server.
                 await self._strike("during")
                 if self._over or self._answer is not None:
                     return
             self._answer = await run
         else:
             self._answer = await self._execute()
-        # A request that was refused without running anything has no "after execution", nor has failed work.
+        # There is no "after execution" when the request was refused before anything ran, or when the work failed.
         if not self._failed and (self._ran != "no" or not self._work):
             await self._strike("after")
 

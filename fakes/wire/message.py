@@ -110,19 +110,19 @@ def _opening(status: int, second: int) -> str:
     return f"HTTP/1.1 {status} {phrase}\r\ndate: {_date(second)}\r\nserver: uvicorn\r\n"
 
 
-def render_head(answer: Answer, *, announce_close: bool = False, length: int | None = None) -> bytes:
-    """The bytes up to and including the empty line. ``length`` overrides the true length of the body."""
+def render_head(answer: Answer, *, announce_close: bool = False) -> bytes:
+    """The bytes up to and including the empty line."""
     if answer.relayed:
         return _relayed_head(answer, announce_close=announce_close)
     # The machine's date, also on virtual time: nothing depends on this header.
     opening = _opening(answer.status, int(time.time()))
-    if not (answer.headers or answer.late_headers or announce_close or length is not None or answer.stream):
+    if not (answer.headers or answer.late_headers or announce_close or answer.stream):
         kind = f"content-type: {answer.content_type}\r\n" if answer.content_type is not None else ""
         return f"{opening}content-length: {len(answer.body)}\r\n{kind}\r\n".encode("latin-1", "replace")
     parts = [opening]
     parts.extend(f"{name}: {value}\r\n" for name, value in answer.headers)
     if answer.stream is None:
-        parts.append(f"content-length: {len(answer.body) if length is None else length}\r\n")
+        parts.append(f"content-length: {len(answer.body)}\r\n")
     if answer.content_type is not None:
         parts.append(f"content-type: {answer.content_type}\r\n")
     parts.extend(f"{name}: {value}\r\n" for name, value in answer.late_headers)

@@ -1,6 +1,6 @@
-"""Every kind of fault in every phase it can strike in, as a client with a bare socket sees it.
+"""Every kind of fault in every phase, as seen by a raw TCP client.
 
-The table EFFECTS says for each what must be seen; a kind or phase without an entry fails a test.
+EFFECTS holds the check for each; a kind or phase without an entry fails a test.
 """
 
 from __future__ import annotations
