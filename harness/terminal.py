@@ -61,20 +61,23 @@ class ProgressReporter:
         """Print one line, above the bar while there is one."""
         self._console.print(Text(self._clean(text), style), soft_wrap=True)
 
-    def table(self, rows: Iterable[Sequence[str]], head: Sequence[str] = (), styles: Sequence[str] = ()) -> None:
+    def table(
+        self, rows: Iterable[Sequence[str]], head: Sequence[str] = (), styles: Sequence[str] = (), *, texts: int = 2
+    ) -> None:
         """Print rows in aligned columns, with ``styles`` for the first cell of each row.
 
-        The second column wraps where a terminal is too narrow; those after it are aligned to the right.
+        The first ``texts`` columns are text, which wraps where a terminal is too narrow, except in the very first;
+        those after them are aligned to the right.
         """
         listed = [[self._clean(cell) for cell in row] for row in rows]
         box = SIMPLE_HEAD if head and self._bar is not None else None
         table = Table(box=box, show_header=bool(head), pad_edge=False, header_style="dim")
         for column in range(max(map(len, listed), default=0)):
             table.add_column(
-                head[column] if head else "",
-                justify="left" if column < 2 else "right",
+                Text(self._clean(head[column])) if head else "",
+                justify="left" if column < texts else "right",
                 overflow="fold",
-                no_wrap=column != 1,
+                no_wrap=not 0 < column < texts,
             )
         for number, (first, *rest) in enumerate(listed):
             table.add_row(Text(first, styles[number] if styles else ""), *map(Text, rest))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from sfusion.fakes.faults.chance import Draw, normal
+from sfusion_tools.errors import near
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _WRITTEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
@@ -16,7 +17,7 @@ _MEANT = "a duration is a number of seconds (0.25) or a text such as '250ms', '5
 
 
 def seconds(value: object) -> float:
-    """Read a duration; raise ValueError with what would have been right."""
+    """Read a duration; raise ValueError with an example of what is accepted."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is not a duration; {_MEANT}")
     if isinstance(value, str):
@@ -32,7 +33,7 @@ def seconds(value: object) -> float:
 
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
-"""A pydantic field holding a duration in seconds, however it was written."""
+"""A pydantic field type: a duration in seconds, in any of the accepted spellings."""
 
 Shape = Literal["constant", "uniform", "normal", "lognormal", "exponential", "choice"]
 _COUNTS: dict[str, int | None] = {
@@ -46,7 +47,7 @@ _COUNTS: dict[str, int | None] = {
 
 
 class Distribution(BaseModel):
-    """How long something takes, fixed or drawn.
+    """How long something takes: fixed, or drawn at random.
 
     Written ``0.2``, ``'200ms'``, ``{uniform: [0.1, 0.3]}``, ``{lognormal: [median, sigma]}``,
     ``{normal: [mean, deviation]}``, ``{exponential: mean}`` or ``{choice: [0.1, 5s]}``.
@@ -68,15 +69,15 @@ class Distribution(BaseModel):
             raise ValueError(f"a distribution has exactly one key, one of {', '.join(_COUNTS)}; got {sorted(value)}")
         ((shape, raw),) = value.items()
         if shape not in _COUNTS:
-            raise ValueError(f"unknown distribution {shape!r}; known are {', '.join(_COUNTS)}")
+            raise ValueError(f"unknown distribution {shape!r}; {near(str(shape), _COUNTS)}")
         given = raw if isinstance(raw, list | tuple) else [raw]
         wanted = _COUNTS[shape]
         if wanted is not None and len(given) != wanted:
-            raise ValueError(f"{shape} takes {wanted} number(s), got {len(given)}")
+            raise ValueError(f"{shape} takes {wanted} number{'s' * (wanted > 1)}, got {len(given)}")
         return {"shape": shape, "numbers": tuple(seconds(one) for one in given)}
 
     def sample(self, draw: Draw, name: str = "duration") -> float:
-        """Seconds for this draw; never negative."""
+        """Draw a number of seconds; never negative."""
         numbers = self.numbers
         match self.shape:
             case "constant":

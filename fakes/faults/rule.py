@@ -78,7 +78,9 @@ class Rule(BaseModel):
     path: Words | None = None
     """Paths (``*`` is a wildcard); without it only requests for work, never pings or admin."""
     method: Words | None = None
+    """HTTP methods."""
     language: Words | None = None
+    """Languages of the code."""
     code: Pattern | None = None
     """A regular expression searched for in the code."""
     call: Words | None = None
@@ -90,9 +92,9 @@ class Rule(BaseModel):
     every: int | None = Field(default=None, ge=1)
     """Every Nth request that fits."""
     after: int | None = Field(default=None, ge=0)
-    """Only once N requests that fit have passed."""
+    """Only after N requests that fit."""
     between: tuple[Seconds, Seconds] | None = None
-    """Only between these times since the faults were set."""
+    """Only between these two times, counted from when the faults were set."""
     above_in_flight: int | None = Field(default=None, ge=0)
     """Only while more than N requests are being handled, this one included."""
     probability: float | None = Field(default=None, ge=0, le=1)
@@ -110,13 +112,13 @@ class Rule(BaseModel):
         for action in self.what:
             if self.phase is not None and self.phase not in action.phases:
                 able = ", ".join(phase for phase in PHASES if phase in action.phases)
-                raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}; it can in: {able}")
+                raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}")
         if self.between is not None and self.between[0] >= self.between[1]:
-            raise ValueError(f"between must go from an earlier to a later time, got {list(self.between)}")
+            raise ValueError(f"between takes an earlier and a later time, got {list(self.between)}")
         if "connect" in self.actions_by_phase:
             given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
             if given:
-                raise ValueError(f"in phase 'connect' no request is known yet, so {given[0]} cannot be a condition")
+                raise ValueError(f"in phase 'connect' there is no request yet, so {given[0]} cannot be a condition")
         return self
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A fault proxy: the fakes' faults in front of a real sandbox, or of any other HTTP server."""
+"""A fault proxy: the fault rules of the fakes in front of a real sandbox, or of any other HTTP server."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sfusion.fakes.proxy.headers import forwarded, relayed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import origin_form
 from sfusion.fakes.sandbox.gate import Gate
-from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
     AdminRoutes,
     Answer,
@@ -28,14 +28,13 @@ from sfusion.fakes.wire import (
     Subject,
     call_of,
     digest_of,
-    is_admin,
 )
 
 WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _PINGS = frozenset({"/v1/ping", "/health"})
-# Requests about data sets run no code of the model; the fake does not count them as work either.
+# Requests about data sets run no code of the model, and are not work for the fake sandbox either.
 _DATASETS = frozenset(
     {"/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics", "/get_metrics_function"}
 )
@@ -71,7 +70,7 @@ class ProxyApp:
     def failure(self, error: Exception) -> Answer:
         if isinstance(error, BrokenStream):
             return complaint(str(error))
-        return complaint(f"it failed itself ({type(error).__name__})", 500)
+        return complaint(f"internal error ({type(error).__name__})", 500)
 
     def own_headers(self) -> CIMultiDict[str]:
         """The headers of a request that the proxy makes itself."""
@@ -89,30 +88,26 @@ class ProxyApp:
         return self._headers if authorization is None else {"Authorization": authorization, **self._headers}
 
 
-class ProxyVisit:
+class ProxyVisit(GatedVisit):
     """One request: forwarded, and its answer relayed."""
 
-    __slots__ = ("_admin", "_app", "_execution", "_fields", "_refusal", "_request", "ping", "reads_body")
+    __slots__ = ("_app", "_execution")
 
     def __init__(self, app: ProxyApp, request: Request) -> None:
+        super().__init__(request, app.guard, app.gate)
         self._app = app
-        self._request = request
         self._execution: Execution | None = None
-        self._fields: dict[str, Any] = {}
-        self._admin = is_admin(request.path)
-        self._refusal = app.guard.refusal(request, admin=self._admin)
         self.ping = request.path in _PINGS and request.method == "GET"
-        self.reads_body = self._refusal is None and (
-            "Content-Length" in request.headers or "Transfer-Encoding" in request.headers
-        )
+        headers = request.headers
+        self.reads_body = self.refusal is None and ("Content-Length" in headers or "Transfer-Encoding" in headers)
 
     def describe(self) -> Subject | None:
         """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
-        request = self._request
+        request = self.request
         path, method, body = request.path, request.method, request.body
-        if self._admin:
+        if self.admin:
             return None
-        if method != "POST" or path in _DATASETS or self._refusal is not None:
+        if method != "POST" or path in _DATASETS or self.refusal is not None:
             return Subject(f"{method} {path}", work=False)
         if path in _RUNS and request.rest is None:
             try:
@@ -120,30 +115,22 @@ class ProxyVisit:
             except (ValueError, RecursionError):
                 fields = None
             if isinstance(fields, dict):
-                self._fields = fields
+                self.fields = fields
                 return subject_of(path, fields, body)
         text = body.decode("utf-8", "replace")
         return Subject(call_of(text, body), code=text)
 
-    async def admit(self) -> Answer | None:
-        gate = self._app.gate
-        return None if gate.open else await gate.admit()
-
-    def leave(self) -> None:
-        if not self._app.gate.open:
-            self._app.gate.leave()
-
     async def answer(self, execution: Execution) -> Answer:
-        app, request = self._app, self._request
-        if self._refusal is not None:
-            return self._refusal
-        if self._admin:
+        app, request = self._app, self.request
+        if self.refusal is not None:
+            return self.refusal
+        if self.admin:
             assert app.admin is not None
             return app.admin.answer(request)
         if app.via in request.headers.get("Via", ""):
-            return complaint("the request has come through here before: the upstream leads back to this proxy", 508)
+            return complaint("the request has been here before: the upstream leads back to this proxy", 508)
         self._execution = execution
-        # aiohttp warns of long bodies that are given whole.
+        # aiohttp warns about long bodies that are passed whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
         upload = Upload(request.body, request.rest) if long else None
         try:
@@ -156,7 +143,7 @@ class ProxyVisit:
             )
         except UpstreamFailed as failure:
             if upload is not None and upload.left:
-                execution.failed("broken off", why="the client left before all of its request had come")
+                execution.failed("broken_off", why="the client left before all of its request had come")
             else:
                 self._upstream_failed(str(failure))
             return complaint(str(failure))
@@ -166,11 +153,11 @@ class ProxyVisit:
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         if action.reads_answer and answer is not None:
             answer = unpacked(answer)
-        return spoil(self._request.path, self._fields, answer, action)
+        return super().spoil(answer, action)
 
     def _relayed(self, reply: UpstreamReply) -> Answer:
-        """The answer as it came; what of its body is not here yet is streamed."""
-        request, response = self._request, reply.response
+        """Relay the answer; the part of its body that has not arrived yet is streamed."""
+        request, response = self.request, reply.response
         headers, length, chunked = relayed(response.raw_headers, reply.upstream, request.host)
         answer = Answer(response.status, headers=headers, relayed=True, reason=response.reason or "")
         if request.method == "HEAD" or response.status in _NO_BODY:
@@ -189,7 +176,7 @@ class ProxyVisit:
 
     def _frame(self, answer: Answer) -> None:
         """Let the client see the end of a stream of unknown length."""
-        if self._request.http_1_0:
+        if self.request.http_1_0:
             answer.headers = [pair for pair in answer.headers if pair[0].lower() != "transfer-encoding"]
             answer.chunked = False  # such a connection is closed in any case
         elif not answer.chunked:
@@ -203,7 +190,7 @@ class ProxyVisit:
 
 
 def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
-    """The call that a request to run code is about."""
+    """Which call a request to run code belongs to."""
     code, language = fields.get("code"), fields.get("language", "python")
     if path == "/run_jupyter":
         cells, language = fields.get("cells"), "python"
@@ -214,13 +201,13 @@ def subject_of(path: str, fields: dict[str, Any], body: bytes) -> Subject:
 
 
 class Upload:
-    """A long body on its way through: the part that was read, then the rest as it comes."""
+    """A long body: the part that was read already, then the rest as it arrives."""
 
     def __init__(self, first: bytes, rest: AsyncIterator[bytes] | None) -> None:
         self._first: bytes | None = first
         self._rest = rest
         self.left = False
-        """Did the client go away in the middle?"""
+        """The client disconnected in the middle."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -235,13 +222,13 @@ class Upload:
             return await anext(self._rest)
         except StopAsyncIteration:
             raise
-        except Exception:  # aiohttp has several types for it, not all public
+        except Exception:  # aiohttp has several types for this, not all public
             self.left = True
             raise
 
 
 def unpacked(answer: Answer) -> Answer:
-    """The answer without gzip or deflate, so that what it says can be changed; others are left as they are."""
+    """Undo gzip or deflate, so that the content can be changed; other answers stay as they are."""
     encoding = next((value for name, value in answer.headers if name.lower() == "content-encoding"), "")
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
@@ -254,5 +241,5 @@ def unpacked(answer: Answer) -> Answer:
 
 
 def complaint(what: str, status: int = 502) -> Answer:
-    """An answer of the proxy itself."""
+    """An error answer of the proxy itself."""
     return Answer.json({"detail": f"sfusion proxy: {what}"}, status=status)

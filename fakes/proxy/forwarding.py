@@ -1,4 +1,4 @@
-"""Sending requests on to one server over pooled connections, and giving its answers piece by piece."""
+"""Forwarding requests to one server over pooled connections, and streaming its answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yarl import URL
 from sfusion.fakes.proxy.upstream import Upstream
 from sfusion.fakes.wire import BrokenStream
 
-# uvicorn closes idle connections after 5 seconds: ours must be given up before, or a request meets the closing.
+# uvicorn closes idle connections after 5 seconds: drop ours earlier, or a request may hit a closing one.
 _KEEP_ALIVE = 4.0
 _CONNECT = 10.0
 _LONGEST_LINE = 1 << 20
@@ -24,14 +24,14 @@ _NOTHING_ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class UpstreamFailed(Exception):
-    """The server behind did not answer; the message says in words what was seen."""
+    """The upstream did not answer; the message describes what happened."""
 
 
 _SENT: ContextVar[Callable[[], None] | None] = ContextVar("_SENT", default=None)
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Tells who asked for a connection when there is one: what comes next is the writing of the request."""
+    """Calls back once a request has its connection, right before the request is written."""
 
     async def connect(
         self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
@@ -39,13 +39,11 @@ class _Connector(aiohttp.TCPConnector):
         connection = await super().connect(req, traces, timeout)
         sent = _SENT.get()
         if sent is not None:
-            sent()  # for a GET perhaps twice, when a kept connection turns out to be closed; never for work
+            sent()  # perhaps twice for a GET, when a pooled connection turns out to be closed; never for work
         return connection
 
 
 class Forwarder:
-    """Sends requests to one server."""
-
     def __init__(self, upstream: Upstream, *, trust_env: bool = False) -> None:
         self.upstream = upstream
         self._trust_env = trust_env
@@ -55,11 +53,10 @@ class Forwarder:
 
     @property
     def opened(self) -> bool:
-        """Can it send?"""
         return self._session is not None
 
     def open(self) -> None:
-        """Get ready, on the running loop."""
+        """Create the session, on the running loop."""
         self._session = aiohttp.ClientSession(
             connector=_Connector(limit=0, keepalive_timeout=_KEEP_ALIVE),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT),
@@ -73,13 +70,12 @@ class Forwarder:
         )
 
     async def close(self) -> None:
-        """Drop all connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def retire(self) -> None:
-        """Take no more requests, and drop the connections once those under way are answered."""
+        """Close once the requests under way have been answered."""
         try:
             while self._busy:
                 self._idle.clear()
@@ -95,7 +91,7 @@ class Forwarder:
         body: bytes | AsyncIterator[bytes] | None,
         sent: Callable[[], None] | None = None,
     ) -> UpstreamReply:
-        """Send a request on; gives the head of the answer. ``sent`` is called when it is on its way."""
+        """Forward a request and return the head of the answer; call ``sent`` when it is being written."""
         session, upstream = self._session, self.upstream
         if session is None:
             raise UpstreamFailed("the proxy is not running")
@@ -123,7 +119,7 @@ class Forwarder:
 
 
 class UpstreamReply:
-    """An answer of the server behind: the head is here, the body may still be coming."""
+    """An answer of the upstream: the head has arrived, the body may still be arriving."""
 
     __slots__ = ("_done", "_gone", "_released", "failed", "response", "upstream")
 
@@ -134,39 +130,39 @@ class UpstreamReply:
         self._gone: asyncio.Future[None] | None = None
         self._released = False
         self.failed: Callable[[str], None] | None = None
-        """Told when the body breaks off."""
+        """Called when the body ends too early."""
 
     def at_hand(self) -> bytes | None:
-        """The whole body, when all of it has come already."""
+        """The whole body, if all of it has arrived already."""
         content = self.response.content
         return content.read_nowait(-1) if content.is_eof() else None
 
     def release(self) -> None:
-        """The answer is no longer needed: a connection with a body under way is dropped, others are kept."""
+        """Give the connection back; one with an unfinished body is closed."""
         if not self._released:
             self._released = True
             if self._gone is not None:
-                self._gone.remove_done_callback(self._left)
+                self._gone.remove_done_callback(self._client_gone)
             self.response.close()
             self._done()
 
     def until(self, gone: asyncio.Future[None] | None) -> None:
-        """Get ready to be streamed, and to be released at the latest when ``gone`` is done."""
+        """Prepare for streaming, and release the answer when ``gone`` is done at the latest."""
         if gone is not None:
             self._gone = gone
-            gone.add_done_callback(self._left)
-        # aiohttp 3.14 forgets to tell a body that is being read when what came is no valid chunk; it only hangs up.
+            gone.add_done_callback(self._client_gone)
+        # On an invalid chunk aiohttp 3.14 closes the connection without failing the body that is being read.
         connection = self.response.connection
         closed = getattr(connection.protocol, "closed", None) if connection is not None else None
         if closed is not None:
-            closed.add_done_callback(self._hung_up)
+            closed.add_done_callback(self._closed)
 
-    def _left(self, _: object) -> None:
+    def _client_gone(self, _: object) -> None:
         self.release()
 
-    def _hung_up(self, closed: asyncio.Future[None]) -> None:
+    def _closed(self, closed: asyncio.Future[None]) -> None:
         if not closed.cancelled():
-            closed.exception()  # it reaches the reader by other ways
+            closed.exception()  # mark it as retrieved; the reader gets it elsewhere
         content = self.response.content
         if not content.is_eof() and content.exception() is None:
             content.set_exception(aiohttp.ClientPayloadError("the connection was closed"))
@@ -188,14 +184,14 @@ class UpstreamReply:
 
 
 def in_words(error: BaseException) -> str:
-    """What went wrong, without anything of the request: aiohttp's own texts may hold URLs."""
+    """Describe an error without quoting the request: aiohttp's own texts may contain URLs."""
     match error:
         case aiohttp.ClientConnectorDNSError():
-            return "cannot be reached: its name is not known"
+            return "cannot be reached: its name cannot be resolved"
         case aiohttp.ClientConnectorCertificateError():
             return "cannot be reached: its certificate is not trusted"
         case aiohttp.ClientSSLError():
-            return "cannot be reached: it does not speak TLS as expected"
+            return "cannot be reached: the TLS handshake failed"
         case aiohttp.ClientConnectorError():
             return f"cannot be reached: {_system_words(error.os_error)}"
         case aiohttp.ConnectionTimeoutError():
@@ -213,5 +209,5 @@ def in_words(error: BaseException) -> str:
 
 
 def _system_words(error: OSError) -> str:
-    # asyncio puts the address into its errors; the number is enough to know what happened.
+    # asyncio puts the address into its errors; the errno is enough to know what happened.
     return os.strerror(error.errno).lower() if error.errno else "connection lost"

@@ -21,13 +21,13 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The length comes with the body; we have answered an expectation ourselves; the token was for us.
+# The length follows from the body, expectations are answered here, and the token is for the proxy.
 _NOT_SENT = HOP_BY_HOP | {"host", "content-length", "expect", "x-sfusion-token", "via"}
-_PLACES = frozenset({"location", "content-location"})
+_LINKS = frozenset({"location", "content-location"})
 
 
 def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], drop: str = "") -> CIMultiDict[str]:
-    """The headers of a request to send on: what is not hop-by-hop in its order, then ``ours`` in place of theirs."""
+    """The headers of a forwarded request: end-to-end ones in their order, then ``ours``, replacing equal names."""
     named = headers.get("Connection")
     skip: frozenset[str] | set[str] = _NOT_SENT
     if named is not None or drop or ours:
@@ -37,7 +37,7 @@ def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], 
     for name, value in headers.items():
         lower = name.lower()
         if lower not in skip:
-            # aiohttp loses all but the last of equal names that are spelt differently.
+            # aiohttp drops all but the last of equal names that differ in case.
             sent.add(spelt.setdefault(lower, name), value)
     for name, value in ours.items():
         sent.add(name, value)
@@ -49,9 +49,9 @@ def forwarded(headers: Mapping[str, str], *, via: str, ours: Mapping[str, str], 
 def relayed(
     raw: Iterable[tuple[bytes, bytes]], upstream: Upstream, here: str
 ) -> tuple[list[tuple[str, str]], int | None, bool]:
-    """The headers of an answer to pass on, in their order; with the length of its body, and whether it is chunked.
+    """The headers of a relayed answer in their order, the length of its body, and whether it is chunked.
 
-    How the body is framed stays visible where it was; links to the server behind lead ``here``.
+    Headers about the framing of the body stay in place; links to the upstream are changed to lead ``here``.
     """
     passed: list[tuple[str, str]] = []
     named: set[str] = set()
@@ -69,8 +69,8 @@ def relayed(
             continue
         elif lower in HOP_BY_HOP:
             continue
-        elif lower in _PLACES:
-            value = _moved(value, upstream, here)
+        elif lower in _LINKS:
+            value = _through_proxy(value, upstream, here)
         passed.append((name, value))
     if named:
         passed = [pair for pair in passed if pair[0].lower() not in named]
@@ -84,10 +84,10 @@ def _words(value: str) -> set[str]:
     return {word.strip().lower() for word in value.split(",")} - {"", "close", "content-length", "transfer-encoding"}
 
 
-def _moved(place: str, upstream: Upstream, here: str) -> str:
-    """A link to the server behind, as a link through the proxy: otherwise a redirect would lead around it."""
+def _through_proxy(link: str, upstream: Upstream, here: str) -> str:
+    """Turn a link to the upstream into one through the proxy: a redirect would bypass it otherwise."""
     for start in (upstream.origin + upstream.base, upstream.base):
-        rest = place.removeprefix(start)
-        if start and rest != place and rest[:1] in ("", "/", "?", "#"):
+        rest = link.removeprefix(start)
+        if start and rest != link and rest[:1] in ("", "/", "?", "#"):
             return (f"http://{here}" if start.startswith(upstream.origin) else "") + (rest or "/")
-    return place
+    return link

@@ -1,4 +1,4 @@
-"""The fault proxy as a thing to hold: started in this process, asynchronously or from plain code."""
+"""The fault proxy in this process, started from async or from synchronous code."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown
 
 
 class FaultProxy(Served):
-    """A reverse proxy that passes everything on faithfully, except where its faults strike.
+    """A reverse proxy that changes nothing, except where its faults strike.
 
     ``async with FaultProxy("http://127.0.0.1:8080") as proxy:`` or ``with FaultProxy(...) as proxy:`` (its loop then
-    runs in a thread). Clients talk to ``proxy.url``; ``proxy.upstream = URL`` sends what comes from now on elsewhere.
+    runs in a thread). Clients talk to ``proxy.url``; ``proxy.upstream = URL`` redirects all later requests.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class FaultProxy(Served):
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
     ) -> None:
-        """``headers`` are added to what is sent on; ``trust_env`` goes through the environment's HTTP proxies."""
+        """``headers`` are added to forwarded requests; ``trust_env`` uses the HTTP proxies of the environment."""
         self.model = read_model(model)
         if self.model.cores is not None or self.model.spawn_cost:
             raise SandboxSetupError(
-                "cores and spawn_cost say how a server runs programs, and a proxy runs none; "
-                "a model of a proxy is unbounded, a quota or a queue"
+                "cores and spawn_cost describe how a server runs programs, and a proxy runs none; "
+                "the model of a proxy is unbounded, a quota or a queue"
             )
         for name, value in (headers or {}).items():
             if not name.strip() or not (name + value).isprintable() or ":" in name:
                 # The value may be a secret, so it is not shown.
                 raise SandboxSetupError(
-                    f"the header {name!r} cannot be sent: its name or value is not one line of text"
+                    f"the header {name!r} cannot be sent: its name or value is not a single line of text"
                 )
         self._host = host
         self._trust_env = trust_env
@@ -90,7 +90,7 @@ class FaultProxy(Served):
         self._check(forwarder)
 
     async def start(self) -> Self:
-        """Listen, on the running loop. The server behind need not be up."""
+        """Listen, on the running loop. The upstream need not be up."""
         await super().start()
         try:
             self._check(self._app.forwarder)
@@ -101,19 +101,18 @@ class FaultProxy(Served):
         return self
 
     async def stop(self, grace: float = 5.0) -> None:
-        """Stop listening, let requests in flight finish for ``grace`` seconds, drop all connections."""
+        """Stop listening, let requests in flight finish for ``grace`` seconds, close all connections."""
         await super().stop(grace)
         self._gate.close()
         await self._app.forwarder.close()
 
     @property
     def ledger(self) -> ProxyLedger:
-        """What arrived, what was forwarded and what was answered."""
         return self._ledger
 
     @property
     def upstream(self) -> str:
-        """Where requests go, as it may be shown: without user, password and query."""
+        """The URL that requests are forwarded to, without user, password and query."""
         return self._app.forwarder.upstream.shown
 
     @upstream.setter
@@ -134,11 +133,11 @@ class FaultProxy(Served):
         if port and forwarder.upstream.is_at(self._host, port):
             raise BadUpstream(
                 f"the upstream {forwarder.upstream.shown} is this proxy itself; "
-                "give the server behind it, or let the proxy listen on another port (--port)"
+                "give the address of the real server, or let the proxy listen on another port (--port)"
             )
 
-    async def ask_upstream(self, patience: float = 3.0) -> str:
-        """Does the server behind answer a ping? Nothing when it does, else what was seen instead."""
+    async def ping_upstream(self, patience: float = 3.0) -> str:
+        """Ping the upstream; return an empty text if it answers, else what happened."""
         forwarder = self._app.forwarder
         try:
             async with asyncio.timeout(patience):
@@ -149,7 +148,7 @@ class FaultProxy(Served):
             return f"{self.upstream} did not answer /v1/ping within {patience:g} s"
         reply.release()
         status = reply.response.status
-        # Other servers than Sandbox Fusion have no such route; that they answer at all is what matters here.
+        # Servers other than Sandbox Fusion have no such route; it is enough that they answer at all.
         return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
 
     def state(self) -> dict[str, Any]:

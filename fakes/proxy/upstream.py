@@ -1,4 +1,4 @@
-"""Where a proxy forwards to: one URL, read once, with its secrets kept apart from what may be shown."""
+"""The server that a proxy forwards to, with the secrets of its URL kept apart from what may be shown."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A server to forward to."""
+    """A parsed upstream URL."""
 
     origin: str
     """``http://host:port``, without a user."""
     base: str
-    """What comes before every path, without a slash at the end."""
+    """Prefix of every path, without a slash at the end."""
     query: str = field(repr=False)
-    """What comes before every query."""
+    """Prefix of every query."""
     authorization: str | None = field(repr=False)
-    """Who we are to it, from the URL's user and password."""
+    """The Authorization header made from the URL's user and password."""
     shown: str
-    """The URL as it may be shown."""
+    """The URL without secrets."""
     host: str
     port: int
 
     def url(self, target: str) -> str:
-        """The full URL for a request's target, which is passed on as it was written."""
+        """The full URL for a request's target, which is kept as it was written."""
         path, mark, query = target.partition("?")
         if self.query:
             query = f"{self.query}&{query}" if query else self.query
@@ -42,7 +42,7 @@ class Upstream:
         return f"{self.origin}{self.base}{path}{mark}{query}"
 
     def is_at(self, host: str, port: int) -> bool:
-        """Is it, as far as names tell, the server that listens on this address of this machine?"""
+        """True if, going by names, this is the server that listens on this address of this machine."""
         if self.port != port:
             return False
         everywhere = host in _EVERYWHERE or self.host in _EVERYWHERE
@@ -50,14 +50,14 @@ class Upstream:
 
 
 def read_upstream(url: object) -> Upstream:
-    """Read a URL, given with or without ``/run_code`` as tool configs have it."""
+    """Read a URL, with or without the ``/run_code`` of tool configs."""
     if not isinstance(url, str) or not url.strip():
         raise BadUpstream(f"{_MEANT}; found {url!r}")
     try:
         parts = urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise BadUpstream(f"{_MEANT}; found {redact(url)!r}, which is no URL") from None
+        raise BadUpstream(f"{_MEANT}; found {redact(url)!r}, which is not a URL") from None
     if parts.scheme not in _PORTS or not host:
         raise BadUpstream(f"{_MEANT}; found {redact(url)!r}")
     base = parts.path.rstrip("/")
@@ -78,7 +78,7 @@ def read_upstream(url: object) -> Upstream:
 
 
 def origin_form(target: str) -> str:
-    """A request's target as path and query, also when a client sent a whole URL or only a star."""
+    """A request's target as path and query, even if the client sent a whole URL or just a star."""
     if not target.startswith("/"):
         _, found, rest = target.partition("://")
         slash = rest.find("/")

@@ -1,4 +1,4 @@
-"""A fake Sandbox Fusion: the real server's bytes, and failures on command."""
+"""A fake Sandbox Fusion: the real server's bytes, and failures on demand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sfusion.fakes.sandbox.executors import EXECUTORS, Cassette, RecordedExecuto
 from sfusion.fakes.sandbox.fake import FakeSandbox
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded, read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
-from sfusion.fakes.sandbox.program import Program, Script
+from sfusion.fakes.sandbox.program import ProgramScript, ScriptedProgram
 
 __all__ = [
     "EXECUTORS",
@@ -16,13 +16,13 @@ __all__ = [
     "CassetteError",
     "FakeSandbox",
     "Profile",
-    "Program",
+    "ProgramScript",
     "Queue",
     "Quota",
     "RecordedExecutor",
     "SandboxSetupError",
-    "Script",
     "ScriptedExecutor",
+    "ScriptedProgram",
     "Unbounded",
     "UnsafeBindError",
     "read_model",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
@@ -14,7 +13,7 @@ from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunJupyter
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.sandbox.schema import Model
-from sfusion.fakes.sandbox.spoil import spoil
+from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
     AdminRoutes,
     Answer,
@@ -25,7 +24,6 @@ from sfusion.fakes.wire import (
     Subject,
     call_of,
     digest_of,
-    is_admin,
 )
 
 _PONG = Answer(body=b'"pong"')
@@ -104,29 +102,23 @@ class SandboxApp:
         return server_error(error, str(error))
 
 
-class SandboxVisit:
+class SandboxVisit(GatedVisit):
     """One request: its route is found at once, its body checked when it has been read."""
 
-    __slots__ = ("_admin", "_answer", "_app", "_fields", "_request", "_route", "ping", "reads_body")
+    __slots__ = ("_app", "_route")
 
     def __init__(self, app: SandboxApp, request: Request) -> None:
+        super().__init__(request, app.guard, app.gate)
         self._app = app
-        self._request = request
         self._route: RouteSpec | None = None
-        self._fields: dict[str, Any] = {}
-        self._admin = is_admin(request.path)
-        self._answer = app.guard.refusal(request, admin=self._admin)
-        """Known before anything runs: the request is refused."""
-        self.ping = False
-        self.reads_body = False
-        if self._answer is not None:
+        if self.refusal is not None:
             return
-        if self._admin:
+        if self.admin:
             self.reads_body = True
             return
         found = _ROUTES.find(request.method, request.path, host=request.host, query=request.query)
         if isinstance(found, Answer):
-            self._answer = found
+            self.refusal = found
         else:
             self._route = found
             self.ping = found.ping
@@ -134,38 +126,30 @@ class SandboxVisit:
 
     def describe(self) -> Subject | None:
         """Check the body, and find out which call it belongs to."""
-        if self._admin:
+        if self.admin:
             return None
-        request, route = self._request, self._route
+        request, route = self.request, self._route
         if route is None:
             return Subject(f"{request.method} elsewhere", work=False)
         if route.model is None:
             return Subject(f"{request.method} {request.path}", work=False)
         try:
-            fields = self._fields = check_body(request.body, request.headers.get("Content-Type"), route.model)
+            fields = self.fields = check_body(request.body, request.headers.get("Content-Type"), route.model)
         except Unusable as unusable:
-            self._answer = unusable.answer
+            self.refusal = unusable.answer
             return Subject(digest_of(request.body), work=route.work)
         if not route.work:
             return Subject(f"{request.method} {request.path}", work=False)
         code = fields["code"] if "code" in fields else "\n".join(fields["cells"])
         return Subject(call_of(code, request.body), True, fields.get("language", "python"), code)
 
-    async def admit(self) -> Answer | None:
-        gate = self._app.gate
-        return None if gate.open else await gate.admit()
-
-    def leave(self) -> None:
-        if not self._app.gate.open:
-            self._app.gate.leave()
-
     async def answer(self, execution: Execution) -> Answer:
-        if self._answer is not None:
-            return self._answer
-        app, route, fields = self._app, self._route, self._fields
+        if self.refusal is not None:
+            return self.refusal
+        app, route, fields = self._app, self._route, self.fields
         if route is None:
             assert app.admin is not None
-            return app.admin.answer(self._request)
+            return app.admin.answer(self.request)
         if route.page is not None:
             if route.ping:
                 await app.gate.wait_for_loop()
@@ -181,9 +165,6 @@ class SandboxVisit:
             answer = render_run_jupyter(await app.executor.run_jupyter(RunJupyter(**fields)))
         execution.finished()
         return answer
-
-    def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        return spoil(self._request.path, self._fields, answer, action)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:

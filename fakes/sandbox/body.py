@@ -1,4 +1,4 @@
-"""From a request's bytes to checked fields or to the answer that refuses them, as FastAPI 0.103 does it."""
+"""From the bytes of a request to validated fields, or to the answer that refuses them, as in FastAPI 0.103."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 _decode = json.JSONDecoder().decode
 _DEEP = 400
-"""Nesting from which on it matters how much stack is left to us."""
+"""Nesting beyond which it matters how much stack is left."""
 _DEEPEST = 970
-"""Nesting that the real server's JSON parser still takes (a little below Python's recursion limit)."""
+"""Deepest nesting that the real server's JSON parser accepts (a little below Python's recursion limit)."""
 _DEEPEST_ECHO = 968
-"""Nesting of an input that a 422 can still echo; one level more and writing it runs out of stack."""
+"""Deepest nesting of an input that a 422 can echo; one more level and encoding it runs out of stack."""
 
 
 class Unusable(Exception):
-    """The body cannot be checked; ``answer`` says why."""
+    """Raised for a body that is refused, with the answer to send."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
@@ -31,7 +31,7 @@ class Unusable(Exception):
 
 
 def check_body(body: bytes, content_type: str | None, model: Model) -> dict[str, Any]:
-    """The fields of the request; raises Unusable."""
+    """Validate a body and return its fields; raise Unusable."""
     value = parse_body(body, content_type)
     if value is None:
         raise Unusable(refuse([problem("missing", ("body",), "Field required", None)]))
@@ -42,14 +42,14 @@ def check_body(body: bytes, content_type: str | None, model: Model) -> dict[str,
 
 
 def parse_body(body: bytes, content_type: str | None) -> Any:
-    """The JSON value, or the raw bytes when the content type is another; None when there is none."""
+    """The JSON value, or the raw bytes for another content type; None for an empty body."""
     if not body:
         return None
-    # The usual headers first: the general parser costs more than everything else here together.
+    # The usual headers first: the general parser costs more than everything else here.
     if content_type and content_type != "application/json" and not is_json(content_type):
         return body
     try:
-        # An object in plain UTF-8, which is nearly every body, needs no guessing of the encoding.
+        # Nearly every body is an object in UTF-8, whose encoding need not be detected.
         plain = body[:1] == b"{" and body[1:2] != b"\0"
         deep = deeper_than(body, _DEEP)
         if deep:
@@ -75,7 +75,7 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
 
 
 def is_json(content_type: str) -> bool:
-    """Does this content type make FastAPI parse JSON?"""
+    """True for the content types that FastAPI parses as JSON."""
     message = Message()
     message["content-type"] = content_type
     if message.get_content_maintype() != "application":
@@ -85,12 +85,12 @@ def is_json(content_type: str) -> bool:
 
 
 def unparsable() -> Answer:
-    """The answer to bytes that are no text, or to nesting without end."""
+    """The answer to bytes that are not text, or to excessive nesting."""
     return Answer(status=400, body=b'{"detail":"There was an error parsing the body"}')
 
 
 def refuse(problems: list[Problem]) -> Answer:
-    """The 422, or the 500 that the real server gives when it cannot write what it echoes."""
+    """The 422, or the 500 of the real server when it cannot encode the input it echoes."""
     try:
         content = {"detail": [echo(one) for one in problems]}
         if nesting(content) > _DEEP:
@@ -101,18 +101,18 @@ def refuse(problems: list[Problem]) -> Answer:
     except RecursionError as error:
         return server_error(error, "maximum recursion depth exceeded while encoding a JSON object")
     except ValueError as error:
-        # Newer Pythons add the value to this sentence, the real server's does not.
+        # Newer versions of Python add the value to this message; the real server's does not.
         return server_error(error, "Out of range float values are not JSON compliant")
 
 
 def on_fresh_stack(work: Callable[[], T]) -> T:
-    """Do something that recurses deeply where no caller has used up the stack: in a thread of its own."""
+    """Run something deeply recursive in a new thread, where no caller has used up the stack."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()
 
 
 def echo(one: Problem) -> Problem:
-    """A problem as JSON can hold it: bytes become text."""
+    """A problem that JSON can represent: bytes become text."""
     value = one["input"]
     if isinstance(value, bytes):
         return {**one, "input": value.decode()}
@@ -122,15 +122,15 @@ def echo(one: Problem) -> Problem:
 
 
 def server_error(error: BaseException, detail: str) -> Answer:
-    """The real server's answer to its own bug, without paths of this machine."""
+    """The real server's answer to a bug of its own, without paths of this machine."""
     lines = ["Traceback (most recent call last):", f"{type(error).__name__}: {detail}", ""]
     body = dump_json(printable({"detail": detail, "traceback": lines}))
-    # Starlette raises the error again after this answer, and uvicorn then hangs up without announcing it.
+    # Starlette raises the error again after this answer, and uvicorn then closes without announcing it.
     return Answer(status=500, body=body, close=True)
 
 
 def printable(value: Any) -> Any:
-    """Replace lone surrogates, which no answer can hold."""
+    """Escape lone surrogates, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, list):
@@ -139,7 +139,7 @@ def printable(value: Any) -> Any:
 
 
 def deeper_than(body: bytes, limit: int) -> bool:
-    """Is the JSON text nested deeper than ``limit``? Cheap unless it has that many brackets."""
+    """True if the JSON text is nested deeper than ``limit``. Cheap unless it has that many brackets."""
     if body.count(b"[") + body.count(b"{") <= limit:
         return False
     depth = 0
@@ -164,7 +164,7 @@ def deeper_than(body: bytes, limit: int) -> bool:
 
 
 def nesting(value: Any) -> int:
-    """How deep lists and objects are nested, counted without recursion."""
+    """The nesting depth of lists and objects, computed without recursion."""
     deepest = 0
     stack = [(value, 1)]
     while stack:

@@ -14,9 +14,10 @@ from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
-from sfusion.fakes.sandbox.program import Script
+from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer
+from sfusion_tools.errors import near
 from sfusion_tools.hosts import is_loopback
 
 
@@ -24,7 +25,7 @@ class FakeSandbox(Served):
     """A fake Sandbox Fusion.
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
-    either way ``sandbox.url`` answers when the block is entered, and nothing is left when it ends.
+    either way ``sandbox.url`` answers when the block is entered, and nothing is left running when it ends.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class FakeSandbox(Served):
         seed: int = 0,
         host: str = "127.0.0.1",
         port: int = 0,
-        scripts: Iterable[Script | Mapping[str, Any]] = (),
+        scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
         token: str | None = None,
         allow_remote: bool = False,
@@ -45,7 +46,7 @@ class FakeSandbox(Served):
         access_log: Callable[[str], None] | None = None,
     ) -> None:
         if profile not in PROFILES:
-            raise SandboxSetupError(f"unknown profile {profile!r}; known are {', '.join(PROFILES)}")
+            raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
         self.profile: Profile = profile
         self.model = read_model(model)
         rules = read_rules(faults)

@@ -1,4 +1,4 @@
-"""The gate: applies a server model to requests, on the running loop's time."""
+"""Applies a server model to requests, on the time of the running loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sfusion.fakes.wire import Answer
 
 
 class Gate:
-    """Lets requests in, makes them wait or turns them away, and lets programs' time pass."""
+    """Admits requests, makes them wait or turns them away, and lets the time of programs pass."""
 
     def __init__(self, model: Unbounded | Queue | Quota) -> None:
         self.model = model
@@ -25,11 +25,11 @@ class Gate:
 
     @property
     def open(self) -> bool:
-        """Is everybody let in at once?"""
+        """Every request is admitted at once."""
         return self._quota is None and self._line is None
 
     async def admit(self) -> Answer | None:
-        """Wait to be let in; an answer means being turned away."""
+        """Wait for admission; return the answer to a request that is turned away."""
         if self._quota is not None:
             again = self._quota.admit(asyncio.get_running_loop().time())
             return None if again is None else turned_away(self._quota.model.status, again)
@@ -47,13 +47,13 @@ class Gate:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.leave()  # the turn came just as the request was cut off: pass it on
+                self.leave()  # its turn came just as the request was cancelled: pass it on
             else:
                 line.give_up(waiter)
             raise
 
     def leave(self) -> None:
-        """A request that was let in is over."""
+        """End a request that was admitted."""
         if self._quota is not None:
             self._quota.leave()
         elif self._line is not None:
@@ -71,12 +71,12 @@ class Gate:
                 await asyncio.sleep(wait)
 
     async def spawn(self) -> None:
-        """Starting a program takes its turn of the loop."""
+        """Take a turn of the loop to start a program."""
         if self.model.spawn_cost:
             await asyncio.sleep(self._loop.take(asyncio.get_running_loop().time(), self.model.spawn_cost))
 
     async def work(self, seconds: float) -> None:
-        """Let a program's seconds pass, stretched when cores are shared."""
+        """Let the seconds of a program pass, more slowly when cores are shared."""
         cores = self._cores
         if cores is None:
             await asyncio.sleep(seconds)
@@ -113,14 +113,13 @@ class Gate:
         self._set_timer(cores)
 
     def close(self) -> None:
-        """Forget the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 def turned_away(status: int, retry_after: float | None) -> Answer:
-    """The answer of a gateway that is full."""
-    words = "Too Many Requests" if status == 429 else "Service Unavailable"
+    """The answer of a gateway at its limit."""
+    phrase = "Too Many Requests" if status == 429 else "Service Unavailable"
     headers = () if retry_after is None else (("retry-after", f"{retry_after:g}"),)
-    return Answer.json({"detail": words}, status=status, headers=headers)
+    return Answer.json({"detail": phrase}, status=status, headers=headers)

@@ -1,4 +1,4 @@
-"""Server models: how a sandbox, or the gateway before it, behaves under load. Pure: time comes in, nothing waits."""
+"""Server models: how a sandbox, or a gateway before it, behaves under load. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sfusion_tools.errors import near
 
 
 class _Load(BaseModel):
-    """What every model can have: contention."""
+    """Contention, which every model can have."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     kind: str
     cores: float | None = Field(default=None, gt=0)
-    """Programs in flight share this many cores; None: each has its own."""
+    """Number of cores that programs share; by default each program has its own."""
     spawn_cost: Seconds = 0.0
-    """Seconds the event loop is blocked for each program started; pings wait for it too (the real one: about 40 ms)."""
+    """Seconds that starting a program blocks the event loop, pings included (the real server: about 40 ms)."""
 
     def as_data(self) -> dict[str, Any]:
         """The model as it could be written in YAML, always with its kind."""
@@ -31,30 +31,30 @@ class _Load(BaseModel):
 
 
 class Unbounded(_Load):
-    """What the real server does: everybody is let in, and everything gets slower."""
+    """What the real server does: it admits every request and gets slower."""
 
     kind: Literal["unbounded"] = "unbounded"
 
 
 class Queue(_Load):
-    """A bounded server: so many work at a time, so many wait, the rest are turned away."""
+    """A bounded server: ``workers`` requests run, ``waiting`` requests wait, the rest are turned away."""
 
     kind: Literal["queue"] = "queue"
     workers: int = Field(default=32, ge=1)
     waiting: int | None = Field(default=None, ge=0)
-    """How many may wait; None: any number."""
+    """How many requests may wait; by default any number."""
     status: int = Field(default=503, ge=400, le=599)
     retry_after: Seconds | None = None
 
 
 class Quota(_Load):
-    """A gateway with a quota: so many in flight, so many per second, 429 with Retry-After beyond."""
+    """A gateway with a quota on requests in flight and per second; 429 with Retry-After beyond it."""
 
     kind: Literal["quota"] = "quota"
     in_flight: int | None = Field(default=None, ge=1)
     per_second: float | None = Field(default=None, gt=0)
     burst: int | None = Field(default=None, ge=1)
-    """How many may come at once under ``per_second``; by default one second's worth."""
+    """How many may arrive at once under ``per_second``; by default one second's worth."""
     status: int = Field(default=429, ge=400, le=599)
     retry_after: Seconds | None = None
     """By default the time until the quota would admit again, at least one second for ``in_flight``."""
@@ -67,7 +67,7 @@ _KINDS: dict[str, type[_Load]] = {"unbounded": Unbounded, "queue": Queue, "quota
 
 
 def read_model(value: Any) -> Unbounded | Queue | Quota:
-    """Read a model: None, a name, ``{quota: 8}``, ``{queue: 32}`` or the full mapping with ``kind``."""
+    """Read a model: None, a name, ``{quota: 8}``, ``{queue: 32}`` or a full mapping with ``kind``."""
     if isinstance(value, Unbounded | Queue | Quota):
         return value
     if value is None:
@@ -88,8 +88,9 @@ def read_model(value: Any) -> Unbounded | Queue | Quota:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:])
         if first["type"] == "extra_forbidden":
-            known = ", ".join(_KINDS[kind].model_fields)
-            raise SandboxSetupError(f"model {kind}: unknown key {place!r}; known are {known}") from error
+            raise SandboxSetupError(
+                f"model {kind}: unknown key {place!r}; {near(place, _KINDS[kind].model_fields)}"
+            ) from error
         raise SandboxSetupError(f"model {kind}: {place}: {first['msg']}, found {first['input']!r}") from error
 
 
@@ -111,7 +112,7 @@ class QuotaCounter:
         return float(self.model.burst or max(1, math.floor(self.model.per_second)))
 
     def admit(self, now: float) -> float | None:
-        """None when let in, else the seconds after which to come back."""
+        """Admit a request (None), or return the seconds after which to retry."""
         model = self.model
         if model.in_flight is not None and self.in_flight >= model.in_flight:
             return 1.0 if model.retry_after is None else model.retry_after
@@ -126,35 +127,33 @@ class QuotaCounter:
         return None
 
     def leave(self) -> None:
-        """One of those let in is done."""
         self.in_flight -= 1
 
 
 @dataclass(slots=True)
 class QueueLine:
-    """The state of a queue: who works, who waits, first come first served."""
+    """The state of a queue: first come, first served."""
 
     model: Queue
     working: int = 0
     waiting: deque[object] = field(default_factory=deque)
 
-    def enter(self, who: object) -> Literal["in", "wait", "away"]:
-        """Work now, wait, or go away."""
+    def enter(self, waiter: object) -> Literal["in", "wait", "away"]:
+        """Run now, wait, or be turned away."""
         if self.working < self.model.workers and not self.waiting:
             self.working += 1
             return "in"
         if self.model.waiting is not None and len(self.waiting) >= self.model.waiting:
             return "away"
-        self.waiting.append(who)
+        self.waiting.append(waiter)
         return "wait"
 
-    def give_up(self, who: object) -> None:
-        """One who waits is gone."""
-        if who in self.waiting:
-            self.waiting.remove(who)
+    def give_up(self, waiter: object) -> None:
+        if waiter in self.waiting:
+            self.waiting.remove(waiter)
 
     def leave(self) -> object | None:
-        """One is done; gives who works next."""
+        """End a running request; return the waiter that runs next."""
         if self.waiting:
             return self.waiting.popleft()
         self.working -= 1
@@ -163,7 +162,7 @@ class QueueLine:
 
 @dataclass(slots=True)
 class SharedCores:
-    """Programs sharing C cores: with n in flight each runs at the speed min(1, C/n)."""
+    """Programs that share C cores: with n in flight each runs at speed min(1, C/n)."""
 
     cores: float
     left: dict[int, float] = field(default_factory=dict)
@@ -171,17 +170,15 @@ class SharedCores:
     at: float = 0.0
 
     def add(self, program: int, work: float, now: float) -> None:
-        """A program starts."""
         self.advance(now)
         self.left[program] = work
 
     def remove(self, program: int, now: float) -> None:
-        """A program ended or was stopped."""
         self.advance(now)
         self.left.pop(program, None)
 
     def advance(self, now: float) -> None:
-        """Let everybody work until ``now``."""
+        """Let all programs run until ``now``."""
         done = (now - self.at) * self.speed()
         self.at = now
         if done > 0:
@@ -189,11 +186,11 @@ class SharedCores:
                 self.left[program] -= done
 
     def speed(self) -> float:
-        """How fast each program runs now."""
+        """The speed of each program now."""
         return min(1.0, self.cores / len(self.left)) if self.left else 1.0
 
     def next_end(self) -> tuple[float, list[int]] | None:
-        """When the next programs end if nobody comes or goes, and which ones."""
+        """When the next programs end if none is added or removed, and which ones."""
         if not self.left:
             return None
         least = min(self.left.values())
@@ -203,15 +200,15 @@ class SharedCores:
 
 @dataclass(slots=True)
 class BusyLoop:
-    """An event loop that starting programs blocks: turns are taken one after the other."""
+    """An event loop that is blocked while programs are started, one at a time."""
 
     free_at: float = 0.0
 
     def take(self, now: float, cost: float) -> float:
-        """Seconds until a turn of ``cost`` seconds that is asked for now is over."""
+        """Seconds until a program whose start takes ``cost`` seconds has been started."""
         self.free_at = max(now, self.free_at) + cost
         return self.free_at - now
 
     def wait(self, now: float) -> float:
-        """Seconds until somebody who only wants to be heard is heard."""
+        """Seconds until the loop is free."""
         return max(0.0, self.free_at - now)

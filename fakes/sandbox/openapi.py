@@ -83,7 +83,7 @@ _DETAIL = {"title": "Detail", "type": "object", "required": ["detail"], "propert
 
 
 def describe(posts: dict[str, tuple[Model, str | None]], pages: dict[str, str]) -> dict[str, Any]:
-    """The document: POST endpoints with their model and response schema, and GET pages with what they are."""
+    """Build the document from the POST routes (model, response schema) and the GET pages (summary)."""
     schemas: dict[str, Any] = {
         str(schema["title"]): schema
         for schema in (_COMMAND, _RUN_CODE_RESPONSE, _CELL, _RUN_JUPYTER_RESPONSE, _VALIDATION, _DETAIL)

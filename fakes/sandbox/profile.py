@@ -1,4 +1,4 @@
-"""Which real server is faked: the source of 2026-07, or the published image of June 2025."""
+"""Which real server is imitated: the source of 2026-07, or the published image of June 2025."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program would do, said instead of run: in a script, or as hints beside the mark inside the code.
+"""What a program would do, declared instead of run: in a script, or as hints beside the mark inside the code.
 
 A hint is ``key=value`` on the line of the mark, in any language's comment:
 
@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from sfusion.fakes.faults import Seconds, seconds
+from sfusion.fakes.faults.rule import Pattern
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
 _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One program's behaviour."""
+class ScriptedProgram(BaseModel):
+    """What one program does."""
 
-    seconds: float = 0.0
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: Seconds = 0.0
     """How long it runs."""
     prints: str = ""
     """What it prints; lost when it is stopped for time."""
@@ -43,65 +44,35 @@ class Program:
     memory: int = 0
     """MB it needs; above the request's limit it dies of MemoryError."""
     reads_stdin: bool = False
-    """Matters for profile 2025-06 only, where a program that does not read loses a race."""
-    compile_seconds: float = 0.0
+    """Matters for profile 2025-06 only, where a program that does not read its stdin loses a race."""
+    compile_seconds: Seconds = 0.0
     compile_exit: int = 0
     compile_errors: str = ""
     sandbox_error: str = ""
     """The server itself fails with this message."""
-    files: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
     """Text files it writes, for fetch_files."""
 
 
-NOTHING = Program()
+NOTHING = ScriptedProgram()
 
 
-class Script(BaseModel):
-    """A program's behaviour for the requests that fit: by code pattern, by call, by language."""
+class ProgramScript(ScriptedProgram):
+    """What a program does, for the requests that fit: by code pattern, by call, by language."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    pattern: str | None = None
+    pattern: Pattern | None = None
     """A regular expression searched for in the code."""
     call: str | None = None
     """The id in the mark."""
     language: str | None = None
 
-    seconds: Seconds = 0.0
-    prints: str = ""
-    early: str = ""
-    errors: str = ""
-    exit: int = 0
-    raises: str = ""
-    memory: int = 0
-    reads_stdin: bool = False
-    compile_seconds: Seconds = 0.0
-    compile_exit: int = 0
-    compile_errors: str = ""
-    sandbox_error: str = ""
-    files: dict[str, str] = Field(default_factory=dict)
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                re.compile(value)
-            except re.error as error:
-                raise ValueError(f"{value!r} is not a regular expression: {error}") from error
-        return value
-
     def fits(self, code: str, language: str, call: str | None) -> bool:
-        """Is this script meant?"""
+        """True when this script is for the request."""
         if self.call is not None and self.call != call:
             return False
         if self.language is not None and self.language != language:
             return False
         return self.pattern is None or re.search(self.pattern, code) is not None
-
-    def program(self) -> Program:
-        """What it says, without the conditions."""
-        return Program(**self.model_dump(exclude={"pattern", "call", "language"}))
 
 
 def mark_of(code: str) -> str | None:
@@ -110,8 +81,8 @@ def mark_of(code: str) -> str | None:
     return found.group(1) if found else None
 
 
-def hinted(code: str, base: Program = NOTHING) -> Program:
-    """The base, changed by the hints on the line of the mark."""
+def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
+    """Apply the hints on the line of the mark to a program."""
     found = MARK.search(code)
     if found is None:
         return base
@@ -122,18 +93,18 @@ def hinted(code: str, base: Program = NOTHING) -> Program:
     if base is NOTHING:
         return _alone(rest)
     changes = _changes(rest)
-    return changes if isinstance(changes, Program) else replace(base, **changes)
+    return changes if isinstance(changes, ScriptedProgram) else base.model_copy(update=changes)
 
 
 @lru_cache(maxsize=1024)
-def _alone(rest: str) -> Program:
-    """Calls of one workload mostly carry the same hints: they are read once."""
+def _alone(rest: str) -> ScriptedProgram:
+    """Read hints once: the calls of one workload mostly carry the same ones."""
     changes = _changes(rest)
-    return changes if isinstance(changes, Program) else Program(**changes)
+    return changes if isinstance(changes, ScriptedProgram) else ScriptedProgram(**changes)
 
 
-def _changes(rest: str) -> dict[str, Any] | Program:
-    """What the hints say, or a program that fails with what is wrong with them."""
+def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
+    """The fields that the hints set, or a program that fails with what is wrong with them."""
     changes: dict[str, Any] = {}
     for key, raw in _HINT.findall(rest):
         try:
@@ -151,7 +122,7 @@ def _text(raw: str) -> str:
 
 def _flag(text: str) -> bool:
     if text not in ("yes", "no"):
-        raise ValueError("yes or no is meant")
+        raise ValueError("must be yes or no")
     return text == "yes"
 
 
@@ -171,6 +142,6 @@ _READERS: dict[str, Any] = {
 }
 
 
-def _mistake(text: str) -> Program:
-    """A mistake in a hint must not pass for a program that works."""
-    return Program(sandbox_error=f"sfusion: {text}")
+def _mistake(text: str) -> ScriptedProgram:
+    """A program that fails: a mistake in a hint must not go unnoticed."""
+    return ScriptedProgram(sandbox_error=f"sfusion: {text}")

@@ -1,4 +1,4 @@
-"""What passes between the wire and an executor: validated requests in, answers out."""
+"""What passes between the server and an executor: validated requests in, answers out."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunJupyter:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What one notebook cell showed. Field order is the wire's."""
+    """The output of one notebook cell. Field order is the wire's."""
 
     stdout: str = ""
     stderr: str = ""
@@ -82,16 +82,16 @@ class RunJupyterAnswer:
 
 
 class Executor(Protocol):
-    """Turns a request into an answer, with or without running anything."""
+    """Answers requests, with or without running anything."""
 
     runs_code: bool
-    """True when programs of the request are really executed on this machine."""
+    """True when the programs of requests really run on this machine."""
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """Run one program."""
+        """Answer ``/run_code``."""
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
-        """Run the cells of one notebook."""
+        """Answer ``/run_jupyter``."""
 
     async def aclose(self) -> None:
-        """Stop whatever is still running and forget it."""
+        """Stop whatever is still running."""

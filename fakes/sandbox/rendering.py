@@ -1,4 +1,4 @@
-"""Answers of executors as the real server writes them: every key, nulls too, in its order."""
+"""Encoding the answers of executors as the real server does: every key, nulls included, in its order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfusion.fakes.wire import Answer
 
 
 def render_run_code(answer: RunCodeAnswer) -> Answer:
-    """The HTTP answer to ``/run_code``, put together by hand: it is the fake's busiest line."""
+    """The HTTP answer to ``/run_code``, formatted by hand: this is the hot path of the fake."""
     ran, compiled = answer.run_result, answer.compile_result
     pod = "null" if answer.executor_pod_name is None else quoted(answer.executor_pod_name)
     files = "{}" if not answer.files else json.dumps(answer.files, ensure_ascii=False, separators=(",", ":"))
@@ -26,7 +26,7 @@ def render_run_code(answer: RunCodeAnswer) -> Answer:
         )
         return Answer(body=text.encode())
     except UnicodeError as error:
-        # A lone surrogate, for example of the code in a message, cannot be sent; the real server fails over it.
+        # A lone surrogate, in code quoted by a message for example, cannot be sent; the real server fails on it.
         return server_error(error, str(error))
     except ValueError as error:
         return server_error(error, str(error))

@@ -1,4 +1,4 @@
-"""The requests that the real server knows, field by field in its order."""
+"""The requests of the real server, field by field in its order."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from sfusion.fakes.sandbox.schema import (
     Boolean,
     Choice,
     DictOf,
+    Float,
     Integer,
     ListOf,
     Maybe,
     Model,
-    Number,
     OneOf,
     Text,
 )
@@ -24,7 +24,7 @@ LANGUAGES = (
 )
 # fmt: on
 
-_TEXT, _NUMBER, _INTEGER = Text(), Number(), Integer()
+_TEXT, _NUMBER, _INTEGER = Text(), Float(), Integer()
 _LANGUAGE = Choice(LANGUAGES)
 
 RUN_CODE = Model(

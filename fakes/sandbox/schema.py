@@ -1,7 +1,7 @@
-"""Checking JSON values as pydantic 2.6 does in its lax mode, with its errors in its order and its words.
+"""Validating JSON values as pydantic 2.6 does in lax mode, with the same errors in the same order and wording.
 
-The real server pins pydantic 2.6; the one installed here may be any, and later ones coerce and word differently.
-So the rules are written out: what is accepted, what it becomes, and what an error says.
+The real server pins pydantic 2.6. Any version may be installed here, and later ones coerce and word differently,
+so the rules are spelled out: what is accepted, what it becomes, and what an error says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BOOLEANS = {
 
 
 class Refused(Exception):
-    """A value does not fit; holds all problems found in it."""
+    """Raised for a value that is not valid, with all problems found in it."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__(f"{len(problems)} problems")
@@ -34,17 +34,15 @@ class Refused(Exception):
 
 
 class Type(Protocol):
-    """One type of the schema."""
-
     def check(self, value: Any, loc: Loc) -> Any:
-        """The value as the server would see it; raises Refused."""
+        """Return the value as the server would see it; raise Refused."""
 
     def describe(self) -> dict[str, Any]:
-        """The type as JSON schema."""
+        """Return the JSON schema."""
 
 
 def problem(kind: str, loc: Loc, message: str, value: Any, ctx: dict[str, Any] | None = None) -> Problem:
-    """One entry of a 422's detail, keys in pydantic's order."""
+    """One entry of the detail of a 422, keys in pydantic's order."""
     found: Problem = {"type": kind, "loc": loc, "msg": message, "input": value}
     if ctx is not None:
         found["ctx"] = ctx
@@ -53,7 +51,7 @@ def problem(kind: str, loc: Loc, message: str, value: Any, ctx: dict[str, Any] |
 
 
 def has_surrogate(text: str) -> bool:
-    """Does the text hold a lone surrogate, which UTF-8 cannot encode?"""
+    """True if the text contains a lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -73,24 +71,22 @@ def _without_underscores(text: str) -> str | None:
 
 
 class Text:
-    """A string, and nothing but a string."""
+    """A string; nothing is coerced."""
 
     def check(self, value: Any, loc: Loc) -> str:
-        """Strings pass as they are, lone surrogates included."""
+        """Strings pass unchanged, lone surrogates included."""
         if not isinstance(value, str):
             raise Refused(problem("string_type", loc, "Input should be a valid string", value))
         return value
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "string"}
 
 
-class Number:
-    """A float: numbers, booleans, and texts that hold a number."""
+class Float:
+    """A float: numbers, booleans, and strings that contain a number."""
 
     def check(self, value: Any, loc: Loc) -> float:
-        """The value as a float."""
         if isinstance(value, float):
             return value
         if isinstance(value, int):
@@ -109,15 +105,13 @@ class Number:
         raise Refused(problem("float_type", loc, "Input should be a valid number", value))
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "number"}
 
 
 class Integer:
-    """An int: whole numbers, booleans, floats without a fraction, and texts that hold a whole number."""
+    """An int: whole numbers, booleans, floats without a fraction, and strings that contain a whole number."""
 
     def check(self, value: Any, loc: Loc) -> int:
-        """The value as an int."""
         if isinstance(value, int):
             return int(value)
         if isinstance(value, float):
@@ -156,7 +150,6 @@ class Integer:
         return Refused(problem("int_parsing_size", loc, message, value))
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "integer"}
 
 
@@ -164,7 +157,6 @@ class Boolean:
     """A bool: true and false, 0 and 1, and the usual words."""
 
     def check(self, value: Any, loc: Loc) -> bool:
-        """The value as a bool."""
         if isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -183,12 +175,11 @@ class Boolean:
         raise Refused(problem("bool_parsing", loc, message, value))
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "boolean"}
 
 
 class Choice:
-    """One of some words."""
+    """One of several words."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = frozenset(words)
@@ -197,7 +188,6 @@ class Choice:
         self._expected = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
 
     def check(self, value: Any, loc: Loc) -> str:
-        """The word itself."""
         if isinstance(value, str):
             if value in self.words:
                 return value
@@ -207,47 +197,40 @@ class Choice:
         raise Refused(problem("literal_error", loc, f"Input should be {self._expected}", value, ctx))
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         if len(self._ordered) == 1:
             return {"const": self._ordered[0]}
         return {"type": "string", "enum": list(self._ordered)}
 
 
 class Anything:
-    """Whatever it is."""
+    """Any value, unchanged."""
 
     def check(self, value: Any, loc: Loc) -> Any:
-        """The value itself."""
         return value
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {}
 
 
 class Maybe:
-    """Null, or something."""
+    """Null, or a value of another type."""
 
     def __init__(self, inner: Type) -> None:
         self._inner = inner
 
     def check(self, value: Any, loc: Loc) -> Any:
-        """None, or what the inner type makes of it."""
         return None if value is None else self._inner.check(value, loc)
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"anyOf": [self._inner.describe(), {"type": "null"}]}
 
 
 class ListOf:
-    """A list."""
-
     def __init__(self, inner: Type) -> None:
         self._inner = inner
 
     def check(self, value: Any, loc: Loc) -> list[Any]:
-        """All items, checked; all problems are reported."""
+        """Check all items, and report all problems."""
         if value == []:
             return []
         if not isinstance(value, list):
@@ -263,18 +246,17 @@ class ListOf:
         return checked
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "array", "items": self._inner.describe()}
 
 
 class DictOf:
-    """A mapping from text."""
+    """A mapping with string keys."""
 
     def __init__(self, inner: Type) -> None:
         self._inner = inner
 
     def check(self, value: Any, loc: Loc) -> dict[str, Any]:
-        """All values, checked; all problems are reported."""
+        """Check all values, and report all problems."""
         if value == {}:
             return {}
         if not isinstance(value, dict):
@@ -291,23 +273,22 @@ class DictOf:
         return checked
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"type": "object", "additionalProperties": self._inner.describe()}
 
 
 def shown_key(key: str) -> str:
-    """How a key appears in a problem's place: what UTF-8 cannot hold is replaced there."""
+    """A key as it appears in the location of a problem: what UTF-8 cannot encode is replaced."""
     return key.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if has_surrogate(key) else key
 
 
 class OneOf:
-    """A union: an exact match of any member wins, then the first that can be made to fit."""
+    """A union: an exact match of any member wins, then the first member that can coerce the value."""
 
     def __init__(self, members: Mapping[str, tuple[type[Any], Type]]) -> None:
         self._members = members
 
     def check(self, value: Any, loc: Loc) -> Any:
-        """What the best member makes of it; all members' problems when none fits."""
+        """Return the value of the best member; report the problems of all members when none fits."""
         problems: list[Problem] = []
         fitting = []
         for tag, (exact, member) in self._members.items():
@@ -324,7 +305,6 @@ class OneOf:
         raise Refused(*problems)
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         return {"anyOf": [member.describe() for _, member in self._members.values()]}
 
 
@@ -333,28 +313,28 @@ _ABSENT = object()
 
 
 class _NoPlainType:
-    """No value is of this type."""
+    """A type without values."""
 
 
-_PLAIN: dict[type, type] = {Text: str, Number: float, Integer: int}
+_PLAIN: dict[type, type] = {Text: str, Float: float, Integer: int}
 
 
 class Model:
-    """An object with named fields; unknown ones are ignored."""
+    """An object with named fields; unknown fields are ignored."""
 
     def __init__(self, fields: Mapping[str, Type | tuple[Type, Any]], *, name: str) -> None:
         self.name = name
         self.fields: dict[str, tuple[Type, Any]] = {
             field: entry if isinstance(entry, tuple) else (entry, _REQUIRED) for field, entry in fields.items()
         }
-        # Values of exactly the wanted type are the rule, and need no check.
+        # Most values are of exactly the wanted type and need no check.
         self._steps = [
             (field, kind, default, _PLAIN.get(type(kind), _NoPlainType))
             for field, (kind, default) in self.fields.items()
         ]
 
     def check(self, value: Any, loc: Loc) -> dict[str, Any]:
-        """All fields with their defaults, in the schema's order."""
+        """Return all fields with their defaults, in the order of the schema."""
         if not isinstance(value, dict):
             raise Refused(self._not_an_object(value, loc))
         checked: dict[str, Any] = {}
@@ -377,12 +357,11 @@ class Model:
         return checked
 
     def _not_an_object(self, value: Any, loc: Loc) -> Problem:
-        # FastAPI validates the body from attributes; nested models come with it.
+        # FastAPI validates the body, nested models included, with from_attributes.
         message = "Input should be a valid dictionary or object to extract fields from"
         return problem("model_attributes_type", loc, message, value)
 
     def describe(self) -> dict[str, Any]:
-        """JSON schema."""
         properties = {}
         for field, (kind, default) in self.fields.items():
             properties[field] = kind.describe()

@@ -1,4 +1,4 @@
-"""Faults of content: answers that are well-formed HTTP and say something wrong."""
+"""Content faults: well-formed HTTP answers with wrong content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.wire import Answer, dump_json
 
 DECODE_ERROR = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
-_HOLE = "\ufdd0sfusion-not-utf8\ufdd0"
+_PLACEHOLDER = "\ufdd0sfusion-not-utf8\ufdd0"
 _NOT_UTF8 = b"\xff\xfe\xfa"
 
 
@@ -34,7 +34,7 @@ def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: Cont
 
 
 def sandbox_error(message: str, *, jupyter: bool = False) -> Answer:
-    """What the real server says when it fails itself."""
+    """The answer of the real server when it fails itself."""
     if jupyter:
         return render_run_jupyter(RunJupyterAnswer("SandboxError", message))
     failed = None
@@ -44,7 +44,7 @@ def sandbox_error(message: str, *, jupyter: bool = False) -> Answer:
 
 
 def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
-    """What the real server says when the time was over."""
+    """The answer of the real server when the time limit was exceeded."""
     result = CommandResult("TimeLimitExceeded", limit, None, stdout, "")
     if jupyter:
         return render_run_jupyter(RunJupyterAnswer("Failed", "", result))
@@ -52,7 +52,7 @@ def timeout(stdout: str, limit: float, *, jupyter: bool = False) -> Answer:
 
 
 def spoil_output(answer: Answer, action: Output) -> Answer:
-    """Lose, null, cut, blow up or garble what was printed; answers without output stay as they are."""
+    """Lose, null, cut, inflate or garble what was printed; answers without output stay as they are."""
     try:
         body = json.loads(answer.body)
     except ValueError:
@@ -62,7 +62,7 @@ def spoil_output(answer: Answer, action: Output) -> Answer:
         for stream in streams:
             if stream in result:
                 result[stream] = _CHANGES[action.what](result[stream] or "", action.size)
-    return answer.with_body(dump_json(body).replace(_HOLE.encode(), _NOT_UTF8))
+    return answer.with_body(dump_json(body).replace(_PLACEHOLDER.encode(), _NOT_UTF8))
 
 
 def _results(body: Any) -> Iterator[dict[str, Any]]:
@@ -80,6 +80,6 @@ _CHANGES: dict[str, Callable[[str, int], str | None]] = {
     "null": lambda text, size: None,
     "cut": lambda text, size: text[:size],
     "huge": lambda text, size: text + "x" * size,
-    "not_utf8": lambda text, size: text + _HOLE,
+    "not_utf8": lambda text, size: text + _PLACEHOLDER,
     "decode_error": lambda text, size: DECODE_ERROR,
 }

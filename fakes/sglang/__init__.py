@@ -16,7 +16,7 @@ from sfusion.fakes.sglang.misbehaving import Misbehaving
 from sfusion.fakes.sglang.problems import INSTRUCTION, SYSTEM_PROMPT, WordProblem, problems, prompts
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply, Step, ToolCall
 from sfusion.fakes.sglang.script import ScriptedPolicy, ScriptedTurn
-from sfusion.fakes.sglang.state import Snapshot
+from sfusion.fakes.sglang.state import EngineSnapshot
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang.server import FakeSGLangServer
@@ -29,6 +29,7 @@ __all__ = [
     "BadValue",
     "EngineDown",
     "EngineRefused",
+    "EngineSnapshot",
     "FakeSGLang",
     "FakeSGLangError",
     "FakeSGLangServer",
@@ -41,7 +42,6 @@ __all__ = [
     "Reply",
     "ScriptedPolicy",
     "ScriptedTurn",
-    "Snapshot",
     "Step",
     "ToolCall",
     "WordProblem",

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion.fakes.sglang.answer_parts import chat_logprobs, error_event, event, meta_usage, total_usage
 from sfusion.fakes.sglang.calls import CallParser, CallPiece, CallStream, Extract
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.reasoning import Harmony, HarmonyStream, Reasoning, ReasoningStream
 from sfusion.fakes.sglang.schema import ChatCompletionRequest
-from sfusion.fakes.sglang.wire import chat_logprobs, error_event, event, meta_usage, total_usage
 
 CallId = Callable[[CallPiece, int], str]
 """Makes the id of a call, given its first piece and its choice."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sfusion.fakes.sglang.answer_parts import completion_logprobs, event, meta_usage, total_usage
 from sfusion.fakes.sglang.chat import StreamAborted, is_error
 from sfusion.fakes.sglang.protocol import JsonObject
 from sfusion.fakes.sglang.schema import CompletionRequest
-from sfusion.fakes.sglang.wire import completion_logprobs, event, meta_usage, total_usage
 from sfusion_tools.tokenizers import Tokenizer
 
 

@@ -18,7 +18,7 @@ from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.rendering import render_reply
 from sfusion.fakes.sglang.requests import GenerateCall, requests_of
 from sfusion.fakes.sglang.sampling import end
-from sfusion.fakes.sglang.state import Run, Snapshot, State
+from sfusion.fakes.sglang.state import EngineRun, EngineSnapshot, State
 from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
@@ -198,7 +198,7 @@ class FakeSGLang:
         """How often each of its rules has struck."""
         return self._faults.plan.strikes()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> EngineSnapshot:
         return self._state.snapshot()
 
     @property
@@ -208,7 +208,7 @@ class FakeSGLang:
 
     def _notify(self) -> None:
         for run in self._state.runs:
-            run.nudge.set()
+            run.wake.set()
 
     def _requests(self, call: GenerateCall) -> list[GenerationRequest]:
         requests = requests_of(call, self.tokenizer, self.context_length)
@@ -236,7 +236,7 @@ class FakeSGLang:
         if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
             state.refused += 1
             raise EngineRefused("The request queue is full.")
-        run = Run(request.rid)
+        run = EngineRun(request.rid)
         state.arrive(run)
         started = asyncio.get_running_loop().time()
         try:
@@ -267,20 +267,20 @@ class FakeSGLang:
     def _is_full(self) -> bool:
         return self._max_running is not None and self._state.running >= self._max_running
 
-    async def _acquire_slot(self, run: Run) -> None:
+    async def _acquire_slot(self, run: EngineRun) -> None:
         """Wait for a slot, in order of arrival."""
         while self._is_full() or self._state.first_waiting() is not run:
             if run.ended_by or run.crashed:
                 break
-            run.nudge.clear()
-            await run.nudge.wait()
+            run.wake.clear()
+            await run.wake.wait()
         self._state.admit(run)
         self._admit_next()
 
     def _admit_next(self) -> None:
         waiting = self._state.first_waiting()
         if waiting is not None and not self._is_full():
-            waiting.nudge.set()
+            waiting.wake.set()
 
     def _generation(self, request: GenerationRequest) -> Generation:
         messages = request.messages or read_ids(request.ids, self.tokenizer)
@@ -334,7 +334,9 @@ class FakeSGLang:
             since=since,
         )
 
-    async def _streamed(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+    async def _streamed(
+        self, run: EngineRun, generation: Generation, factor: float
+    ) -> AsyncIterator[tuple[int, Generation]]:
         for number, step in enumerate(generation.steps, start=1):
             self._fail(generation, number - 1)
             tokens = len(step.ids) - (number == 1)
@@ -348,7 +350,9 @@ class FakeSGLang:
         if not generation.steps:
             yield 0, generation
 
-    async def _whole(self, run: Run, generation: Generation, factor: float) -> AsyncIterator[tuple[int, Generation]]:
+    async def _whole(
+        self, run: EngineRun, generation: Generation, factor: float
+    ) -> AsyncIterator[tuple[int, Generation]]:
         said = 0.0
         if generation.error is None:
             said = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
@@ -364,7 +368,7 @@ class FakeSGLang:
         if generation.error is not None and after >= generation.error_after:
             raise generation.error
 
-    async def _wait_working_time(self, run: Run, seconds: float) -> float:
+    async def _wait_working_time(self, run: EngineRun, seconds: float) -> float:
         """Wait for working time to pass or the request to end; pauses do not count."""
         loop = asyncio.get_running_loop()
         worked = 0.0
@@ -374,13 +378,13 @@ class FakeSGLang:
                 raise EngineDown("The engine died while the request was running.")
             if not self._state.paused and worked >= seconds:
                 break
-            run.nudge.clear()
+            run.wake.clear()
             since = loop.time()
             paused = self._state.paused
             try:
                 endless = paused or seconds == float("inf")
                 async with asyncio.timeout(None if endless else seconds - worked):
-                    await run.nudge.wait()
+                    await run.wake.wait()
             except TimeoutError:
                 worked = seconds
                 continue

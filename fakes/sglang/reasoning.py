@@ -101,8 +101,8 @@ class ReasoningStream:
         return ends if self._opened else (*ends, marks.start)
 
     def _take_thought(self) -> str:
-        told, self._thought = self._thought, ""
-        return told
+        thought, self._thought = self._thought, ""
+        return thought
 
     def finish(self) -> tuple[str, str]:
         """Return what was held back, at the end of the text."""
@@ -175,8 +175,8 @@ class HarmonyStream:
                 if self._waits:
                     return "", ""
                 # Plain text before any mark is the answer; a possible beginning of a mark waits.
-                told, self._held = _hold(self._held, _HARMONY_MARKS)
-                return thought, rest + told
+                text, self._held = _hold(self._held, _HARMONY_MARKS)
+                return thought, rest + text
             self._waits = False
             rest += self._held[: first.start()]
             self._held = self._held[first.start() :]

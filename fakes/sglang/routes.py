@@ -13,6 +13,15 @@ from urllib.parse import parse_qs
 from pydantic import Field, TypeAdapter
 
 from sfusion.fakes.errors import EngineRefused
+from sfusion.fakes.sglang.answer_parts import (
+    DONE,
+    EVENT_STREAM,
+    error_answer,
+    error_event,
+    event,
+    native_error,
+    native_error_event,
+)
 from sfusion.fakes.sglang.bodies import (
     AbortReq,
     ContinueGenerationReqInput,
@@ -46,15 +55,6 @@ from sfusion.fakes.sglang.validation import (
     endpoint,
     read_body,
     read_query,
-)
-from sfusion.fakes.sglang.wire import (
-    DONE,
-    EVENT_STREAM,
-    error_answer,
-    error_event,
-    event,
-    native_error,
-    native_error_event,
 )
 from sfusion.fakes.wire import Answer, Request
 

@@ -72,8 +72,8 @@ class ScriptedPolicy:
             reasons.append(f"turn {number} of the script: {reason}")
         if self.otherwise is not None:
             return self.otherwise.reply()
-        told = "; ".join(reasons) or "the script is empty"
-        raise NothingToSay(f"No turn of the script matches, and there is no `otherwise`: {told}")
+        why = "; ".join(reasons) or "the script is empty"
+        raise NothingToSay(f"No turn of the script matches, and there is no `otherwise`: {why}")
 
     @classmethod
     def load(cls, path: Path) -> ScriptedPolicy:

@@ -36,8 +36,8 @@ class FakeSGLangServer(Served):
     """An sglang server without a model.
 
     ``async with FakeSGLangServer(policy) as server`` inside a loop, ``with FakeSGLangServer(policy) as server``
-    anywhere else (its loop then runs in a thread); then ``server.url``. An engine may be given in place of a policy.
-    ``tool_call_parser`` is the format in which calls are written and read; None switches tool calls off, as in sglang.
+    anywhere else (its loop then runs in a thread); then ``server.url``. Takes a policy, or an engine that has one.
+    ``tool_call_parser`` is the format in which calls are written and read; None turns tool calls off, as in sglang.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FakeSGLangServer(Served):
     ) -> None:
         if not allow_remote and not is_loopback(host):
             raise ValueError(
-                f"{host} can be reached from other machines; say allow_remote (--allow-remote) if that is meant"
+                f"{host} can be reached from other machines; give allow_remote (--allow-remote) if that is intended"
             )
         if isinstance(policy, FakeSGLang):
             self.engine = policy

@@ -1,4 +1,4 @@
-"""What the engine remembers: who is running, what was served, and whether it lives."""
+"""The state of the engine: requests running and waiting, counters, and whether it is up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sfusion.fakes.sglang.protocol import Finish
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """How the engine stands at one moment."""
+class EngineSnapshot:
+    """The state of the engine at one moment."""
 
     up: bool
     paused: bool
@@ -27,32 +27,32 @@ class Snapshot:
 
 
 @dataclass(slots=True, eq=False)
-class Run:
-    """One request between its arrival and its end."""
+class EngineRun:
+    """One request between its arrival and its end; ``wake`` is set when it has to look at its state."""
 
     rid: str
-    nudge: asyncio.Event = field(default_factory=asyncio.Event)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
     ended_by: Finish | None = None
     crashed: bool = False
 
     def end(self, finish: Finish) -> None:
-        """Make the request end as soon as it looks."""
+        """Make the request end when it looks next."""
         self.ended_by = finish
-        self.nudge.set()
+        self.wake.set()
 
     def crash(self) -> None:
-        """Take the engine away under the request."""
+        """Make the request fail: the engine has crashed."""
         self.crashed = True
-        self.nudge.set()
+        self.wake.set()
 
 
 @dataclass(slots=True)
 class State:
-    """The engine's memory; the rules about it, without waiting."""
+    """The state and its rules; nothing here waits."""
 
     cache: PrefixCache = field(default_factory=PrefixCache)
-    working: dict[Run, None] = field(default_factory=dict)
-    waiting: dict[Run, None] = field(default_factory=dict)
+    working: dict[EngineRun, None] = field(default_factory=dict)
+    waiting: dict[EngineRun, None] = field(default_factory=dict)
     up: bool = True
     paused: bool = False
     arrivals: int = 0
@@ -66,60 +66,54 @@ class State:
 
     @property
     def running(self) -> int:
-        """How many requests are being worked on."""
         return len(self.working)
 
     @property
-    def runs(self) -> list[Run]:
-        """All requests, those that wait last."""
+    def runs(self) -> list[EngineRun]:
+        """All requests, waiting ones last."""
         return [*self.working, *self.waiting]
 
     @property
     def idle(self) -> bool:
-        """True when nobody runs or waits."""
         return not self.working and not self.waiting
 
-    def first_waiting(self) -> Run | None:
-        """Whose turn it is when a place is free."""
+    def first_waiting(self) -> EngineRun | None:
+        """The request that runs next when a slot is free."""
         return next(iter(self.waiting), None)
 
-    def arrive(self, run: Run) -> None:
-        """Somebody waits."""
+    def arrive(self, run: EngineRun) -> None:
         self.waiting[run] = None
 
-    def admit(self, run: Run) -> None:
-        """Somebody has a place."""
+    def admit(self, run: EngineRun) -> None:
         del self.waiting[run]
         self.working[run] = None
 
-    def leave(self, run: Run) -> None:
-        """Somebody is done, or gone."""
+    def leave(self, run: EngineRun) -> None:
         self.waiting.pop(run, None)
         self.working.pop(run, None)
 
     def abort(self, rid: str, all_of_them: bool) -> int:
-        """End the requests whose id begins with this one, or all; an empty id is nobody's."""
+        """Abort the requests whose id begins with ``rid``, or all; an empty id matches none. Return how many."""
         hit = [run for run in self.runs if all_of_them or (rid and run.rid.startswith(rid))]
         for run in hit:
             run.end(Finish.aborted())
         return len(hit)
 
     def crash(self) -> None:
-        """Lose everything that runs, and the cache."""
+        """Drop all requests and the cache."""
         self.up = False
         self.cache.clear()
         for run in self.runs:
             run.crash()
 
     def restart(self) -> None:
-        """Come back, knowing nothing."""
+        """Come back with an empty cache."""
         self.up = True
         self.paused = False
         self.restarts += 1
 
-    def snapshot(self) -> Snapshot:
-        """How things stand."""
-        return Snapshot(
+    def snapshot(self) -> EngineSnapshot:
+        return EngineSnapshot(
             up=self.up,
             paused=self.paused,
             running=self.running,

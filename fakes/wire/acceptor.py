@@ -1,4 +1,4 @@
-"""Accepts connections on a listening socket until it is closed, whenever that is."""
+"""Accepting connections on a listening socket that may be closed at any moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 _BACKLOG = 2048
 _PAUSE = 1.0
-"""Seconds without accepting when the process has no descriptors left."""
+"""Seconds to wait when the process has run out of file descriptors."""
 
 Factory = Callable[[], asyncio.Protocol]
 
@@ -16,20 +16,20 @@ Factory = Callable[[], asyncio.Protocol]
 class Acceptor:
     """Serves a bound socket on the running loop.
 
-    Not ``loop.create_server``: when its server is closed in the turn of the loop in which a connection was accepted,
-    that connection is never closed (a fault of CPython's). A server that crashes on command is closed in any turn.
+    Not ``loop.create_server``: if its server is closed in the same turn of the loop in which a connection was accepted,
+    that connection is never closed (a bug in CPython). A server that crashes on command can be closed in any turn.
     """
 
     def __init__(self, factory: Factory, sock: socket.socket) -> None:
         self._factory = factory
         self._sock = sock
         self._open = True
-        self._arriving: dict[asyncio.Task[None], socket.socket] = {}
+        self._accepting: dict[asyncio.Task[None], socket.socket] = {}
         sock.listen(_BACKLOG)
         self._watch()
 
     def close(self) -> None:
-        """Refuse from now on; who is being let in just now is sent away."""
+        """Refuse new connections, and close those that are being accepted."""
         self._open = False
         asyncio.get_running_loop().remove_reader(self._sock)
         self._sock.close()
@@ -46,25 +46,25 @@ class Acceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # No descriptors left, as a rule: let some be given back before the next try.
+                # Usually out of file descriptors: wait for some to be closed.
                 loop.remove_reader(self._sock)
                 loop.call_later(_PAUSE, self._watch)
                 return
             connected.setblocking(False)
-            task = loop.create_task(self._welcome(connected))
-            self._arriving[task] = connected
-            task.add_done_callback(self._arrived)
+            task = loop.create_task(self._serve(connected))
+            self._accepting[task] = connected
+            task.add_done_callback(self._accepted)
 
-    def _arrived(self, task: asyncio.Task[None]) -> None:
-        connected = self._arriving.pop(task)
+    def _accepted(self, task: asyncio.Task[None]) -> None:
+        connected = self._accepting.pop(task)
         if task.cancelled():
-            connected.close()  # the loop ends, perhaps before the task had begun
+            connected.close()  # the loop ended, perhaps before the task had begun
 
-    async def _welcome(self, connected: socket.socket) -> None:
+    async def _serve(self, connected: socket.socket) -> None:
         if not self._open:
             connected.close()
             return
         try:
             await asyncio.get_running_loop().connect_accepted_socket(self._factory, connected)
         except OSError:
-            connected.close()  # it is gone already
+            connected.close()  # the client has disconnected already

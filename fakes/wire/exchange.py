@@ -199,7 +199,7 @@ class Exchange:
         finally:
             if self._ran == "began" and not self._failed:
                 self._core.ledger.finish(self._call, completed=False)
-                self.note("broken off")
+                self.note("broken_off")
 
     async def _send(self, answer: Answer) -> int:
         if answer.headers:

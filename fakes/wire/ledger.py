@@ -14,12 +14,11 @@ class CallRecord:
     started: int = 0
     """Executions that began."""
     finished: int = 0
-    """Executions that ran to their end, whether or not anybody heard the answer."""
+    """Executions that ran to their end, whether or not the answer reached the client."""
     statuses: list[int] = field(default_factory=list)
-    """HTTP statuses sent, in order; 0 stands for an attempt that got none."""
+    """HTTP statuses sent, in order; 0 for an attempt that got none."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
         return {
             "arrived": self.arrived,
             "started": self.started,
@@ -32,7 +31,7 @@ class Ledger:
     """Counts over all requests for work. Identity: the mark in the code, else a digest of the body."""
 
     record: type[CallRecord] = CallRecord
-    """What is kept of each call."""
+    """The type that records a call."""
 
     def __init__(self) -> None:
         self.calls: dict[str, CallRecord] = {}
@@ -42,7 +41,7 @@ class Ledger:
         self.clear()
 
     def clear(self) -> None:
-        """Forget the past; requests being handled stay in flight."""
+        """Reset all counts; requests being handled stay in flight."""
         self.calls.clear()
         self.arrived = 0
         self.started = 0
@@ -55,7 +54,7 @@ class Ledger:
         self.peak_executing = self.executing
 
     def arrive(self, call: str) -> int:
-        """A request for work came in; gives the number of this attempt of the call."""
+        """Count a request for work; return the number of this attempt of the call."""
         record = self.calls.get(call)
         if record is None:
             record = self.calls[call] = self.record()
@@ -72,7 +71,7 @@ class Ledger:
         return attempt
 
     def start(self, call: str) -> None:
-        """Execution begins."""
+        """Count an execution that begins."""
         self.started += 1
         self._record(call).started += 1
         self.executing += 1
@@ -80,24 +79,23 @@ class Ledger:
             self.peak_executing = self.executing
 
     def finish(self, call: str, *, completed: bool) -> None:
-        """Execution ended, by itself or because the server went down."""
+        """Count an execution that ended, by itself or because the server went down."""
         self.executing -= 1
         if completed:
             self.finished += 1
             self._record(call).finished += 1
 
     def leave(self, call: str, status: int) -> None:
-        """The request is over; status 0 when no answer was sent."""
+        """Count a request that is over; status 0 when no answer was sent."""
         self.in_flight -= 1
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self._record(call).statuses.append(status)
 
     def strike(self, rule: str) -> None:
-        """A rule struck."""
         self.strikes[rule] = self.strikes.get(rule, 0) + 1
 
     def executions(self, call: str) -> int:
-        """How often the code of this call began to run."""
+        """How many times the code of this call began to run."""
         record = self.calls.get(call)
         return record.started if record else 0
 
@@ -121,7 +119,7 @@ class Ledger:
         return data
 
     def _record(self, call: str) -> CallRecord:
-        # After clear() a request that is still in flight may name a call that was forgotten.
+        # After clear(), a request that is still in flight may belong to a call that was forgotten.
         record = self.calls.get(call)
         if record is None:
             record = self.calls[call] = self.record()

@@ -1,4 +1,4 @@
-"""The listening socket: bound to one port for good, really closed on a crash and opened again on a restart."""
+"""The listening socket: it keeps its port, is closed by a crash and opened again by a restart."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from sfusion.fakes.wire.acceptor import Acceptor, Factory
 
 
 class _Server(Protocol):
-    """Whoever takes connections."""
+    """Accepts connections until it is closed."""
 
-    def close(self) -> None:
-        """Refuse from now on."""
+    def close(self) -> None: ...
 
 
 class ListeningPort:
-    """Holds a port. While it does not listen, connecting is refused, and nobody else is given the port."""
+    """Holds a port: while it does not listen, connections are refused, and no other process can take the port."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -31,7 +30,7 @@ class ListeningPort:
 
     @property
     def port(self) -> int:
-        """The port in use (or wanted, before the first start)."""
+        """The port in use; before the first start, the requested one."""
         return self._port
 
     @property
@@ -46,7 +45,6 @@ class ListeningPort:
 
     @property
     def listening(self) -> bool:
-        """Can clients connect?"""
         return self._server is not None
 
     async def open(self, factory: Factory) -> None:
@@ -54,8 +52,8 @@ class ListeningPort:
         sock = self._bind(self._port)
         self._take_port(sock.getsockname()[1])
         if self._holder is None:
-            self._holder = self._second(self._port)
-        # A loop with a network of its own (virtual time) takes connections there.
+            self._holder = self._placeholder(self._port)
+        # A loop with its own network (virtual time) accepts connections there.
         in_memory = getattr(asyncio.get_running_loop(), "listen_in_memory", None)
         try:
             self._server = Acceptor(factory, sock) if in_memory is None else in_memory(factory, sock)
@@ -64,7 +62,7 @@ class ListeningPort:
             raise self._explain(error) from error
 
     def close(self, *, forget_port: bool = False) -> None:
-        """Stop listening now; new connections are refused."""
+        """Stop listening; with ``forget_port``, let others take the port."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -88,8 +86,8 @@ class ListeningPort:
         sock.setblocking(False)
         return sock
 
-    def _second(self, port: int) -> socket.socket | None:
-        """A bound socket that never listens keeps the port ours while the server is down, where the OS can."""
+    def _placeholder(self, port: int) -> socket.socket | None:
+        """Bind a socket that never listens: where the OS allows it, the port stays ours while the server is down."""
         try:
             return self._bind(port)
         except WireError:
@@ -97,9 +95,8 @@ class ListeningPort:
 
     def _explain(self, error: OSError) -> WireError:
         if error.errno == errno.EADDRINUSE:
-            return PortTaken(
-                f"port {self._port} on {self._host} is taken by another program; choose another, or 0 for any"
-            )
+            choose = "choose another port, or 0 for a free one"
+            return PortTaken(f"port {self._port} on {self._host} is in use by another program; {choose}")
         if error.errno == errno.EACCES:
-            return WireError(f"no permission to listen on port {self._port}; ports from 1024 on need none")
+            return WireError(f"no permission to listen on port {self._port}; choose a port from 1024 on")
         return WireError(f"cannot listen on {self.address}: {error.strerror or error}")

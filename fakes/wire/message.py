@@ -1,4 +1,4 @@
-"""Answers and how their bytes look: uvicorn's status line, header order and casing."""
+"""Answers and their bytes: uvicorn's status line, header order and casing."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(slots=True)
 class Answer:
-    """What a server says to one request.
+    """The answer to one request.
 
     On the wire the headers are: ``date``, ``server``, ``headers``, ``content-length``, ``content-type``,
     ``late_headers``. With a ``stream`` the body is chunked, the length is left out, and the order is ``date``,
     ``server``, ``headers``, ``content-type``, ``late_headers``, ``transfer-encoding``. The head of a ``relayed`` answer
-    is ``headers`` and nothing more: another server wrote them.
+    is just its ``headers``: another server wrote them.
     """
 
     status: int = 200
@@ -31,41 +31,40 @@ class Answer:
     late_headers: Headers = ()
     stream: AsyncIterator[bytes] | None = None
     close: bool = False
-    """Close the connection afterwards, whatever the client asked for."""
+    """Close the connection afterwards, even if the client asked to keep it."""
     relayed: bool = False
     reason: str = ""
-    """The words after the status of a relayed answer."""
+    """The reason phrase of a relayed answer."""
     chunked: bool = True
-    """Is a stream framed in chunks? Otherwise its length is in the headers, or the end of the connection ends it."""
+    """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the connection."""
     length: int | None = None
-    """How long a stream will be, where that is known."""
+    """Length of a stream in bytes, if known."""
     release: Callable[[], None] | None = None
-    """Called when the answer is no longer needed, whether or not it was sent; may be called again."""
+    """Called when the answer is no longer needed, whether or not it was sent; may be called more than once."""
 
     @classmethod
     def json(cls, content: Any, status: int = 200, headers: Headers = ()) -> Answer:
-        """A compact JSON answer in UTF-8; raises ValueError for what JSON or UTF-8 cannot hold."""
+        """Build a compact JSON answer in UTF-8; raise ValueError for what JSON or UTF-8 cannot represent."""
         return cls(status=status, body=dump_json(content), headers=headers)
 
     @classmethod
     def text(cls, text: str, status: int = 200, content_type: str = "text/plain; charset=utf-8") -> Answer:
-        """A text answer."""
         return cls(status=status, body=text.encode(), content_type=content_type)
 
     def with_body(self, body: bytes) -> Answer:
-        """The same answer around another body."""
+        """The same answer with another body."""
         if not self.relayed:
             return replace(self, body=body, stream=None)
         return replace(self, body=body, stream=None, headers=_with_length(self.headers, len(body)))
 
     def with_type(self, content_type: str) -> Answer:
-        """The same answer under another content type."""
+        """The same answer with another content type."""
         if not self.relayed:
             return replace(self, content_type=content_type)
         return replace(self, headers=_with_header(self.headers, ("content-type",), content_type))
 
     async def whole(self) -> Answer:
-        """The same answer with all of its stream as the body."""
+        """The same answer with its stream read to the end as the body."""
         if self.stream is None:
             return self
         return self.with_body(b"".join([piece async for piece in self.stream]))
@@ -76,7 +75,7 @@ def _with_length(headers: Headers, length: int) -> Headers:
 
 
 def _with_header(headers: Headers, names: tuple[str, ...], value: str) -> Headers:
-    """Put the first of ``names`` where any of them stood, or at the end."""
+    """Replace the headers ``names`` by the first of them, in the same place or at the end."""
     changed: list[tuple[str, str]] = []
     there = False
     for name, old in headers:
@@ -93,7 +92,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 def dump_json(content: Any) -> bytes:
-    """JSON as Starlette writes it: compact, unescaped, in key order, NaN refused."""
+    """Encode JSON as Starlette does: compact, unescaped, keys in order, no NaN."""
     return _ENCODER.encode(content).encode("utf-8")
 
 
@@ -112,10 +111,10 @@ def _opening(status: int, second: int) -> str:
 
 
 def render_head(answer: Answer, *, announce_close: bool = False, length: int | None = None) -> bytes:
-    """The bytes up to and with the empty line. ``length`` overrules the true length of the body."""
+    """The bytes up to and including the empty line. ``length`` overrides the true length of the body."""
     if answer.relayed:
         return _relayed_head(answer, announce_close=announce_close)
-    # The date is the machine's: it is a header for people and caches, nothing waits for it.
+    # The machine's date, also on virtual time: nothing depends on this header.
     opening = _opening(answer.status, int(time.time()))
     if not (answer.headers or answer.late_headers or announce_close or length is not None or answer.stream):
         kind = f"content-type: {answer.content_type}\r\n" if answer.content_type is not None else ""
@@ -144,12 +143,12 @@ def _relayed_head(answer: Answer, *, announce_close: bool) -> bytes:
 
 
 def render_whole(answer: Answer) -> bytes:
-    """Head and body of an answer that is not streamed."""
+    """Head and body of an answer without a stream."""
     return render_head(answer) + answer.body
 
 
 def invalid_request() -> bytes:
-    """What uvicorn sends when the bytes are no HTTP request."""
+    """What uvicorn sends when the bytes are not an HTTP request."""
     opening = _opening(400, int(time.time()))
     body = "Invalid HTTP request received."
     return (

@@ -1,4 +1,4 @@
-"""Finding the handler for a path as FastAPI does: 404, 405 with Allow, 307 for a slash too many or too few."""
+"""Finding the handler of a path as FastAPI does: 404, 405 with Allow, 307 for a missing or extra slash."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SAFE_IN_LOCATION = ":/%#?=@[]!$&'()*+,"
 
 
 class Routes(Generic[H]):
-    """A table ``{path: {method: handler}}`` of exact paths; handlers are whatever the caller wants back."""
+    """A table ``{path: {method: handler}}`` of exact paths; a handler can be any object."""
 
     def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
         self._table = {path: dict(methods) for path, methods in table.items()}
 
     def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
-        """The handler, or the answer that says there is none. ``host`` is the Host header or the own address."""
+        """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""
         methods = self._table.get(path)
         if methods is None:
             return self._elsewhere(path, host, query)

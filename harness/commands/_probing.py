@@ -56,30 +56,17 @@ def read_headers(texts: Sequence[str]) -> dict[str, str]:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[Probe], None]]:
-    """Show progress on stderr: a bar on a terminal, a few lines otherwise."""
-    if sys.stderr.isatty():
-        with _bar(what, total) as advance:
-            yield advance
-        return
+def progress(label: str, total: int) -> Iterator[Callable[[Probe], None]]:
+    """Show progress on stderr: a bar on a terminal, a few lines otherwise. Yields what to call after each probe."""
+    from sfusion.harness.terminal import ProgressReporter
+
     done = 0
+    with ProgressReporter(sys.stderr, total, label) as terminal:
 
-    def count(_: Probe) -> None:
-        nonlocal done
-        done += 1
-        if done == total or done * _LINES // total != (done - 1) * _LINES // total:
-            typer.echo(f"{what}: {done} of {total} probes", err=True)
+        def advance(_: Probe) -> None:
+            nonlocal done
+            done += 1
+            is_due = done == total or done * _LINES // total != (done - 1) * _LINES // total
+            terminal.progress(done, line=f"{label}: {done} of {total} probes" if is_due else "")
 
-    yield count
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[Probe], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.text import Text
-
-    columns = (TextColumn("{task.fields[what]}"), BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("probes", total=total, what=Text(what).markup)
-        yield lambda _: bar.advance(task)
+        yield advance

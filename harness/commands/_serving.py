@@ -1,8 +1,8 @@
-"""What the commands share that serve something until they are interrupted."""
+"""Shared by the commands that serve until they are interrupted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_yaml(text: str | None, option: str) -> Any:
-    """The value of an option written as YAML."""
+    """Parse an option that is written as YAML."""
     import yaml
 
     if text is None:
@@ -28,7 +28,7 @@ def read_yaml(text: str | None, option: str) -> Any:
 
 
 def open_journal(stack: ExitStack, path: Path | None) -> Journal | None:
-    """A journal that appends to a file, a JSON line for each event."""
+    """Open a journal that appends one JSON line per event to a file."""
     import json
 
     if path is None:
@@ -46,27 +46,32 @@ def open_journal(stack: ExitStack, path: Path | None) -> Journal | None:
 
 
 def log_to_stderr(wanted: bool) -> Callable[[str], None] | None:
-    """Where lines about requests go."""
+    """Return where the access log goes."""
     return (lambda line: typer.echo(line, err=True)) if wanted else None
 
 
 async def live(served: Served, introduce: Callable[[], Any], *, grace: float = 5.0) -> None:
-    """Serve until Ctrl-C or SIGTERM, then let what is in flight finish. ``introduce`` says what was started."""
+    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish. ``introduce`` prints what was started."""
     import asyncio
     import inspect
     import signal
 
-    over = asyncio.Event()
+    interrupted = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, over.set)
+        loop.add_signal_handler(number, interrupted.set)
     await served.start()
     try:
-        said = introduce()
-        if inspect.isawaitable(said):
-            await said
-        await over.wait()
-        typer.echo(f"stopping: requests in flight have {grace:g} s to finish")
+        result = introduce()
+        if inspect.isawaitable(result):
+            await result
+        await interrupted.wait()
+        typer.echo(f"stopping: requests in flight get {grace:g} s to finish")
     finally:
         await served.stop(grace=grace)
     typer.echo("stopped")
+
+
+def fault_count(rules: Sized, path: Path | None) -> str:
+    """Say how many rules are in force and where they come from."""
+    return "no faults" if path is None else f"{len(rules)} fault rule{'' if len(rules) == 1 else 's'} from {path}"

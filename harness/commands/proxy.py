@@ -1,4 +1,4 @@
-"""``sfusion proxy``: the fakes' faults in front of a real sandbox."""
+"""``sfusion proxy``: the fault rules of the fakes in front of a real sandbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -15,95 +15,95 @@ if TYPE_CHECKING:
 
 
 def proxy(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The server behind; with or without /run_code.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The server to forward to, with or without /run_code.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8080,
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Let in only so many, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
+        str | None,
+        typer.Option(help="Limit on requests, as YAML: unbounded, '{quota: 8}', '{queue: 32}'."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything that looks like chance.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
     token: Annotated[
-        str | None, typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, and for all when remote.")
+        str | None,
+        typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, or all requests if remote."),
     ] = None,
     allow_remote: Annotated[
-        bool, typer.Option(help="Listen where other machines reach it (needs --token): the sandbox runs their code.")
+        bool,
+        typer.Option(help="Let other machines connect (needs --token): the sandbox will run their code."),
     ] = False,
     header: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:VALUE", help="Header to send on with every request; can be repeated."),
+        typer.Option(metavar="NAME:VALUE", help="Header to add to every forwarded request; can be repeated."),
     ] = None,
-    use_proxy_env: Annotated[bool, typer.Option(help="Reach URL through HTTP_PROXY and its kin, if set.")] = False,
+    use_proxy_env: Annotated[bool, typer.Option(help="Obey HTTP_PROXY and similar variables.")] = False,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
-    journal: Annotated[Path | None, typer.Option(help="Append what happens to this file, a JSON line each.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
 ) -> None:
-    """Put the fakes' faults in front of a real sandbox, or of any HTTP server.
+    """Inject faults in front of a real sandbox, or of any HTTP server.
 
-    Clients talk to the proxy in place of URL. All is passed on as it is, except where a rule strikes:
+    Clients talk to the proxy instead of URL. Everything passes unchanged,
+    except where a rule strikes:
 
         sfusion proxy http://127.0.0.1:8080 --port 9090 --faults flaky.yaml
 
-    flaky.yaml holds rules such as `- {every: 5, what: {status: 503}}` or `- {phase: after, what: reset}`.
+    flaky.yaml holds rules such as `- {every: 5, what: {status: 503}}`
+    or `- {phase: after, what: reset}`.
 
-    Phases: `before` strikes instead of forwarding, `during` while the server works, `after` when its
-    answer is here and not passed on, `body` inside that answer.
+    Phases: `before` strikes instead of forwarding, `during` while the server
+    works, `after` once its answer has arrived but before it is passed on,
+    `body` inside that answer.
 
-    Rules can be changed while it runs: PUT /__sfusion/faults. `sfusion explain` tells all kinds of faults.
+    PUT /__sfusion/faults changes the rules while it runs.
+    `sfusion explain kinds` describes every kind of fault.
     """
     import asyncio
     from contextlib import ExitStack
 
-    from sfusion.fakes.faults import FaultError, load_rules
+    from sfusion.fakes.faults import load_rules
     from sfusion.fakes.proxy import FaultProxy
-    from sfusion.fakes.sandbox import SandboxSetupError
-    from sfusion.fakes.wire import WireError
 
     with ExitStack() as stack:
-        try:
-            rules = load_rules(faults) if faults is not None else []
-            served = FaultProxy(
-                url,
-                faults=rules,
-                model=read_yaml(model, "--model"),
-                seed=seed,
-                host=host,
-                port=port,
-                token=token,
-                allow_remote=allow_remote,
-                journal=open_journal(stack, journal),
-                access_log=log_to_stderr(access_log),
-                headers=read_headers(header or []),
-                trust_env=use_proxy_env,
-            )
-            told = f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
-            asyncio.run(live(served, lambda: _introduce(served, told)))
-        except (BadOption, FaultError, SandboxSetupError, WireError) as error:
-            typer.echo(f"sfusion proxy: {error}", err=True)
-            raise typer.Exit(2) from error
+        rules = load_rules(faults) if faults is not None else []
+        served = FaultProxy(
+            url,
+            faults=rules,
+            model=read_yaml(model, "--model"),
+            seed=seed,
+            host=host,
+            port=port,
+            token=token,
+            allow_remote=allow_remote,
+            journal=open_journal(stack, journal),
+            access_log=log_to_stderr(access_log),
+            headers=read_headers(header or []),
+            trust_env=use_proxy_env,
+        )
+        asyncio.run(live(served, lambda: _introduce(served, fault_count(rules, faults))))
 
 
 def read_headers(given: list[str]) -> dict[str, str]:
-    """Headers as the command line has them; mistakes are told without the value, which may be a secret."""
+    """Parse --header options; errors do not show the value, which may be a secret."""
     headers: dict[str, str] = {}
     for one in given:
         name, colon, value = one.partition(":")
         name, value = name.strip(), value.strip()
         if not colon or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            # What was given may be the secret itself, so it is not shown.
-            raise BadOption("--header is NAME:VALUE, such as 'X-Api-Key: abc'; found one without a name and a colon")
+            # The option may be the secret itself, so it is not shown.
+            raise BadOption("--header takes NAME:VALUE, such as 'X-Api-Key: abc'; one has no name or no colon")
         if not value.isprintable():
-            raise BadOption(f"--header {name}: its value holds characters that no header can have")
+            raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
         headers[name] = value
     return headers
 
 
 async def _introduce(served: FaultProxy, faults: str) -> None:
-    """Say where it is, what it will do, and whether anybody is behind it."""
+    """Print where it listens and what it does, and warn when the upstream does not answer."""
     typer.echo(f"fault proxy on {served.url} for {served.upstream}")
     typer.echo(f"model {served.model.kind}, {faults}, seed {served.server.plan.seed}")
     typer.echo(f"admin: {served.url}/__sfusion/state (faults, ledger, reset)")
     if served.token is not None:
         typer.echo(f"token: {served.token}")
-    problem = await served.ask_upstream()
+    problem = await served.ping_upstream()
     if problem:
-        typer.echo(f"nobody is behind it yet: {problem}")
+        typer.echo(f"the upstream does not answer yet: {problem}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfusion.harness.commands._serving import live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -16,64 +16,58 @@ if TYPE_CHECKING:
 
 def serve_sandbox(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8080,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8080,
     executor: Annotated[
         str,
-        typer.Option(
-            help="What stands behind it: scripted (runs nothing), python (really runs code), recorded (a cassette)."
-        ),
+        typer.Option(help="What answers: scripted (runs nothing), python (really runs code), recorded (a cassette)."),
     ] = "scripted",
     profile: Annotated[
-        str, typer.Option(help="Which real server: 2026-07, or 2025-06 (the published image).")
+        str, typer.Option(help="Which real server to imitate: 2026-07, or 2025-06 (the published image).")
     ] = "2026-07",
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="How it behaves under load, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
+        str | None, typer.Option(help="Behaviour under load, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
     ] = None,
     scripts: Annotated[
         Path | None, typer.Option(help="YAML list of scripts for the scripted executor: pattern, prints, seconds, ...")
     ] = None,
     cassette: Annotated[Path | None, typer.Option(help="Recorded answers for the recorded executor.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything that looks like chance.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
     token: Annotated[
-        str | None, typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, and for all when remote.")
+        str | None,
+        typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, or all requests if remote."),
     ] = None,
     allow_remote: Annotated[
-        bool, typer.Option(help="Let a code-running fake listen where other machines reach it (needs --token).")
+        bool, typer.Option(help="Let a fake that runs code listen where other machines can reach it (needs --token).")
     ] = False,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
-    journal: Annotated[Path | None, typer.Option(help="Append what happens to this file, a JSON line each.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
 ) -> None:
-    """Serve a fake Sandbox Fusion: /run_code, /run_jupyter, /v1/ping, and failures when told."""
+    """Serve a fake Sandbox Fusion: /run_code, /run_jupyter, /v1/ping, and failures on demand."""
     import asyncio
     from contextlib import ExitStack
 
-    from sfusion.fakes.faults import FaultError, load_rules
-    from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError
-    from sfusion.fakes.wire import WireError
+    from sfusion.fakes.faults import load_rules
+    from sfusion.fakes.sandbox import FakeSandbox
 
     with ExitStack() as stack:
-        try:
-            rules = load_rules(faults) if faults is not None else []
-            sandbox = FakeSandbox(
-                executor=executor,
-                profile=profile,  # type: ignore[arg-type] # checked by FakeSandbox, with a sentence for the user
-                faults=rules,
-                model=read_yaml(model, "--model"),
-                seed=seed,
-                host=host,
-                port=port,
-                scripts=_scripts(scripts),
-                cassette=cassette,
-                token=token,
-                allow_remote=allow_remote,
-                journal=open_journal(stack, journal),
-                access_log=log_to_stderr(access_log),
-            )
-            told = f"{len(rules)} fault rule(s) of {faults}" if faults else "no faults"
-            asyncio.run(live(sandbox, lambda: _introduce(sandbox, told)))
-        except (BadOption, FaultError, SandboxSetupError, WireError) as error:
-            _fail(str(error))
+        rules = load_rules(faults) if faults is not None else []
+        sandbox = FakeSandbox(
+            executor=executor,
+            profile=profile,  # type: ignore[arg-type] # checked by FakeSandbox, with an error for the user
+            faults=rules,
+            model=read_yaml(model, "--model"),
+            seed=seed,
+            host=host,
+            port=port,
+            scripts=_scripts(scripts),
+            cassette=cassette,
+            token=token,
+            allow_remote=allow_remote,
+            journal=open_journal(stack, journal),
+            access_log=log_to_stderr(access_log),
+        )
+        asyncio.run(live(sandbox, lambda: _introduce(sandbox, fault_count(rules, faults))))
 
 
 def _scripts(path: Path | None) -> list[Any]:
@@ -90,7 +84,6 @@ def _scripts(path: Path | None) -> list[Any]:
 
 
 def _introduce(sandbox: FakeSandbox, faults: str) -> None:
-    """Say where it is and what it will do."""
     from sfusion.fakes.sandbox import RecordedExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
@@ -104,8 +97,3 @@ def _introduce(sandbox: FakeSandbox, faults: str) -> None:
     typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
     if sandbox.token is not None:
         typer.echo(f"token: {sandbox.token}")
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"sfusion serve sandbox: {message}", err=True)
-    raise typer.Exit(2)

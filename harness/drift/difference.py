@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from sfusion.harness.terminal import printable
+
 Kind = Literal[
     "no-answer",
     "http-status",
@@ -65,8 +67,7 @@ def matches(place: str, pattern: str, *, below: bool = True) -> bool:
 def _written(value: Any) -> str:
     if value is None:
         return "null"
-    text = json.dumps(value, ensure_ascii=False)
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return printable(json.dumps(value, ensure_ascii=False))
 
 
 def _cut(text: str, start: int, width: int) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, TextIO
 
 from sfusion.harness.drift.grading import GRADES
 from sfusion.harness.drift.judging import DriftFinding, DriftReport
+from sfusion.harness.terminal import ProgressReporter
 
 _STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
 _MAX_ROWS = 200
@@ -29,78 +29,36 @@ def headline(report: DriftReport) -> str:
 
 
 def print_report(report: DriftReport, out: TextIO) -> None:
-    """Print the table, with colours only on a terminal."""
-    if out.isatty():
-        _print_rich(report, out)
-        return
-    encoding = out.encoding or "utf-8"
-
-    def say(text: str) -> None:
-        out.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-
-    say(f"{report.left} against {report.right}")
+    """Print the differences, with colours only on a terminal."""
+    terminal = ProgressReporter(out, 0, "")
+    terminal.print(f"{report.left} against {report.right}", "bold")
     for note in report.notes:
-        say(note)
-    rows = [("grade", "probe", "place", report.left, report.right), *map(_row, report.open[:_MAX_ROWS])]
-    if len(rows) > 1:
-        say("")
-        widths = [max(len(row[column]) for row in rows) for column in range(5)]
-        for row in rows:
-            say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    _rest(report, say)
-    out.flush()
-
-
-def _print_rich(report: DriftReport, out: TextIO) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(file=out, force_terminal=True, highlight=False)
-    console.print(Text(f"{report.left} against {report.right}", "bold"))
-    for note in report.notes:
-        console.print(Text(note, "dim"))
+        terminal.print(note, "dim")
     if report.open:
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim")
-        for title in ("grade", "probe", "place", report.left, report.right):
-            table.add_column(Text(title), overflow="fold")
-        for finding in report.open[:_MAX_ROWS]:
-            grade, *cells = _row(finding)
-            table.add_row(Text(grade, _STYLES[finding.grade]), *map(Text, cells))
-        console.print(table)
-    _rest(report, lambda text: console.print(Text(text), soft_wrap=True))
-
-
-def _rest(report: DriftReport, say: Callable[[str], None]) -> None:
-    left_out = len(report.open) - _MAX_ROWS
-    if left_out > 0:
-        say(f"... and {left_out} more; --json FILE has all of them")
-    if report.open:
-        say("")
-        seen = dict.fromkeys(finding.rule for finding in report.open)
-        for rule in seen:
-            say(f"{rule.grade}: {rule.name}: {rule.because}")
+        terminal.print()
+        shown = report.open[:_MAX_ROWS]
+        head = ("grade", "probe", "place", report.left, report.right)
+        terminal.table(map(_row, shown), head, [_STYLES[finding.grade] for finding in shown], texts=len(head))
+        if len(report.open) > _MAX_ROWS:
+            terminal.print(f"... and {len(report.open) - _MAX_ROWS} more; --json FILE has all of them")
+        terminal.print()
+        for rule in dict.fromkeys(finding.rule for finding in report.open):
+            terminal.print(f"{rule.grade}: {rule.name}: {rule.because}")
     if report.not_comparable:
-        say("")
-        for reason, probes in _by_reason(report).items():
-            say(f"not comparable: {reason}: {', '.join(probes)}")
+        terminal.print()
+        for reason in dict.fromkeys(reason for _, reason in report.not_comparable):
+            probes = ", ".join(probe for probe, why in report.not_comparable if why == reason)
+            terminal.print(f"not comparable: {reason}: {probes}")
     for one in report.unused:
-        say(f"accepted, but no longer found: {one.where}: {one.probe} {one.place}")
-    say("")
-    say(headline(report))
+        terminal.print(f"accepted, but no longer found: {one.where}: {one.probe} {one.place}")
+    terminal.print()
+    terminal.print(headline(report))
+    out.flush()
 
 
 def _row(finding: DriftFinding) -> tuple[str, str, str, str, str]:
     difference = finding.difference
     return finding.grade, difference.probe, difference.place, *difference.shown(44)
-
-
-def _by_reason(report: DriftReport) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for probe, reason in report.not_comparable:
-        found.setdefault(reason, []).append(probe)
-    return found
 
 
 def as_json(report: DriftReport) -> str:

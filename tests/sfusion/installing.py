@@ -44,9 +44,8 @@ class Environment:
                 here.symlink_to(there)
         for script in one.entry_points.select(group="console_scripts"):
             file = self.bin / script.name
-            file.write_text(
-                f"#!{self.bin / 'python'}\nimport sys\nfrom {script.module} import {script.attr} as main\nsys.exit(main())\n"
-            )
+            lines = [f"#!{self.bin / 'python'}", "import sys", f"from {script.module} import {script.attr} as main"]
+            file.write_text("\n".join([*lines, "sys.exit(main())", ""]))
             file.chmod(0o755)
 
     def install(self, wheel: Path) -> None:

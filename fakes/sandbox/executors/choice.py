@@ -13,7 +13,7 @@ from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
 from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
 from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.program import Script
+from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion_tools.errors import near
 
@@ -24,7 +24,7 @@ def make_executor(
     name: str,
     *,
     profile: Profile = "2026-07",
-    scripts: Iterable[Script | Mapping[str, Any]] = (),
+    scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
     cassette: Cassette | str | Path | None = None,
     work: Work = asyncio.sleep,
 ) -> Executor:

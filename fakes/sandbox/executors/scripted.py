@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.program import NOTHING, Program, Script, hinted, mark_of
+from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
@@ -35,14 +35,14 @@ class ScriptedExecutor:
 
     def __init__(
         self,
-        scripts: Iterable[Script | Mapping[str, Any]] = (),
+        scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         *,
-        default: Program | Mapping[str, Any] = NOTHING,
+        default: ScriptedProgram | Mapping[str, Any] = NOTHING,
         profile: Profile = "2026-07",
         work: Work = asyncio.sleep,
     ) -> None:
-        self.scripts = [one if isinstance(one, Script) else Script.model_validate(one) for one in scripts]
-        self.default = default if isinstance(default, Program) else Script.model_validate(default).program()
+        self.scripts = [one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one) for one in scripts]
+        self.default = default if isinstance(default, ScriptedProgram) else ScriptedProgram.model_validate(default)
         self.profile = profile
         self.work = work
         self._running = 0
@@ -82,14 +82,14 @@ class ScriptedExecutor:
     async def aclose(self) -> None:
         """Do nothing: no program runs."""
 
-    def program(self, code: str, language: str) -> Program:
+    def program(self, code: str, language: str) -> ScriptedProgram:
         """Return what this code does."""
         base = self.default
         if self.scripts:
             call = mark_of(code)
             for script in self.scripts:
                 if script.fits(code, language, call):
-                    base = script.program()
+                    base = script
                     break
         return hinted(code, base)
 
@@ -117,7 +117,7 @@ class ScriptedExecutor:
             return RunCodeAnswer("SandboxError", result.stderr or "", compiled, result, None, files)
         return RunCodeAnswer("Success" if result.return_code == 0 else "Failed", "", compiled, result, None, files)
 
-    async def _compile(self, request: RunCode, program: Program) -> CommandResult:
+    async def _compile(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
         limit = request.compile_timeout
         if limit <= 0 or program.compile_seconds > limit:
             await self.work(max(0.0, limit))
@@ -127,7 +127,7 @@ class ScriptedExecutor:
         errors = program.compile_errors
         return CommandResult("Finished", program.compile_seconds, program.compile_exit, "", errors)
 
-    async def _execute(self, request: RunCode, program: Program) -> CommandResult:
+    async def _execute(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
         if self.profile == "2025-06" and request.stdin is not None and not program.reads_stdin:
             # Without concurrent requests, stdin is written before the program ends; with them it is not.
             await asyncio.sleep(0)
@@ -178,7 +178,7 @@ def fetched(names: Iterable[str], stored: Mapping[str, bytes]) -> dict[str, str]
     return {name: base64.b64encode(stored[name]).decode() for name in names if name in stored}
 
 
-def _cell(program: Program) -> CellResult:
+def _cell(program: ScriptedProgram) -> CellResult:
     error: list[dict[str, Any]] = []
     raises = program.raises or (f"SystemExit: {program.exit}" if program.exit else "")
     if raises:

@@ -1,4 +1,4 @@
-"""A server to stand behind the proxy that does exactly what a test says, byte by byte."""
+"""An upstream for the proxy that does exactly what a test says, byte by byte."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ class Visitor:
         self.writer = writer
 
     async def head(self) -> bytes:
-        """The next request up to its empty line."""
+        """Read the next request up to its empty line."""
         return await self.reader.readuntil(b"\r\n\r\n")
 
     async def request(self) -> tuple[bytes, bytes]:
-        """The next request: head and body."""
+        """Read the head and body of the next request."""
         head = await self.head()
         found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
         return head, await self.reader.readexactly(int(found.group(1))) if found else b""
 
     async def say(self, data: bytes) -> None:
-        """Send bytes."""
         self.writer.write(data)
-        with contextlib.suppress(ConnectionError):  # the test will see it where it looks
+        with contextlib.suppress(ConnectionError):  # the test checks that itself
             await self.writer.drain()
 
     async def gone(self) -> bytes:
-        """Wait until the proxy has closed the connection; gives what came before."""
+        """Wait until the proxy has closed the connection; return what it sent before."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self.reader.read()
@@ -45,12 +44,11 @@ class Visitor:
                 return b""
 
     def reset(self) -> None:
-        """Break off."""
         self.writer.transport.abort()
 
 
 class Behind:
-    """The server: its URL, and what it was asked."""
+    """A running upstream."""
 
     def __init__(self, server: asyncio.Server) -> None:
         self.port: int = server.sockets[0].getsockname()[1]
@@ -59,7 +57,7 @@ class Behind:
 
 @contextlib.asynccontextmanager
 async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
-    """Serve one behaviour per connection; whatever still runs at the end is ended."""
+    """Serve one behaviour per connection; at the end, cancel what still runs."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -86,7 +84,7 @@ async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
 
 
 def always(answer: bytes, seen: list[tuple[bytes, bytes]] | None = None) -> Behaviour:
-    """Answer every request with the same bytes, and note what was asked."""
+    """Answer every request with the same bytes, and record the requests."""
 
     async def serve(visitor: Visitor) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Clients that people really use, through the proxy: they cannot tell it from the server."""
+"""Real clients through the proxy: they cannot tell it from the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_sandbox_sdk_runs_code_and_notebooks(proxy: FaultProxy) -> None:
     assert proxy.ledger.calls["hello"].replied == 2
 
 
-def test_the_sandbox_sdk_feels_the_faults(proxy: FaultProxy) -> None:
+def test_faults_strike_the_sandbox_sdk(proxy: FaultProxy) -> None:
     request = sdk.RunCodeRequest(code=HELLO, language="python")
     proxy.set_faults([{"phase": "after", "what": {"status": 429, "retry_after": 1}}])
     with pytest.raises(Exception, match="Faas api responded with code 429"):
@@ -51,7 +51,7 @@ def test_many_at_once(proxy: FaultProxy) -> None:
     assert proxy.ledger.snapshot()["replied"] == 50
 
 
-async def test_our_own_client_retries_what_the_proxy_breaks() -> None:
+async def test_sandbox_client_retries_attempts_that_the_proxy_breaks() -> None:
     rules = [{"first_attempts": 1, "phase": "during", "what": "reset"}]
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=rules) as proxy:
         client = SandboxClient(proxy.url, retry=RetryPolicy(base=0.001, cap=0.002))
@@ -62,7 +62,7 @@ async def test_our_own_client_retries_what_the_proxy_breaks() -> None:
     assert (record.arrived, record.forwarded, record.statuses) == (2, 2, [0, 200])
 
 
-async def test_the_openai_sdk_streams_and_asks_through_it() -> None:
+async def test_openai_sdk_works_through_the_proxy_with_and_without_streaming() -> None:
     words = "one two three four five six seven eight nine ten"
     async with (
         FakeSGLangServer(ScriptedPolicy([], otherwise=words)) as engine,

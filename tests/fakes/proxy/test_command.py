@@ -1,4 +1,4 @@
-"""``sfusion proxy`` as a process: what it says, how it ends, what it refuses."""
+"""``sfusion proxy`` as a process: what it prints, how it stops, what it refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[Served]:
             await process.communicate()
 
 
-async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path) -> None:
+async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path) -> None:
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     seen: list[tuple[bytes, bytes]] = []
@@ -50,31 +50,31 @@ async def test_it_says_where_it_is_and_does_what_its_options_say(tmp_path: Path)
     ):
         first, second, third = served.said.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
-        assert second == f"model quota, 1 fault rule(s) of {faults}, seed 9"
+        assert second == f"model quota, 1 fault rule from {faults}, seed 9"
         assert third == f"admin: http://127.0.0.1:{served.port}/__sfusion/state (faults, ledger, reset)"
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code())).body == b"ok"
         code, said = await served.end(signal.SIGTERM)
     assert code == 0
-    assert said.splitlines() == ["stopping: requests in flight have 5 s to finish", "stopped"]
+    assert said.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
-    assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it looked whether anybody is there"
+    assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"
     assert all(b"X-Api-Key: api-secret\r\nx-b: 2\r\n" in head for head in heads.values())
     assert "secret" not in served.said + said + journal.read_text()
 
 
-async def test_the_server_need_not_be_up_yet() -> None:
+async def test_proxy_starts_while_the_upstream_is_down() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
         assert served.said.splitlines()[3] == (
-            "nobody is behind it yet: http://127.0.0.1:1 cannot be reached: connection refused"
+            "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
         )
         assert (await one(served.port, get("/v1/ping"))).status == 502
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) -> None:
+async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox, serving(sandbox.url) as served, Raw(served.port) as raw:
         await raw.send(run_code('# sfusion:call=a seconds=0.2 prints="late"'))
@@ -87,7 +87,7 @@ async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) ->
     assert "Traceback" not in said
 
 
-async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
+async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with FakeSandbox() as sandbox, serving(sandbox.url, "--access-log") as served:
         await one(served.port, get("/v1/ping?token=secret"))
         _, said = await served.end(signal.SIGTERM)
@@ -101,31 +101,33 @@ async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
         (["ftp://x"], "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080; found 'ftp://x'"),
         (
             ["http://127.0.0.1:8080"],
-            "is this proxy itself; give the server behind it, or let the proxy listen on another",
+            "is this proxy itself; give the address of the real server, or let the proxy listen on another",
         ),
         (["http://h", "--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["http://h", "--model", "{cores: 2}"], "a server model has a kind"),
-        (["http://h", "--model", "{kind: unbounded, cores: 2}"], "cores and spawn_cost say how a server runs programs"),
+        (
+            ["http://h", "--model", "{kind: unbounded, cores: 2}"],
+            "cores and spawn_cost describe how a server runs programs",
+        ),
         (["http://h", "--model", "{quota"], "is not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
-        (["http://h", "--header", "my-secret"], "--header is NAME:VALUE"),
-        (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: its value holds characters"),
+        (["http://h", "--header", "my-secret"], "--header takes NAME:VALUE"),
+        (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),
         (["http://h", "--journal", "nowhere/at/all"], "--journal nowhere/at/all cannot be written"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str) -> None:
     done = CliRunner().invoke(app, ["proxy", *arguments])
     assert done.exit_code == 2
     assert sentence in done.stderr
-    assert done.stderr.startswith("sfusion proxy: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
     assert "my-secret" not in done.stderr
 
 
-def test_the_help_teaches() -> None:
+def test_help_explains_rules_phases_and_admin() -> None:
     said = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
     for words in ("--faults flaky.yaml", "`before` strikes instead of forwarding", "PUT /__sfusion/faults"):
         assert words in said

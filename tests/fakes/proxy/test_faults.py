@@ -1,4 +1,4 @@
-"""The fakes' faults at the proxy: the same rules strike the same calls in the same way, in front of any server."""
+"""Faults in the proxy: the same rules strike the same calls in the same way as in the fake, for any upstream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RAN = {"connect": "no", "before": "no", "during": "unknown", "after": "unknown",
 
 
 @pytest.mark.parametrize(("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS])
-async def test_the_effect_is_seen_at_the_socket(kind: str, phase: Phase) -> None:
+async def test_fault_has_its_effect_at_the_socket(kind: str, phase: Phase) -> None:
     events = Watch()
     async with FakeSandbox() as sandbox:
         async with FaultProxy(sandbox.url, faults=[rule_of(kind, phase)], journal=events.note) as proxy:
@@ -31,7 +31,7 @@ async def test_the_effect_is_seen_at_the_socket(kind: str, phase: Phase) -> None
         assert proxy.ledger.in_flight == 0
         assert proxy.ledger.strikes["r"] == sum(event["event"] == "strike" for event in events)
         if phase in ("connect", "before") and kind not in ("delay", "degrade", "wedge"):
-            assert sandbox.ledger.arrived == 0, "what is struck before it is forwarded never reaches the server"
+            assert sandbox.ledger.arrived == 0, "a request struck before it is forwarded never reaches the server"
 
 
 RULES = [
@@ -57,7 +57,7 @@ def load() -> list[bytes]:
     return requests
 
 
-async def test_the_same_rules_and_seed_strike_the_same_calls_as_at_the_fake() -> None:
+async def test_same_rules_and_seed_strike_the_same_calls_as_in_the_fake() -> None:
     at_fake, at_proxy = Watch(), Watch()
     async with (
         FakeSandbox(faults=RULES, seed=7, journal=at_fake.note) as fake,
@@ -78,7 +78,7 @@ async def test_the_same_rules_and_seed_strike_the_same_calls_as_at_the_fake() ->
     assert proxy.ledger.strikes == fake.ledger.strikes
 
 
-async def test_other_seeds_strike_others() -> None:
+async def test_another_seed_strikes_other_calls() -> None:
     said = []
     async with FakeSandbox() as sandbox:
         for seed in (1, 1, 2):
@@ -88,7 +88,7 @@ async def test_other_seeds_strike_others() -> None:
     assert said[0] == said[1] != said[2]
 
 
-async def test_a_run_goes_on_at_the_server_when_the_client_is_cut_off_during_it() -> None:
+async def test_program_keeps_running_upstream_after_a_reset_during_it() -> None:
     events = Watch()
     rules = [{"phase": "during", "what": "reset"}]
     async with (
@@ -99,7 +99,7 @@ async def test_a_run_goes_on_at_the_server_when_the_client_is_cut_off_during_it(
         await events.until(lambda: sandbox.ledger.finished == 1 and proxy.ledger.replied == 1)
 
 
-async def test_an_answer_that_nobody_may_hear_does_not_keep_its_connection() -> None:
+async def test_connection_of_a_suppressed_answer_is_released() -> None:
     left = asyncio.Event()
     go_on = asyncio.Event()
 
@@ -125,7 +125,7 @@ async def test_an_answer_that_nobody_may_hear_does_not_keep_its_connection() -> 
             go_on.set()
             async with asyncio.timeout(PATIENCE):
                 await left.wait()
-            assert (await raw.ask(post("/x", b"{}"))).status == status, "the client was there all the time"
+            assert (await raw.ask(post("/x", b"{}"))).status == status, "the client stayed connected"
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -139,7 +139,7 @@ async def test_an_answer_that_nobody_may_hear_does_not_keep_its_connection() -> 
     ],
     ids=["half", "bytes", "reset", "nothing"],
 )
-async def test_a_cut_is_where_the_rule_says_however_the_answer_comes(
+async def test_answer_is_cut_at_the_configured_place_for_every_framing(
     framing: str, what: object, said: bytes, end: str
 ) -> None:
     async def serve(visitor: Visitor) -> None:
@@ -158,12 +158,12 @@ async def test_a_cut_is_where_the_rule_says_however_the_answer_comes(
         got, ended = await whole(proxy.port, post("/x", b"{}"))
     head, _, body = got.partition(b"\r\n\r\n")
     if b"chunked" in head:
-        assert what == {"truncate": {"at": 5, "then": "reset"}}, "a share can only be cut from what is known whole"
+        assert what == {"truncate": {"at": 5, "then": "reset"}}, "cutting at a share needs the whole body"
         body = b"".join(body.split(b"\r\n")[1::2])
     assert (body, ended) == (said, end)
 
 
-async def test_packed_output_is_unpacked_to_be_spoilt() -> None:
+async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
     answer = {"status": "Success", "run_result": {"stdout": "hello", "stderr": ""}}
     packed = gzip.compress(json.dumps(answer).encode())
     said = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
@@ -175,7 +175,7 @@ async def test_packed_output_is_unpacked_to_be_spoilt() -> None:
     assert json.loads(body) == {"status": "Success", "run_result": {"stdout": "", "stderr": ""}}
 
 
-async def test_a_wrong_content_type_takes_the_place_of_the_right_one() -> None:
+async def test_wrong_content_type_replaces_the_right_one() -> None:
     said = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
     rules = [{"what": {"content_type": "text/html"}}]
     async with behind(always(said)) as server, FaultProxy(server.url, faults=rules) as proxy:
@@ -183,7 +183,7 @@ async def test_a_wrong_content_type_takes_the_place_of_the_right_one() -> None:
     assert answer.head + answer.body == said.replace(b"text/plain", b"text/html")
 
 
-async def test_a_stream_drips_and_is_whole() -> None:
+async def test_dripping_stream_arrives_complete() -> None:
     said = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n"
     rule = {"what": {"drip": {"bytes": 2, "every": "1ms"}}}
     async with behind(always(said)) as server, FaultProxy(server.url, faults=[rule]) as proxy, Raw(proxy.port) as raw:
@@ -192,7 +192,7 @@ async def test_a_stream_drips_and_is_whole() -> None:
     assert got.partition(b"\r\n\r\n")[2] == b"2\r\nab\r\n2\r\ncd\r\n2\r\nef\r\n0\r\n\r\n"
 
 
-async def test_what_the_server_refuses_to_give_has_no_after() -> None:
+async def test_phase_after_is_skipped_when_the_upstream_gives_no_answer() -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
 
@@ -203,7 +203,7 @@ async def test_what_the_server_refuses_to_give_has_no_after() -> None:
     assert "strike" not in events.kinds()
 
 
-async def test_an_answer_that_breaks_while_it_is_gathered_is_told_as_502() -> None:
+async def test_answer_that_breaks_while_being_buffered_becomes_502() -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
@@ -215,7 +215,7 @@ async def test_an_answer_that_breaks_while_it_is_gathered_is_told_as_502() -> No
         assert answer.json["detail"].endswith("broke off in the middle of its answer")
 
 
-async def test_posts_to_other_paths_are_work_and_known_by_mark_or_body() -> None:
+async def test_posts_to_other_paths_are_work_identified_by_mark_or_body() -> None:
     rules = [{"code": "needle", "what": {"status": 503}}]
     async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
         assert (await one(proxy.port, post("/execute", b'{"x": "# sfusion:call=m1"}'))).status == 200
@@ -224,10 +224,10 @@ async def test_posts_to_other_paths_are_work_and_known_by_mark_or_body() -> None
     calls = list(proxy.ledger.calls)
     assert calls[0] == "m1"
     assert calls[1].startswith("body-")
-    assert len(calls) == 2, "a GET is no work"
+    assert len(calls) == 2, "a GET is not work"
 
 
-async def test_a_model_acts_at_the_proxy() -> None:
+async def test_server_model_limits_requests_at_the_proxy() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox, FaultProxy(sandbox.url, model={"quota": 1}) as proxy:
         async with Raw(proxy.port) as raw:
@@ -242,7 +242,7 @@ async def test_a_model_acts_at_the_proxy() -> None:
     assert proxy.ledger.calls["b"].forwarded == 1
 
 
-async def test_a_stream_of_an_engine_is_struck_in_its_body() -> None:
+async def test_stream_of_an_engine_is_struck_in_its_body() -> None:
     question = {"model": "m", "messages": [{"role": "user", "content": "Say something."}], "stream": True}
     request = post("/v1/chat/completions", json.dumps(question).encode())
     async with FakeSGLangServer() as engine, FaultProxy(engine.url) as proxy:
@@ -255,7 +255,7 @@ async def test_a_stream_of_an_engine_is_struck_in_its_body() -> None:
     assert b"[DONE]" not in cut
 
 
-async def test_half_of_an_answer_of_known_length_still_streams() -> None:
+async def test_answer_of_known_length_streams_until_it_is_cut() -> None:
     go_on = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -274,7 +274,7 @@ async def test_half_of_an_answer_of_known_length_still_streams() -> None:
         assert await raw.rest() == (b"23", "closed")
 
 
-async def test_a_malformed_chunk_goes_with_no_length_however_that_is_spelt() -> None:
+async def test_malformed_chunk_removes_content_length_in_any_case() -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\nabcd"
     async with behind(always(said)) as server, FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy:
         got, _ = await whole(proxy.port, post("/x", b"{}"))

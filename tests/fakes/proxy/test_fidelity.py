@@ -1,4 +1,4 @@
-"""What passes the proxy is what the server said and what the client asked, byte for byte."""
+"""Requests and answers pass the proxy byte for byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = ("http", "validation", "run_code_python", "run_code_languages", "run_jup
 
 
 def wire(recording: Recording) -> bytes:
-    """The recorded request as bytes of a client that wants no second answer."""
+    """The recorded request as bytes, with Connection: close."""
     request = recording.request
     body = b""
     if "json" in request:
@@ -38,7 +38,7 @@ def wire(recording: Recording) -> bytes:
 
 @asynccontextmanager
 async def both(file: str) -> AsyncIterator[tuple[int, int]]:
-    """The ports of two equal fakes, the second of them behind a proxy."""
+    """The ports of two equal fakes, the second behind a proxy."""
     options = {}
     if file.startswith("run"):
         options = {"executor": "recorded", "cassette": Cassette.load(HERE / f"{file}.jsonl")}
@@ -51,13 +51,13 @@ async def both(file: str) -> AsyncIterator[tuple[int, int]]:
 
 
 def steady(answer: tuple[bytes, str]) -> tuple[bytes, str]:
-    """Without the date, which is all that may differ."""
+    """Remove the date, the only thing that may differ."""
     said, end = answer
     return re.sub(rb"^date: [^\r]+", b"date: NOW", said, count=1, flags=re.MULTILINE), end
 
 
 @pytest.mark.parametrize("file", FILES)
-async def test_every_recorded_request_is_answered_as_without_the_proxy(file: str) -> None:
+async def test_recorded_requests_are_answered_as_without_the_proxy(file: str) -> None:
     unlike = []
     async with both(file) as (direct, proxied):
         for recording in recordings(file):
@@ -68,7 +68,7 @@ async def test_every_recorded_request_is_answered_as_without_the_proxy(file: str
     assert unlike == []
 
 
-async def test_keep_alive_and_close_are_the_clients_own_affair() -> None:
+async def test_keep_alive_and_close_follow_the_client() -> None:
     connections = 0
 
     async def serve(visitor: Visitor) -> None:
@@ -84,7 +84,7 @@ async def test_keep_alive_and_close_are_the_clients_own_affair() -> None:
             said, end = await whole(proxy.port, b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
             assert said.endswith(b"connection: close\r\n\r\nok")
             assert end == "closed"
-    assert connections == 1, "one connection to the server carries what six requests on four connections asked"
+    assert connections == 1, "six requests on four connections share one connection to the server"
 
 
 HEADERS = (
@@ -107,7 +107,7 @@ async def test_headers_keep_their_order_case_and_duplicates() -> None:
         (b"proxy-authenticate: Basic\r\nupgrade: h2c\r\ntrailer: x\r\nte: trailers\r\nproxy-connection: a\r\n", b""),
     ],
 )
-async def test_headers_for_one_hop_end_there(named: bytes, left: bytes) -> None:
+async def test_hop_by_hop_headers_are_not_forwarded(named: bytes, left: bytes) -> None:
     seen: list[tuple[bytes, bytes]] = []
     said = b"HTTP/1.1 200 OK\r\n" + named + OK.partition(b"\r\n")[2]
     async with behind(always(said, seen)) as server, FaultProxy(server.url) as proxy:
@@ -117,7 +117,7 @@ async def test_headers_for_one_hop_end_there(named: bytes, left: bytes) -> None:
     assert re.fullmatch(re.escape(left) + rb"via: 1\.1 sfusion-[0-9a-f]{8}\r\n\r\n", sent), sent
 
 
-async def test_the_request_arrives_as_it_was_sent() -> None:
+async def test_request_arrives_as_it_was_sent() -> None:
     seen: list[tuple[bytes, bytes]] = []
     async with behind(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
         body = bytes(range(256))
@@ -147,7 +147,7 @@ async def test_the_request_arrives_as_it_was_sent() -> None:
         ("*", "/"),
     ],
 )
-async def test_paths_and_queries_are_not_touched(target: str, sent: str) -> None:
+async def test_paths_and_queries_are_unchanged(target: str, sent: str) -> None:
     seen: list[tuple[bytes, bytes]] = []
     async with behind(always(OK, seen)) as server, FaultProxy(server.url + "/base/") as proxy:
         await one(proxy.port, f"OPTIONS {target} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
@@ -155,7 +155,7 @@ async def test_paths_and_queries_are_not_touched(target: str, sent: str) -> None
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
-async def test_any_method_passes_with_its_body(method: str) -> None:
+async def test_every_method_passes_with_its_body(method: str) -> None:
     seen: list[tuple[bytes, bytes]] = []
     async with behind(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
         assert (await one(proxy.port, post("/x", b"body").replace(b"POST", method.encode()))).body == b"ok"
@@ -175,26 +175,26 @@ async def test_any_method_passes_with_its_body(method: str) -> None:
     ],
     ids=["204", "304", "empty", "gzip", "no reason"],
 )
-async def test_answers_of_every_shape_pass(answer: bytes) -> None:
+async def test_answers_of_every_framing_pass(answer: bytes) -> None:
     async with behind(always(answer)) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(get("/a") + get("/b"))
         assert await raw.reader.readexactly(2 * len(answer)) == answer * 2
 
 
-async def test_a_head_says_what_a_get_would_and_no_body() -> None:
+async def test_head_has_the_headers_of_get_and_no_body() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 1234\r\nx-a: 1\r\n\r\n"
     async with behind(always(head)) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(get("/a").replace(b"GET", b"HEAD") * 2)
         assert await raw.reader.readexactly(2 * len(head)) == head * 2
 
 
-async def test_interim_answers_are_not_taken_for_the_answer() -> None:
+async def test_interim_answers_are_skipped() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
     async with behind(always(early + OK)) as server, FaultProxy(server.url) as proxy:
         assert (await one(proxy.port, get("/a"))).body == b"ok"
 
 
-async def test_a_client_that_waits_for_100_is_told_to_go_on() -> None:
+async def test_client_that_expects_100_continue_gets_it() -> None:
     async with behind(always(OK)) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         head, _, body = post("/x", b"body", "expect: 100-continue\r\n").partition(b"\r\n\r\n")
         await raw.send(head + b"\r\n\r\n")
@@ -214,7 +214,7 @@ async def test_a_client_that_waits_for_100_is_told_to_go_on() -> None:
         ("x", "x"),
     ],
 )
-async def test_a_redirect_does_not_lead_around_the_proxy_and_is_not_followed(location: str, told: str) -> None:
+async def test_redirect_leads_through_the_proxy_and_is_not_followed(location: str, told: str) -> None:
     async def serve(visitor: Visitor) -> None:
         head, _ = await visitor.request()
         place = location.replace("PORT", head.split(b"Host: 127.0.0.1:")[1].split(b"\r")[0].decode())
@@ -226,7 +226,7 @@ async def test_a_redirect_does_not_lead_around_the_proxy_and_is_not_followed(loc
     assert answer.header("Location") == told.replace("PORT", str(server.port))
 
 
-async def test_a_query_of_the_upstream_is_sent_before_that_of_the_request() -> None:
+async def test_query_of_the_upstream_precedes_that_of_the_request() -> None:
     seen: list[tuple[bytes, bytes]] = []
     async with behind(always(OK, seen)) as server, FaultProxy(f"{server.url}/f/run_code?fn=1") as proxy:
         await one(proxy.port, get("/run_code?x=2"))
@@ -244,7 +244,7 @@ async def test_long_heads_and_many_headers_pass() -> None:
     assert long in seen[0][0]
 
 
-async def test_a_long_body_is_sent_on_while_it_comes() -> None:
+async def test_long_body_is_forwarded_while_it_arrives() -> None:
     body = b"# sfusion:call=big" + bytes(range(256)) * 8192  # 2 MiB
     first = asyncio.Event()
 
@@ -269,7 +269,7 @@ async def test_a_long_body_is_sent_on_while_it_comes() -> None:
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, (1 << 20) + 9999])
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-async def test_bodies_around_the_limit_pass_whole(size: int, framing: str) -> None:
+async def test_bodies_around_the_buffer_limit_pass_complete(size: int, framing: str) -> None:
     body = b"x" * size
     bodies = []
 
@@ -292,17 +292,17 @@ async def test_bodies_around_the_limit_pass_whole(size: int, framing: str) -> No
     assert bodies == [body]
 
 
-async def test_a_long_request_that_is_not_forwarded_is_answered_all_the_same() -> None:
+async def test_long_request_that_is_not_forwarded_is_still_answered() -> None:
     rules = [{"what": {"status": 503}}]
     async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy, Raw(proxy.port) as raw:
         sending = asyncio.create_task(raw.send(post("/run_code", b"x" * 3_000_000)))
         assert (await raw.answer()).status == 503
         await sending
         proxy.clear_faults()
-        assert (await raw.ask(get("/x"))).body == b"ok", "the connection lives on"
+        assert (await raw.ask(get("/x"))).body == b"ok", "the connection stays open"
 
 
-async def test_a_chunked_request_passes() -> None:
+async def test_chunked_request_passes() -> None:
     bodies = []
 
     async def serve(visitor: Visitor) -> None:
@@ -313,10 +313,10 @@ async def test_a_chunked_request_passes() -> None:
     async with behind(serve) as server, FaultProxy(server.url) as proxy:
         chunked = b"POST /x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
         assert (await one(proxy.port, chunked)).body == b"ok"
-    assert bodies == [b"abcde"], "read whole, it is sent with its length"
+    assert bodies == [b"abcde"], "a body that was read completely is sent with its length"
 
 
-async def test_a_server_that_hangs_up_after_each_answer_costs_nothing_but_connections() -> None:
+async def test_upstream_that_closes_after_each_answer_loses_no_request() -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.say(b"HTTP/1.0 200 OK\r\n\r\nuntil the end")
@@ -330,7 +330,7 @@ async def test_a_server_that_hangs_up_after_each_answer_costs_nothing_but_connec
             assert b"".join(re.split(rb"\r\n[0-9a-f]*\r\n|^[0-9a-f]+\r\n", b"\r\n" + said))[:13] == b"until the end"
 
 
-async def test_a_client_of_http_1_0_hears_a_stream_until_its_end() -> None:
+async def test_http_1_0_client_gets_a_stream_to_its_end() -> None:
     answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
     async with behind(always(answer)) as server, FaultProxy(server.url) as proxy:
         assert await whole(proxy.port, b"GET /a HTTP/1.0\r\n\r\n") == (b"HTTP/1.1 200 OK\r\n\r\nabc", "closed")
@@ -342,7 +342,7 @@ async def proxy() -> AsyncIterator[FaultProxy]:
         yield proxy
 
 
-async def test_what_is_no_http_is_refused_at_the_proxy(proxy: FaultProxy) -> None:
+async def test_bytes_that_are_not_http_are_refused_by_the_proxy(proxy: FaultProxy) -> None:
     said, end = await whole(proxy.port, b"NOT HTTP\r\n\r\n")
     assert said.startswith(b"HTTP/1.1 400 ")
     assert end == "closed"

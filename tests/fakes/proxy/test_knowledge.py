@@ -1,4 +1,4 @@
-"""What the proxy knows and says it does not: ledger, journal, and a server behind that fails."""
+"""What the proxy knows and does not know: ledger, journal, and an upstream that fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fakes.sandbox.raw import PING, Raw, Watch, get, one, post, run_code, 
 NOBODY = "http://127.0.0.1:1"
 
 
-async def test_the_ledger_counts_what_was_forwarded_and_what_came_back() -> None:
+async def test_ledger_counts_forwarded_and_replied_attempts() -> None:
     faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "phase": "after", "what": "reset"}]
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=faults) as proxy:
         for _ in range(3):
@@ -37,7 +37,7 @@ async def test_the_ledger_counts_what_was_forwarded_and_what_came_back() -> None
     assert proxy.ledger.started is None
 
 
-async def test_the_journal_says_forwarded_and_replied_and_never_that_code_ran() -> None:
+async def test_journal_has_forwarded_and_replied_and_never_claims_that_code_ran() -> None:
     events = Watch()
     faults = [
         {"name": f"r-{phase}", "phase": phase, "what": {"delay": 0}} for phase in ("before", "during", "after", "body")
@@ -59,7 +59,7 @@ async def test_the_journal_says_forwarded_and_replied_and_never_that_code_ran() 
     assert {event["attempt"] for event in events} == {1}
 
 
-async def test_a_server_that_is_down_is_502_and_counted() -> None:
+async def test_upstream_that_is_down_gives_502_and_is_counted() -> None:
     events = Watch()
     async with FaultProxy(NOBODY, journal=events.note) as proxy:
         answer = await one(proxy.port, run_code("# sfusion:call=c1"))
@@ -73,7 +73,7 @@ async def test_a_server_that_is_down_is_502_and_counted() -> None:
     assert told["calls"]["c1"]["statuses"] == [502]
 
 
-async def test_how_long_the_server_asks_to_wait_is_noted() -> None:
+async def test_retry_after_of_the_upstream_is_in_the_journal() -> None:
     events = Watch()
     said = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n"
     async with behind(always(said)) as server, FaultProxy(server.url, journal=events.note) as proxy:
@@ -81,7 +81,7 @@ async def test_how_long_the_server_asks_to_wait_is_noted() -> None:
     assert (events[-1]["event"], events[-1]["status"], events[-1]["retry_after"]) == ("answered", 429, "7")
 
 
-async def test_a_strike_on_what_could_not_be_forwarded_says_that_no_code_ran() -> None:
+async def test_strike_on_a_request_that_was_not_forwarded_has_code_ran_no() -> None:
     events = Watch()
     faults = [{"what": {"content_type": "text/html"}}]
     async with FaultProxy(NOBODY, faults=faults, journal=events.note) as proxy:
@@ -99,7 +99,7 @@ async def test_a_strike_on_what_could_not_be_forwarded_says_that_no_code_ran() -
     ],
     ids=["nothing", "half a head", "no HTTP"],
 )
-async def test_a_server_that_gives_no_answer_is_502_and_nobody_knows_whether_code_ran(said: bytes, why: str) -> None:
+async def test_upstream_without_a_valid_answer_gives_502_and_code_ran_unknown(said: bytes, why: str) -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.say(said)
@@ -115,11 +115,11 @@ async def test_a_server_that_gives_no_answer_is_502_and_nobody_knows_whether_cod
     }  # fmt: skip
 
 
-async def test_a_post_is_never_sent_twice_and_a_get_may_be() -> None:
+async def test_post_is_never_sent_twice_but_a_get_may_be() -> None:
     asked: list[bytes] = []
 
     async def serve(visitor: Visitor) -> None:
-        """Answer once, then hang up on the second request of the connection."""
+        """Answer once, then close on the second request of the connection."""
         asked.append((await visitor.request())[0].split(b" ")[0])
         await visitor.say(OK)
         asked.append((await visitor.request())[0].split(b" ")[0])
@@ -131,11 +131,11 @@ async def test_a_post_is_never_sent_twice_and_a_get_may_be() -> None:
         assert asked == [b"POST", b"POST"]
         assert (await one(proxy.port, get("/x"))).status == 200
         assert (await one(proxy.port, get("/x"))).status == 200
-        assert asked[2:] == [b"GET", b"GET", b"GET"], "the second was asked again on a new connection"
+        assert asked[2:] == [b"GET", b"GET", b"GET"], "the second GET was repeated on a new connection"
     assert proxy.ledger.upstream_failed == 1
 
 
-async def test_a_server_that_hangs_is_waited_for_as_long_as_the_client_does() -> None:
+async def test_proxy_waits_for_a_hanging_upstream_as_long_as_the_client_does() -> None:
     asked = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -150,10 +150,10 @@ async def test_a_server_that_hangs_is_waited_for_as_long_as_the_client_does() ->
             await asked.wait()
             assert proxy.ledger.in_flight == 1
         await proxy.stop(grace=0.05)
-    assert events.kinds() == ["arrived", "forwarded", "broken off", "unanswered"]
+    assert events.kinds() == ["arrived", "forwarded", "broken_off", "unanswered"]
 
 
-async def test_a_server_that_dies_midway_fails_what_it_had_and_serves_again_when_it_is_back() -> None:
+async def test_upstream_crash_fails_requests_under_way_and_later_ones_succeed_after_restart() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox, FaultProxy(sandbox.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(run_code("# sfusion:call=c1 seconds=60", run_timeout=100))
@@ -169,7 +169,7 @@ async def test_a_server_that_dies_midway_fails_what_it_had_and_serves_again_when
     assert proxy.ledger.calls["c2"].statuses == [502, 200]
 
 
-async def test_a_request_that_comes_back_to_the_proxy_is_told_so() -> None:
+async def test_forwarding_loop_is_answered_with_508() -> None:
     async with FaultProxy(NOBODY) as first, FaultProxy(first.url) as second:
         first.upstream = second.url
         answer = await one(first.port, run_code("# sfusion:call=c1"))
@@ -177,13 +177,13 @@ async def test_a_request_that_comes_back_to_the_proxy_is_told_so() -> None:
     assert answer.json["detail"].endswith("the upstream leads back to this proxy")
 
 
-def test_every_failure_has_words_without_the_request_in_them() -> None:
+def test_failure_texts_do_not_quote_the_request() -> None:
     key: Any = aiohttp.client_reqrep.ConnectionKey("secret.example", 443, True, True, None, None, None)
     refused = OSError(111, "Connect call failed ('10.0.0.1', 443)")
     errors = {
-        aiohttp.ClientConnectorDNSError(key, refused): "its name is not known",
+        aiohttp.ClientConnectorDNSError(key, refused): "its name cannot be resolved",
         aiohttp.ClientConnectorCertificateError(key, ssl.SSLCertVerificationError("secret")): "is not trusted",
-        aiohttp.ClientConnectorSSLError(key, ssl.SSLError(1, "secret")): "does not speak TLS",
+        aiohttp.ClientConnectorSSLError(key, ssl.SSLError(1, "secret")): "the TLS handshake failed",
         aiohttp.ClientConnectorError(key, refused): "connection refused",
         aiohttp.ConnectionTimeoutError("https://user:secret@host"): "no connection within 10 s",
         aiohttp.ClientOSError(104, "secret"): "connection reset by peer",
@@ -195,7 +195,7 @@ def test_every_failure_has_words_without_the_request_in_them() -> None:
         assert "secret" not in in_words(error)
 
 
-async def test_forgetting_begins_anew() -> None:
+async def test_forget_clears_the_ledger_and_restarts_the_faults() -> None:
     rules = [{"first": 1, "what": {"status": 503}}]
     async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
         assert [(await one(proxy.port, run_code())).status for _ in range(2)] == [503, 200]

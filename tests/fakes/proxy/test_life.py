@@ -1,4 +1,4 @@
-"""The life of a proxy: started here or in a thread, killed, wedged, pointed elsewhere, and gone without a trace."""
+"""Starting, crashing, wedging, redirecting and stopping a proxy."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
 
 
 def named(name: str) -> bytes:
-    """An answer that says who gave it."""
+    """An answer that identifies its server."""
     return OK.replace(b"ok", name.encode()[:2])
 
 
-async def test_from_plain_code_it_runs_in_a_thread() -> None:
+async def test_synchronous_context_manager_runs_the_proxy_in_a_thread() -> None:
     def use() -> None:
         with FakeSandbox() as first, FakeSandbox() as second, FaultProxy(first.url) as proxy:
             for sandbox in (first, second):
@@ -36,7 +36,7 @@ async def test_from_plain_code_it_runs_in_a_thread() -> None:
     await asyncio.to_thread(use)
 
 
-async def test_requests_go_to_another_server_from_now_on_and_those_under_way_finish() -> None:
+async def test_changing_the_upstream_redirects_new_requests_and_lets_old_ones_finish() -> None:
     asked, go_on, dropped = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def slow(visitor: Visitor) -> None:
@@ -68,7 +68,7 @@ async def test_requests_go_to_another_server_from_now_on_and_those_under_way_fin
     assert proxy.ledger.upstream_failed == 0
 
 
-async def test_a_crash_breaks_off_what_it_forwarded_and_a_restart_serves_again() -> None:
+async def test_crash_cancels_forwarded_requests_and_restart_serves_again() -> None:
     asked, dropped = asyncio.Event(), asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -93,10 +93,10 @@ async def test_a_crash_breaks_off_what_it_forwarded_and_a_restart_serves_again()
         proxy.restart()
         await events.until(lambda: proxy.server.running)
         assert (await one(port, run_code())).body == b"ok"
-    assert events.kinds()[:5] == ["arrived", "forwarded", "crash", "broken off", "unanswered"]
+    assert events.kinds()[:5] == ["arrived", "forwarded", "crash", "broken_off", "unanswered"]
 
 
-async def test_a_wedged_proxy_forwards_nothing_but_the_ping() -> None:
+async def test_wedged_proxy_forwards_only_the_ping() -> None:
     events = Watch()
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, journal=events.note) as proxy:
         proxy.wedge()
@@ -110,7 +110,7 @@ async def test_a_wedged_proxy_forwards_nothing_but_the_ping() -> None:
     assert sandbox.ledger.arrived == 1
 
 
-async def test_nothing_is_left_when_it_stops() -> None:
+async def test_stop_leaves_no_task_and_no_connection() -> None:
     before = asyncio.all_tasks()
     async with FakeSandbox() as sandbox:
         proxy = await FaultProxy(sandbox.url).start()
@@ -124,7 +124,7 @@ async def test_nothing_is_left_when_it_stops() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_stopping_waits_for_what_is_in_flight() -> None:
+async def test_stop_waits_for_requests_in_flight() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox:
         proxy = await FaultProxy(sandbox.url).start()
@@ -136,7 +136,7 @@ async def test_stopping_waits_for_what_is_in_flight() -> None:
             await stopping
 
 
-async def test_a_server_that_hangs_does_not_hold_up_a_change_and_a_stop() -> None:
+async def test_hanging_upstream_does_not_block_a_change_of_upstream_or_a_stop() -> None:
     asked = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:

@@ -1,4 +1,4 @@
-"""Who may use the proxy, what it refuses to forward to, and what it never says."""
+"""Who may use the proxy, which upstreams it refuses, and which secrets it never shows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ import pytest
 from sfusion.fakes.proxy import BadUpstream, FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, UnsafeBindError
 from tests.fakes.proxy.behind import OK, always, behind
-from tests.fakes.sandbox.raw import PING, Heard, Watch, get, one, post, run_code
+from tests.fakes.sandbox.raw import PING, RawAnswer, Watch, get, one, post, run_code
 
 
-async def ask(proxy: FaultProxy, method: str, door: str, body: str = "", **headers: str) -> Heard:
-    """One admin request."""
+async def ask(proxy: FaultProxy, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    return await one(proxy.port, post(f"/__sfusion/{door}", body.encode(), lines).replace(b"POST", method.encode(), 1))
+    return await one(proxy.port, post(f"/__sfusion/{route}", body.encode(), lines).replace(b"POST", method.encode(), 1))
 
 
-async def test_the_admin_door_is_the_fakes_and_is_never_forwarded() -> None:
+async def test_admin_routes_work_as_in_the_fake_and_are_never_forwarded() -> None:
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, model={"quota": 3}, seed=5) as proxy:
         state = (await ask(proxy, "GET", "state")).json
         assert state == {
@@ -49,7 +48,7 @@ async def test_the_admin_door_is_the_fakes_and_is_never_forwarded() -> None:
         assert sandbox.ledger.requests == 1, "only the one request that was not struck"
 
 
-async def test_a_token_guards_the_door_and_not_the_work_on_this_machine() -> None:
+async def test_on_loopback_the_token_guards_only_the_admin_routes() -> None:
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, token="t0k") as proxy:
         assert (await ask(proxy, "GET", "state")).status == 401
         assert (await ask(proxy, "GET", "state", x_sfusion_token="t0k")).status == 200
@@ -58,11 +57,11 @@ async def test_a_token_guards_the_door_and_not_the_work_on_this_machine() -> Non
 
 def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
-        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+        with pytest.raises(UnsafeBindError, match="would run code for anyone"):
             FaultProxy("http://127.0.0.1:8080", host="0.0.0.0", **options)
 
 
-async def test_other_machines_need_the_token_which_goes_no_further() -> None:
+async def test_other_machines_need_the_token_and_it_is_not_forwarded() -> None:
     seen: list[tuple[bytes, bytes]] = []
     remote: dict[str, Any] = {"host": "0.0.0.0", "allow_remote": True, "token": "t0k-secret"}
     async with behind(always(OK, seen)) as server, FaultProxy(server.url, **remote) as proxy:
@@ -84,14 +83,14 @@ async def test_other_machines_need_the_token_which_goes_no_further() -> None:
     assert basic.encode() not in sent
 
 
-async def test_the_clients_own_authorization_passes_on_this_machine() -> None:
+async def test_authorization_header_of_the_client_is_forwarded_on_loopback() -> None:
     seen: list[tuple[bytes, bytes]] = []
     async with behind(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
         await one(proxy.port, post("/run_code", b"{}", "Authorization: Bearer mine\r\n"))
     assert b"Authorization: Bearer mine\r\n" in seen[0][0]
 
 
-async def test_secrets_reach_the_server_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_reach_only_the_upstream(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     seen: list[tuple[bytes, bytes]] = []
     lines: list[str] = []
@@ -116,7 +115,7 @@ async def test_secrets_reach_the_server_and_nobody_else(caplog: pytest.LogCaptur
     assert head.startswith("POST /base/run_code?key=key-secret&q=query-secret HTTP/1.1\r\n")
     assert f"Authorization: Basic {base64.b64encode(b'me:p@ss-secret').decode()}\r\n" in head
     assert "X-Api-Key: api-secret\r\n" in head
-    assert "client-secret" not in head, "the server is told who the proxy is, not who the client is"
+    assert "client-secret" not in head, "the server gets the credentials of the proxy, not those of the client"
     assert "other" not in head
     everything = b"".join(said).decode() + shown + str(events) + str(lines) + caplog.text
     assert "secret" not in everything
@@ -131,13 +130,13 @@ async def test_secrets_reach_the_server_and_nobody_else(caplog: pytest.LogCaptur
         ("127.0.0.1:8080", "found"),
         ("ftp://host/x", "found 'ftp://host/x'"),
         ("http://", "found"),
-        ("http://host:port", "is no URL"),
-        ("http://host:99999", "is no URL"),
-        ("http://u:secret@[::1", "is no URL"),
+        ("http://host:port", "is not a URL"),
+        ("http://host:99999", "is not a URL"),
+        ("http://u:secret@[::1", "is not a URL"),
         ("file:///etc/passwd", "found"),
     ],
 )
-def test_what_is_no_server_is_refused_in_a_sentence(url: Any, sentence: str) -> None:
+def test_invalid_upstream_is_refused_with_a_clear_error(url: Any, sentence: str) -> None:
     with pytest.raises(BadUpstream) as caught:
         FaultProxy(url)
     assert sentence in str(caught.value)
@@ -146,13 +145,13 @@ def test_what_is_no_server_is_refused_in_a_sentence(url: Any, sentence: str) -> 
     assert isinstance(caught.value, SandboxSetupError)
 
 
-async def test_a_proxy_in_front_of_itself_is_refused() -> None:
+async def test_proxy_in_front_of_itself_is_refused() -> None:
     async with FaultProxy("http://127.0.0.1:1") as proxy:
         port = proxy.port
         for url in (proxy.url, f"http://localhost:{port}/x"):
             with pytest.raises(BadUpstream, match="is this proxy itself"):
                 proxy.upstream = url
-        assert proxy.upstream == "http://127.0.0.1:1", "what was refused changed nothing"
+        assert proxy.upstream == "http://127.0.0.1:1", "a refused upstream changes nothing"
         proxy.upstream = f"http://127.0.0.2:{port}"  # another address may be another server
     with pytest.raises(BadUpstream, match="is this proxy itself"):
         FaultProxy(f"http://127.0.0.1:{port}", port=port)
@@ -161,12 +160,12 @@ async def test_a_proxy_in_front_of_itself_is_refused() -> None:
 
 
 @pytest.mark.parametrize("model", [{"cores": 4}, {"kind": "quota", "in_flight": 2, "spawn_cost": "40ms"}])
-def test_a_model_of_a_server_is_refused(model: Any) -> None:
-    with pytest.raises(SandboxSetupError, match="cores and spawn_cost say how a server runs programs"):
+def test_model_with_cores_or_spawn_cost_is_refused(model: Any) -> None:
+    with pytest.raises(SandboxSetupError, match="cores and spawn_cost describe how a server runs programs"):
         FaultProxy("http://127.0.0.1:1", model={"kind": "unbounded", **model})
 
 
-def test_a_header_that_cannot_be_sent_is_refused_without_its_value() -> None:
+def test_invalid_header_is_refused_without_showing_its_value() -> None:
     for headers in ({"X-A": "secret\r\nX-B: 1"}, {"": "secret"}, {"a:b": "secret"}):
         with pytest.raises(SandboxSetupError, match="cannot be sent") as caught:
             FaultProxy("http://127.0.0.1:1", headers=headers)

@@ -1,4 +1,4 @@
-"""Answers pass piece by piece, no faster than the client reads and no longer than it stays."""
+"""Answers are streamed, no faster than the client reads and no longer than it stays connected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
     ],
     ids=["chunked", "known length"],
 )
-async def test_the_client_sees_a_piece_before_the_server_has_said_the_next(head: bytes, pieces: list[bytes]) -> None:
+async def test_client_receives_a_piece_before_the_upstream_sends_the_next(head: bytes, pieces: list[bytes]) -> None:
     go_on = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -45,7 +45,7 @@ async def test_the_client_sees_a_piece_before_the_server_has_said_the_next(head:
                 assert await raw.reader.readexactly(len(piece)) == piece
 
 
-async def test_a_server_is_held_back_by_a_client_that_does_not_read() -> None:
+async def test_client_that_does_not_read_slows_the_upstream_down() -> None:
     piece = b"x" * 65536
     sent = 0
     stuck = asyncio.Event()
@@ -69,12 +69,12 @@ async def test_a_server_is_held_back_by_a_client_that_does_not_read() -> None:
         await raw.reader.readuntil(b"\r\n\r\n")
         async with asyncio.timeout(PATIENCE):
             await stuck.wait()
-            assert sent < 1024, "64 MiB are not piled up anywhere"
+            assert sent < 1024, "64 MiB are not buffered anywhere"
             for _ in range(1024):
                 assert await raw.reader.readexactly(len(piece)) == piece
 
 
-async def test_when_the_client_leaves_in_the_middle_the_stream_ends() -> None:
+async def test_stream_ends_when_the_client_disconnects_in_the_middle() -> None:
     left = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -93,10 +93,10 @@ async def test_when_the_client_leaves_in_the_middle_the_stream_ends() -> None:
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert events.kinds() == ["arrived", "forwarded", "replied", "answered"]
     assert events[-1]["client_gone"] is True
-    assert proxy.ledger.upstream_failed == 0, "it was not the server's fault"
+    assert proxy.ledger.upstream_failed == 0, "the server did not fail"
 
 
-async def test_when_the_client_leaves_before_the_answer_the_server_may_finish() -> None:
+async def test_upstream_may_finish_when_the_client_disconnects_before_the_answer() -> None:
     asked, go_on, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -121,7 +121,7 @@ async def test_when_the_client_leaves_before_the_answer_the_server_may_finish() 
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "garbage"])
-async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(how: str) -> None:
+async def test_answer_that_breaks_off_upstream_breaks_off_for_the_client(how: str) -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.say(CHUNKED + b"3\r\none\r\n")
@@ -138,7 +138,7 @@ async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(how: str)
         await raw.send(post("/run_code", b"# sfusion:call=c1"))
         assert await raw.reader.readuntil(b"one\r\n") == CHUNKED + b"3\r\none\r\n"
         seen.set()
-        assert await raw.rest() == (b"", "closed"), "no end of the chunks: the client can see that it is cut"
+        assert await raw.rest() == (b"", "closed"), "without a last chunk the client can see that it is cut"
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert events.kinds() == ["arrived", "forwarded", "replied", "upstream_failed", "answered"]
     assert events[3]["call"] == "c1"
@@ -146,7 +146,7 @@ async def test_an_answer_that_breaks_off_breaks_off_for_the_client_too(how: str)
     assert proxy.ledger.upstream_failed == 1
 
 
-async def test_a_body_that_is_shorter_than_promised_is_shorter_for_the_client_too() -> None:
+async def test_body_shorter_than_announced_is_relayed_as_it_is() -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.request()
         await visitor.say(LONG + b"one")
@@ -155,7 +155,7 @@ async def test_a_body_that_is_shorter_than_promised_is_shorter_for_the_client_to
         assert await whole(proxy.port, get("/a")) == (LONG + b"one", "closed")
 
 
-async def test_a_client_that_leaves_while_it_sends_is_no_failure_of_the_server() -> None:
+async def test_client_that_disconnects_while_sending_is_not_an_upstream_failure() -> None:
     begun = asyncio.Event()
 
     async def serve(visitor: Visitor) -> None:
@@ -171,12 +171,12 @@ async def test_a_client_that_leaves_while_it_sends_is_no_failure_of_the_server()
             await begun.wait()
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert proxy.ledger.upstream_failed == 0
-    assert [event["why"] for event in events if event["event"] == "broken off"] == [
+    assert [event["why"] for event in events if event["event"] == "broken_off"] == [
         "the client left before all of its request had come"
     ]
 
 
-async def test_a_server_that_answers_before_the_request_is_whole_is_heard() -> None:
+async def test_upstream_may_answer_before_the_request_is_complete() -> None:
     async def serve(visitor: Visitor) -> None:
         await visitor.head()
         await visitor.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
@@ -187,12 +187,12 @@ async def test_a_server_that_answers_before_the_request_is_whole_is_heard() -> N
         assert (await raw.answer()).status == 413
 
 
-async def test_any_body_in_any_pieces_arrives_whole_both_ways() -> None:
+async def test_bodies_in_any_pieces_arrive_complete_both_ways() -> None:
     chance = random.Random(7)
     bodies = [chance.randbytes(chance.choice([0, 1, 100, 5000, 70_000, 300_000, 1_500_000])) for _ in range(24)]
 
     async def serve(visitor: Visitor) -> None:
-        """Give back what was sent, framed and cut anew."""
+        """Echo what was sent, in other chunks."""
         while True:
             _, body = await visitor.request()
             chunked = chance.random() < 0.5

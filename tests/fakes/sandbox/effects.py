@@ -1,4 +1,4 @@
-"""What a client with a bare socket sees of every kind of fault in every phase, at the fake and at the proxy alike."""
+"""What a raw client sees of every kind of fault in every phase, with the fake and with the proxy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Check = Callable[[Served, Watch], Awaitable[None]]
 
 
 async def silence(sandbox: Served, events: Watch) -> Raw:
-    """A request that is struck and hangs: the server has it, and says nothing."""
+    """Send a request that hangs: the server has it and sends nothing."""
     raw = await Raw(sandbox.port).__aenter__()
     await raw.send(PROGRAM)
     await events.until(lambda: any(event["event"] == "strike" for event in events))
@@ -199,7 +199,7 @@ EFFECTS: dict[tuple[str, Phase], Check] = {
 
 
 async def check_effect(sandbox: Served, events: Watch, kind: str, phase: Phase, ran: str) -> None:
-    """See the effect of the rule that ``rule_of`` gave, and what ledger and journal say of it."""
+    """Check the effect of the rule from ``rule_of``, and its traces in ledger and journal."""
     await EFFECTS[kind, phase](sandbox, events)
     struck = [event for event in events if event["event"] == "strike"]
     assert struck

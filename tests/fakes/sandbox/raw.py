@@ -1,4 +1,4 @@
-"""A client that sees bytes, closes and resets, and nothing more."""
+"""A raw TCP client that shows bytes, closes and resets."""
 
 from __future__ import annotations
 
@@ -11,30 +11,27 @@ from typing import Any, Literal
 
 End = Literal["closed", "reset"]
 PATIENCE = 20.0
-"""Seconds after which a test is called hung; nothing is measured with it."""
+"""Timeout after which a test counts as hung; it is not used for measuring."""
 
 
 def run_code(code: str = "print(1)", path: str = "/run_code", **fields: Any) -> bytes:
-    """A whole request."""
     body = json.dumps({"code": code, "language": "python", **fields}).encode()
     return post(path, body)
 
 
 def post(path: str, body: bytes, headers: str = "content-type: application/json\r\n") -> bytes:
-    """A whole POST."""
     return f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def get(path: str) -> bytes:
-    """A whole GET."""
     return f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
 
 
 PING = get("/v1/ping")
 
 
-class Heard:
-    """One whole answer."""
+class RawAnswer:
+    """Head and body of an answer."""
 
     def __init__(self, head: bytes, body: bytes) -> None:
         self.head = head
@@ -42,16 +39,13 @@ class Heard:
 
     @property
     def status(self) -> int:
-        """The number."""
         return int(self.head.split(b" ", 2)[1])
 
     @property
     def json(self) -> Any:
-        """The body."""
         return json.loads(self.body)
 
     def header(self, name: str) -> str | None:
-        """One header's value."""
         found = re.search(rf"^{name}: (.*)\r$", self.head.decode(), re.MULTILINE)
         return found.group(1) if found else None
 
@@ -72,30 +66,28 @@ class Raw:
             await self._writer.wait_closed()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes."""
         self._writer.write(data)
-        with contextlib.suppress(ConnectionError):  # reading will tell
+        with contextlib.suppress(ConnectionError):  # reading will show it
             await self._writer.drain()
 
     def reset(self) -> None:
-        """Leave without a word."""
         self._writer.transport.abort()
 
-    async def answer(self) -> Heard:
+    async def answer(self) -> RawAnswer:
         """Read one answer of known length."""
         async with asyncio.timeout(PATIENCE):
             head = await self.reader.readuntil(b"\r\n\r\n")
             found = re.search(rb"content-length: (\d+)", head)
             assert found, head
-            return Heard(head, await self.reader.readexactly(int(found.group(1))))
+            return RawAnswer(head, await self.reader.readexactly(int(found.group(1))))
 
-    async def ask(self, data: bytes) -> Heard:
+    async def ask(self, data: bytes) -> RawAnswer:
         """Send a request and read its answer."""
         await self.send(data)
         return await self.answer()
 
     async def rest(self) -> tuple[bytes, End]:
-        """Everything until the server ends the connection, and how it did."""
+        """Read until the server ends the connection, and return how it ended."""
         got = b""
         async with asyncio.timeout(PATIENCE):
             try:
@@ -106,38 +98,36 @@ class Raw:
         return got, "closed"
 
 
-async def one(port: int, data: bytes) -> Heard:
-    """One request on a connection of its own."""
+async def one(port: int, data: bytes) -> RawAnswer:
+    """Send one request on a new connection."""
     async with Raw(port) as raw:
         return await raw.ask(data)
 
 
 async def whole(port: int, data: bytes) -> tuple[bytes, End]:
-    """Send on a connection of its own and hear everything to the end."""
+    """Send on a new connection and read to its end."""
     async with Raw(port) as raw:
         await raw.send(data)
         return await raw.rest()
 
 
 class Watch(list[dict[str, Any]]):
-    """A journal that can be waited for: give its ``note`` to a fake."""
+    """A journal that a test can wait on: pass its ``note`` to a fake."""
 
     def __init__(self) -> None:
         super().__init__()
         self._more = asyncio.Event()
 
     def note(self, event: dict[str, Any]) -> None:
-        """Something happened."""
         self.append(event)
         self._more.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so; it is looked at again after every event."""
+        """Wait until the condition holds; it is checked after every event."""
         async with asyncio.timeout(PATIENCE):
             while not condition():
                 self._more.clear()
                 await self._more.wait()
 
     def kinds(self) -> list[str]:
-        """What happened, in order."""
         return [event["event"] for event in self]

@@ -1,4 +1,4 @@
-"""Recorded answers of the real server, and what of an answer must be the same."""
+"""Recorded answers of the real server, and the comparison with an answer of the fake."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """Unique over all files."""
+        """Unique across all files."""
         return f"{self.group}/{self.id}"
 
 
 def recordings(*files: str) -> Iterator[Recording]:
-    """The records of some files, named without their ending."""
+    """The records of these files, named without their extension."""
     for file in files:
         for line in (HERE / f"{file}.jsonl").read_text(encoding="utf-8").splitlines():
             record = json.loads(line)
@@ -42,7 +42,7 @@ def recordings(*files: str) -> Iterator[Recording]:
 
 
 def replay(url: str, recording: Recording, timeout: float = 60.0) -> dict[str, Any]:
-    """Send the recorded request and give the answer in the recorded form."""
+    """Send the recorded request and return the answer in the recorded form."""
     request = recording.request
     body: bytes | None = None
     if "json" in request:
@@ -67,7 +67,7 @@ def replay(url: str, recording: Recording, timeout: float = 60.0) -> dict[str, A
 
 
 def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
-    """What differs between the recorded answer and this one, a line each."""
+    """The differences between the recorded answer and this one, one line each."""
     wanted, got = recording.response, answer
     found = []
     if wanted["status"] != got["status"]:
@@ -83,7 +83,7 @@ def differences(recording: Recording, answer: dict[str, Any]) -> list[str]:
 
 
 def stable(value: Any) -> Any:
-    """The value without what changes from run to run; long texts by length and digest, as recorded."""
+    """The value without what varies between runs; long texts as length and digest, as recorded."""
     return normalising.stable(_elided(value))
 
 

@@ -1,4 +1,4 @@
-"""The admin door and the safety of the fake: state, faults, ledger, reset, tokens, addresses."""
+"""Admin routes and safety of the fake: state, faults, ledger, reset, tokens, addresses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
 from sfusion_tools.hosts import is_loopback, is_this_machine
-from tests.fakes.sandbox.raw import PING, Heard, one, post, run_code
+from tests.fakes.sandbox.raw import PING, RawAnswer, one, post, run_code
 
 
-async def ask(sandbox: FakeSandbox, method: str, door: str, body: str = "", **headers: str) -> Heard:
-    """One admin request."""
+async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    head = f"{method} /__sfusion/{door} HTTP/1.1\r\nhost: x\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    head = f"{method} /__sfusion/{route} HTTP/1.1\r\nhost: x\r\n{lines}content-length: {len(body)}\r\n\r\n"
     return await one(sandbox.port, (head + body).encode())
 
 
-async def test_the_state_says_what_the_fake_is() -> None:
+async def test_state_shows_the_settings() -> None:
     async with FakeSandbox(model={"quota": 8}, seed=7, profile="2025-06") as sandbox:
         state = (await ask(sandbox, "GET", "state")).json
     assert state["url"] == sandbox.url
@@ -39,8 +38,8 @@ async def test_faults_are_set_read_and_cleared_over_http() -> None:
         now = (await ask(sandbox, "GET", "faults")).json
         assert now["strikes"] == {"flaky": 1}
         again = await ask(sandbox, "PUT", "faults", json.dumps(now["faults"]))
-        assert again.json["faults"] == now["faults"], "what is read can be put back"
-        assert (await ask(sandbox, "PUT", "faults", "- {what: {status: 500}}")).status == 200, "YAML will do"
+        assert again.json["faults"] == now["faults"], "the rules can be put back as they were read"
+        assert (await ask(sandbox, "PUT", "faults", "- {what: {status: 500}}")).status == 200, "YAML works too"
         assert (await one(sandbox.port, run_code())).status == 500
         assert (await ask(sandbox, "DELETE", "faults")).json["faults"] == []
         assert (await one(sandbox.port, run_code())).status == 200
@@ -54,7 +53,7 @@ async def test_faults_are_set_read_and_cleared_over_http() -> None:
         ("[1, 2", "not YAML"),
     ],
 )
-async def test_wrong_faults_are_refused_and_change_nothing(body: str, sentence: str) -> None:
+async def test_invalid_faults_are_refused_and_change_nothing(body: str, sentence: str) -> None:
     async with FakeSandbox(faults=[{"name": "old", "what": {"status": 503}}]) as sandbox:
         told = await ask(sandbox, "PUT", "faults", body)
         assert told.status == 422
@@ -62,7 +61,7 @@ async def test_wrong_faults_are_refused_and_change_nothing(body: str, sentence: 
         assert (await ask(sandbox, "GET", "state")).json["faults"] == ["old"]
 
 
-async def test_the_ledger_counts_arrivals_and_executions_per_call() -> None:
+async def test_ledger_counts_arrivals_and_executions_per_call() -> None:
     async with FakeSandbox(faults=[{"first_attempts": 1, "phase": "after", "what": {"status": 504}}]) as sandbox:
         for _ in range(2):
             await one(sandbox.port, run_code("# sfusion:call=c1"))
@@ -75,14 +74,14 @@ async def test_the_ledger_counts_arrivals_and_executions_per_call() -> None:
         assert "calls" not in (await ask(sandbox, "GET", "ledger?calls=0")).json
 
 
-async def test_calls_without_a_mark_are_known_by_their_body() -> None:
+async def test_calls_without_a_mark_are_identified_by_their_body() -> None:
     async with FakeSandbox() as sandbox:
         for code in ("a", "b", "a"):
             await one(sandbox.port, run_code(code))
         assert sorted(record.arrived for record in sandbox.ledger.calls.values()) == [1, 2]
 
 
-async def test_reset_forgets_the_past_and_starts_the_faults_anew() -> None:
+async def test_reset_clears_the_ledger_and_restarts_the_faults() -> None:
     async with FakeSandbox(faults=[{"first": 1, "what": {"status": 503}}]) as sandbox:
         assert [(await one(sandbox.port, run_code())).status for _ in range(2)] == [503, 200]
         assert (await ask(sandbox, "POST", "reset")).status == 200
@@ -90,7 +89,7 @@ async def test_reset_forgets_the_past_and_starts_the_faults_anew() -> None:
         assert (await one(sandbox.port, run_code())).status == 503
 
 
-async def test_admin_is_spared_from_faults_and_not_counted() -> None:
+async def test_admin_requests_are_neither_struck_nor_counted() -> None:
     async with FakeSandbox(faults=[{"path": "*", "what": {"status": 503}}]) as sandbox:
         sandbox.wedge(ping="dead")
         state = await ask(sandbox, "GET", "state")
@@ -98,14 +97,14 @@ async def test_admin_is_spared_from_faults_and_not_counted() -> None:
         assert sandbox.ledger.arrived == 0
 
 
-async def test_a_door_that_is_not_there_says_which_are() -> None:
+async def test_unknown_admin_route_lists_the_known_ones() -> None:
     async with FakeSandbox() as sandbox:
         assert "faults, ledger, reset, state" in (await ask(sandbox, "GET", "stat")).json["detail"]
         wrong = await ask(sandbox, "POST", "faults")
         assert (wrong.status, wrong.header("allow")) == (405, "DELETE, GET, PUT")
 
 
-async def test_a_token_guards_the_admin_door() -> None:
+async def test_token_guards_the_admin_routes() -> None:
     async with FakeSandbox(token="secret") as sandbox:
         assert (await ask(sandbox, "GET", "state")).status == 401
         assert (await ask(sandbox, "GET", "state", x_sfusion_token="wrong")).status == 401
@@ -114,7 +113,7 @@ async def test_a_token_guards_the_admin_door() -> None:
         basic = base64.b64encode(b"x:secret").decode()
         assert (await ask(sandbox, "GET", "state", authorization=f"Basic {basic}")).status == 200
         assert (await ask(sandbox, "GET", "state", authorization="Basic ???")).status == 401
-        assert (await one(sandbox.port, run_code())).status == 200, "work needs no token on this machine"
+        assert (await one(sandbox.port, run_code())).status == 200, "work needs no token on loopback"
         assert "secret" not in (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).body.decode()
 
 
@@ -132,21 +131,21 @@ class Runner:
         raise NotImplementedError
 
     async def aclose(self) -> None:
-        """Nothing runs."""
+        pass
 
 
 def test_running_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
-        with pytest.raises(UnsafeBindError, match="would run code for everybody"):
+        with pytest.raises(UnsafeBindError, match="would run code for anyone"):
             FakeSandbox(executor=Runner(), host="0.0.0.0", **options)
     assert FakeSandbox(executor=Runner(), host="127.0.0.1").token is None
 
 
-def test_a_fake_that_runs_nothing_may_listen_anywhere_with_a_guarded_admin_door() -> None:
+def test_fake_that_runs_nothing_may_listen_anywhere_with_guarded_admin_routes() -> None:
     assert FakeSandbox(host="0.0.0.0").token
 
 
-async def test_remote_code_runs_only_with_the_token() -> None:
+async def test_remote_requests_run_code_only_with_the_token() -> None:
     async with FakeSandbox(executor=Runner(), host="0.0.0.0", allow_remote=True, token="t0k") as sandbox:
         assert (await one(sandbox.port, run_code())).status == 401
         assert sandbox.ledger.started == 0
@@ -174,7 +173,7 @@ def test_an_unspecified_address_is_this_machine_as_a_destination(host: str) -> N
     assert not is_this_machine("10.0.0.1")
 
 
-async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
+async def test_bug_in_the_fake_does_not_give_an_aiohttp_error_page(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with FakeSandbox() as sandbox:
@@ -189,7 +188,7 @@ async def test_a_bug_in_the_fake_itself_is_no_page_of_another_server(
     assert "a bug" in caplog.text
 
 
-async def test_a_bug_in_an_executor_looks_like_a_bug_of_the_real_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bug_in_an_executor_looks_like_a_bug_of_the_real_server(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeSandbox(executor=Runner()) as sandbox:
         answer = await one(sandbox.port, post("/run_jupyter", b'{"cells":["1"]}'))
     assert answer.status == 500

@@ -19,12 +19,12 @@ from tests.fakes.sandbox.raw import PING, Raw, Watch, one, post, run_code, whole
 RAN = {"connect": "no", "before": "no", "during": "began", "after": "ended", "body": "ended"}
 
 
-def test_every_kind_and_phase_has_an_effect_to_see() -> None:
+def test_every_kind_and_phase_has_a_check() -> None:
     assert set(EFFECTS) == {(kind, phase) for kind, action in KINDS.items() for phase in action.phases}
 
 
 @pytest.mark.parametrize(("kind", "phase"), EFFECTS, ids=[f"{kind}-{phase}" for kind, phase in EFFECTS])
-async def test_the_effect_is_seen_at_the_socket(kind: str, phase: Phase) -> None:
+async def test_fault_has_its_effect_at_the_socket(kind: str, phase: Phase) -> None:
     events = Watch()
     async with FakeSandbox(faults=[rule_of(kind, phase)], journal=events.note) as sandbox:
         await check_effect(sandbox, events, kind, phase, RAN[phase])
@@ -32,7 +32,7 @@ async def test_the_effect_is_seen_at_the_socket(kind: str, phase: Phase) -> None
     assert sandbox.ledger.strikes["r"] == sum(event["event"] == "strike" for event in events)
 
 
-async def test_a_run_goes_on_when_its_connection_is_reset_during_it() -> None:
+async def test_program_keeps_running_after_a_reset_during_it() -> None:
     events = Watch()
     faults = [{"phase": "during", "what": "reset"}]
     async with FakeSandbox(faults=faults, journal=events.note) as sandbox:
@@ -41,7 +41,7 @@ async def test_a_run_goes_on_when_its_connection_is_reset_during_it() -> None:
     assert sandbox.ledger.calls["c1"].finished == 1
 
 
-async def test_a_run_that_lost_its_connection_ends_with_the_server() -> None:
+async def test_program_without_a_connection_is_stopped_with_the_server() -> None:
     events = Watch()
     before = asyncio.all_tasks()
     sandbox = await FakeSandbox(faults=[{"phase": "during", "what": "reset"}], journal=events.note).start()
@@ -49,10 +49,10 @@ async def test_a_run_that_lost_its_connection_ends_with_the_server() -> None:
     assert await whole(sandbox.port, request) == (b"", "reset")
     await sandbox.stop(grace=0.01)
     assert asyncio.all_tasks() == before
-    assert "broken off" in events.kinds()
+    assert "broken_off" in events.kinds()
 
 
-async def test_a_crash_breaks_off_what_runs() -> None:
+async def test_crash_cancels_running_programs() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox:
         raw = await Raw(sandbox.port).__aenter__()
@@ -64,10 +64,10 @@ async def test_a_crash_breaks_off_what_runs() -> None:
         await events.until(lambda: sandbox.ledger.executing == 0)
     record = sandbox.ledger.calls["long"]
     assert (record.started, record.finished, record.statuses) == (1, 0, [0])
-    assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken off", "unanswered"]
+    assert [event["event"] for event in events] == ["arrived", "started", "crash", "broken_off", "unanswered"]
 
 
-async def test_a_crashed_server_comes_back_by_itself() -> None:
+async def test_crashed_server_restarts_after_the_given_time() -> None:
     events = Watch()
     async with FakeSandbox(faults=[{"first": 1, "what": {"crash": "20ms"}}], journal=events.note) as sandbox:
         port = sandbox.port
@@ -77,7 +77,7 @@ async def test_a_crashed_server_comes_back_by_itself() -> None:
         assert sandbox.port == port
 
 
-async def test_a_wedge_with_a_dead_ping_answers_nobody_until_its_time_is_over() -> None:
+async def test_wedge_with_a_dead_ping_answers_nothing_until_it_is_over() -> None:
     events = Watch()
     faults = [{"first": 1, "what": {"wedge": {"ping": "dead", "seconds": "100ms"}}}]
     async with FakeSandbox(faults=faults, journal=events.note) as sandbox, Raw(sandbox.port) as ping:
@@ -91,7 +91,7 @@ async def test_a_wedge_with_a_dead_ping_answers_nobody_until_its_time_is_over() 
     assert kinds.index("unwedge") < kinds.index("answered")
 
 
-async def test_a_hang_of_some_seconds_ends_without_an_answer() -> None:
+async def test_hang_with_seconds_closes_without_an_answer() -> None:
     for phase in ("connect", "before", "after"):
         async with FakeSandbox(faults=[{"phase": phase, "what": {"hang": "20ms"}}]) as sandbox:
             assert await whole(sandbox.port, PROGRAM) == (b"", "closed"), phase
@@ -107,7 +107,7 @@ async def test_a_hang_of_some_seconds_ends_without_an_answer() -> None:
         ("decode_error", b"\"stdout\":\"[DecodeError] 'utf-8' codec can't decode byte 0xff"),
     ],
 )
-async def test_output_is_spoiled(what: str, seen: bytes) -> None:
+async def test_output_fault_changes_what_was_printed(what: str, seen: bytes) -> None:
     size = {"size": 11} if what in ("cut", "huge") else {}
     async with FakeSandbox(faults=[{"what": {"output": {"what": what, **size}}}]) as sandbox:
         answer = await one(sandbox.port, run_code('# sfusion:call=c prints="hello\\n0123456789"'))
@@ -123,7 +123,7 @@ async def test_output_is_spoiled(what: str, seen: bytes) -> None:
         ("status_line", b"HTTP/1.1 OK 200\r\n"),
     ],
 )
-async def test_an_answer_is_malformed(what: str, seen: bytes) -> None:
+async def test_malformed_answer_has_the_chosen_defect(what: str, seen: bytes) -> None:
     async with FakeSandbox(faults=[{"what": {"malformed": what}}]) as sandbox:
         got, end = await whole(sandbox.port, PROGRAM)
     assert seen in got
@@ -133,7 +133,7 @@ async def test_an_answer_is_malformed(what: str, seen: bytes) -> None:
             json.loads(got.partition(b"\r\n\r\n")[2])
 
 
-async def test_truncation_by_bytes_may_end_in_a_reset_or_in_silence() -> None:
+async def test_truncation_by_bytes_can_end_in_a_reset_or_a_hang() -> None:
     for then, end in (("reset", "reset"), ("close", "closed")):
         async with FakeSandbox(faults=[{"what": {"truncate": {"at": 5, "then": then}}}]) as sandbox:
             got, ended = await whole(sandbox.port, PROGRAM)
@@ -148,7 +148,7 @@ async def test_truncation_by_bytes_may_end_in_a_reset_or_in_silence() -> None:
         await events.until(lambda: sandbox.ledger.in_flight == 0)
 
 
-async def test_faults_compose() -> None:
+async def test_several_faults_combine() -> None:
     events = Watch()
     faults = [
         {"name": "slow", "what": {"delay": "10ms"}},
@@ -163,7 +163,7 @@ async def test_faults_compose() -> None:
     assert [event["rule"] for event in events if event["event"] == "strike"] == ["slow", "lost", "html", "slow-body"]
 
 
-async def test_a_status_after_execution_hides_a_run_that_happened() -> None:
+async def test_status_after_execution_hides_a_finished_run() -> None:
     faults = [{"first_attempts": 2, "phase": "after", "what": {"status": 504}}]
     async with FakeSandbox(faults=faults) as sandbox:
         statuses = [(await one(sandbox.port, PROGRAM)).status for _ in range(3)]
@@ -171,13 +171,13 @@ async def test_a_status_after_execution_hides_a_run_that_happened() -> None:
     assert sandbox.ledger.executions("c1") == 3, "a client that retries has run the code three times"
 
 
-async def test_a_refused_request_has_no_phase_after_execution() -> None:
+async def test_refused_request_has_no_phase_after() -> None:
     async with FakeSandbox(faults=[{"phase": "after", "what": {"status": 504}}]) as sandbox:
         assert (await one(sandbox.port, post("/run_code", b"{}"))).status == 422
         assert sandbox.ledger.strikes == {}
 
 
-async def test_pings_are_spared_unless_named() -> None:
+async def test_pings_are_struck_only_by_rules_that_name_their_path() -> None:
     async with FakeSandbox(faults=[{"what": {"status": 503}}]) as sandbox:
         assert (await one(sandbox.port, PING)).status == 200
         sandbox.set_faults([{"path": "/v1/*", "what": {"status": 503}}])

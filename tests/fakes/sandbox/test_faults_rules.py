@@ -1,4 +1,4 @@
-"""Fault rules: what they may say, how mistakes are told, and when they strike."""
+"""Fault rules: what they can contain, how mistakes are reported, and when they strike."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MISTAKES = [
     ("- {what: []}", "what is empty"),
     ("- {first: 0, what: hang}", "first: input should be greater than or equal to 1, found 0"),
     ("- {probability: 2, what: hang}", "probability: input should be less than or equal to 1, found 2"),
-    ("- {what: {truncate: 0.5}, phase: before}", "truncate cannot strike in phase 'before'; it can in: body"),
+    ("- {what: {truncate: 0.5}, phase: before}", "truncate cannot strike in phase 'before', only in: body"),
     ("- {what: {reset: true}, phase: conect}", "phase: input should be 'connect', 'before'"),
-    ("- {what: reset, phase: connect, path: /x}", "no request is known yet, so path cannot"),
-    ("- {what: hang, between: [5s, 2s]}", "between must go from an earlier to a later time"),
+    ("- {what: reset, phase: connect, path: /x}", "there is no request yet, so path cannot"),
+    ("- {what: hang, between: [5s, 2s]}", "between takes an earlier and a later time"),
     ("- {what: hang, code: '('}", "'(' is not a regular expression"),
     ("- {what: {delay: soon}}", "'soon' is not a duration"),
     ("- {what: {delay: {gauss: 1}}}", "unknown distribution 'gauss'"),
-    ("- {what: {delay: {uniform: 1}}}", "uniform takes 2 number(s), got 1"),
+    ("- {what: {delay: {uniform: 1}}}", "uniform takes 2 numbers, got 1"),
     ("- {what: {status: 99}}", "greater than or equal to 200, found 99"),
     ("- {what: {retry_after: 1}}", "it belongs to a status, which is missing"),
     ("- {what: {drip: {byte: 3}}}", "unknown key 'what.byte'"),
@@ -53,36 +53,36 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "sentence"), MISTAKES, ids=[text for text, _ in MISTAKES])
-def test_a_mistake_is_told_with_place_and_mend(text: str, sentence: str) -> None:
+def test_mistake_in_a_rule_is_reported_with_its_place_and_a_hint(text: str, sentence: str) -> None:
     with pytest.raises(FaultError) as told:
         parse_rules(text, where="f.yaml")
     assert sentence in str(told.value)
     assert str(told.value).startswith("f.yaml")
 
 
-def test_the_line_of_the_wrong_rule_is_named() -> None:
+def test_error_names_the_line_of_the_rule() -> None:
     text = "faults:\n  - {what: hang}\n  # a comment\n  - {name: bad, what: {hangs: true}}\n"
     with pytest.raises(FaultError, match=r"f\.yaml:4: rule 2 \(bad\): .*did you mean 'hang'"):
         parse_rules(text, where="f.yaml")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Any) -> None:
+def test_error_names_a_missing_file(tmp_path: Any) -> None:
     with pytest.raises(FaultError, match=r"nowhere\.yaml:1: cannot be read"):
         load_rules(tmp_path / "nowhere.yaml")
 
 
-def test_rules_are_built_in_python_as_well() -> None:
+def test_rules_can_be_built_in_python() -> None:
     written = read_rule({"name": "x", "first": 3, "what": {"status": 503, "retry_after": 2}})
     assert written == Rule(name="x", first=3, what=(Status(status=503, retry_after=2),))
 
 
-def test_several_kinds_in_one_rule_wait_first() -> None:
+def test_delay_comes_first_when_a_rule_has_several_kinds() -> None:
     rule = read_rule({"what": {"status": 503, "delay": "100ms"}})
     assert rule.what == (Delay(delay=Distribution(numbers=(0.1,))), Status(status=503))
 
 
 @pytest.mark.parametrize(("text", "meant"), [(2, 2.0), ("250ms", 0.25), ("1.5 s", 1.5), ("2m", 120.0), ("1h", 3600.0)])
-def test_durations_are_read_as_people_write_them(text: object, meant: float) -> None:
+def test_durations_are_read_in_all_spellings(text: object, meant: float) -> None:
     assert seconds(text) == meant
 
 
@@ -101,7 +101,7 @@ EXAMPLES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_rule_survives_being_written_down_and_read_again(kind: str) -> None:
+def test_rule_round_trips_through_data(kind: str) -> None:
     rule = read_rule({"name": "r", "between": [1, "5s"], "what": EXAMPLES.get(kind, {kind: True})})
     assert read_rule(rule.as_data()) == rule
 
@@ -113,12 +113,12 @@ def struck(plan: FaultPlan, arrival: Arrival, now: float = 0.0) -> list[str]:
 
 
 def strikes(count: int, **conditions: Any) -> list[int]:
-    """Which of ``count`` arrivals the rule strikes."""
+    """Which of ``count`` requests the rule strikes."""
     plan = FaultPlan([read_rule({"what": "hang", **conditions})])
     return [number for number in range(1, count + 1) if struck(plan, Arrival(call=f"c{number}"))]
 
 
-def test_first_every_after_and_times_count_what_fits() -> None:
+def test_first_every_after_and_times_count_requests_that_fit() -> None:
     assert strikes(5, first=2) == [1, 2]
     assert strikes(7, every=3) == [3, 6]
     assert strikes(5, after=3) == [4, 5]
@@ -127,7 +127,7 @@ def test_first_every_after_and_times_count_what_fits() -> None:
     assert strikes(5, times=2) == [1, 2]
 
 
-def test_first_attempts_counts_for_each_call() -> None:
+def test_first_attempts_counts_per_call() -> None:
     plan = FaultPlan([read_rule({"first_attempts": 2, "what": {"status": 504}})])
     fate = [(call, n) for n in (1, 2, 3) for call in "ab" if struck(plan, Arrival(call=call, attempt=n))]
     assert fate == [("a", 1), ("b", 1), ("a", 2), ("b", 2)]
@@ -146,7 +146,7 @@ def test_first_attempts_counts_for_each_call() -> None:
     ],
     ids=["path", "work only", "method", "language", "code", "call", "above_in_flight"],
 )
-def test_a_condition_on_the_request(conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]) -> None:
+def test_condition_on_the_request(conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]) -> None:
     plan = FaultPlan([read_rule({"what": "hang", **conditions})])
     assert struck(plan, Arrival(**{"call": "c", **fits}))
     assert not struck(plan, Arrival(**{"call": "c", **not_fits}))
@@ -157,7 +157,7 @@ def test_between_counts_from_when_the_faults_were_set() -> None:
     assert [now for now in (100.5, 101.0, 101.9, 102.0) if struck(plan, Arrival("c"), now)] == [101.0, 101.9]
 
 
-def test_a_rule_of_a_later_phase_is_not_used_up_by_attempts_that_never_get_there() -> None:
+def test_rule_of_a_later_phase_does_not_count_attempts_that_never_reach_it() -> None:
     plan = FaultPlan([read_rule({"first": 1, "phase": "after", "what": "reset"})])
     early = plan.fate(Arrival("a"))
     assert early is not None
@@ -165,7 +165,7 @@ def test_a_rule_of_a_later_phase_is_not_used_up_by_attempts_that_never_get_there
     assert struck(plan, Arrival("b")) == ["reset"]
 
 
-def test_one_decision_holds_for_all_phases_of_a_rule() -> None:
+def test_rule_is_decided_once_for_all_its_phases() -> None:
     plan = FaultPlan([read_rule({"every": 2, "what": [{"delay": 1}, {"truncate": 0.5}]})])
     fates = [plan.fate(Arrival(f"c{n}")) for n in range(4)]
     seen = [(bool(fate.at("before", 0.0)), bool(fate.at("body", 0.0))) for fate in fates if fate is not None]
@@ -177,7 +177,7 @@ calls = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 4)), uniq
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(calls, st.randoms(use_true_random=False), st.integers(0, 5))
-def test_chance_depends_on_seed_rule_call_and_attempt_only(arrivals: Any, shuffler: Any, seed: int) -> None:
+def test_probability_depends_only_on_seed_rule_call_and_attempt(arrivals: Any, shuffler: Any, seed: int) -> None:
     rule = read_rule({"name": "flaky", "probability": 0.5, "what": {"status": 503}})
     other = read_rule({"name": "other", "probability": 0.5, "what": {"delay": 1}})
 
@@ -190,7 +190,7 @@ def test_chance_depends_on_seed_rule_call_and_attempt_only(arrivals: Any, shuffl
     assert fates([rule], arrivals) == fates([other, rule], shuffled)
 
 
-def test_chance_is_fair_and_differs_by_seed() -> None:
+def test_draws_are_uniform_and_independent_between_seeds() -> None:
     draws = [[uniform(seed, "r", n) for n in range(4000)] for seed in (1, 2)]
     assert all(0.47 < sum(row) / len(row) < 0.53 for row in draws)
     assert all(0 <= one < 1 for row in draws for one in row)
@@ -204,13 +204,13 @@ def test_chance_is_fair_and_differs_by_seed() -> None:
     st.tuples(st.floats(0, 10), st.floats(0, 3)),
     st.integers(0, 1000),
 )
-def test_a_drawn_duration_is_never_negative(shape: str, numbers: tuple[float, float], seed: int) -> None:
+def test_drawn_duration_is_never_negative(shape: str, numbers: tuple[float, float], seed: int) -> None:
     given_numbers = list(numbers)[:1] if shape in ("exponential", "constant") else sorted(numbers)
     drawn = Distribution.model_validate({shape: given_numbers}).sample(lambda name: uniform(seed, name))
     assert drawn >= 0
 
 
-def test_every_kind_has_a_sentence_and_a_phase() -> None:
+def test_every_kind_has_a_docstring_and_phases() -> None:
     for kind, action in KINDS.items():
         assert action.kind == kind
         assert action.__doc__

@@ -1,4 +1,4 @@
-"""The fake under load: quotas hold, sums agree, and nothing is left behind."""
+"""The fake under load: quotas hold, the counts add up, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.sandbox.raw import PATIENCE, Heard, Raw, Watch, one, run_code
+from tests.fakes.sandbox.raw import PATIENCE, Raw, RawAnswer, Watch, one, run_code
 
 
-async def test_a_quota_of_eight_holds_against_sixty_four_clients() -> None:
-    heard: list[Heard] = []
+async def test_quota_of_8_holds_against_64_clients() -> None:
+    received: list[RawAnswer] = []
     async with FakeSandbox(model={"quota": 8, "retry_after": 0.5}) as sandbox:
 
         async def client(number: int) -> None:
             async with Raw(sandbox.port) as raw:
                 for turn in range(5):
-                    heard.append(await raw.ask(run_code(f"# sfusion:call=c{number}.{turn} seconds=0.02")))
+                    received.append(await raw.ask(run_code(f"# sfusion:call=c{number}.{turn} seconds=0.02")))
 
         await asyncio.gather(*(client(number) for number in range(64)))
         ledger = sandbox.ledger
-        statuses = Counter(answer.status for answer in heard)
+        statuses = Counter(answer.status for answer in received)
         assert set(statuses) == {200, 429}
-        assert all(answer.header("retry-after") == "0.5" for answer in heard if answer.status == 429)
+        assert all(answer.header("retry-after") == "0.5" for answer in received if answer.status == 429)
         assert ledger.peak_executing == 8
         assert ledger.statuses == dict(statuses)
-        assert ledger.arrived == len(heard) == 64 * 5
+        assert ledger.arrived == len(received) == 64 * 5
         assert ledger.started == ledger.finished == statuses[200]
         assert sum(record.started for record in ledger.calls.values()) == statuses[200]
         assert (ledger.in_flight, ledger.executing) == (0, 0)
@@ -62,7 +62,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
-async def test_two_thousand_hanging_connections_are_cheap_and_leave_nothing() -> None:
+async def test_2000_hanging_connections_are_cheap_and_leave_nothing_behind() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 4096:
         pytest.skip(f"only {hard} open files are allowed here")
@@ -96,7 +96,7 @@ async def test_two_thousand_hanging_connections_are_cheap_and_leave_nothing() ->
         assert await process.wait() == 0
 
 
-async def test_stopping_answers_what_is_in_flight_and_leaves_no_task() -> None:
+async def test_stop_answers_requests_in_flight_and_leaves_no_task() -> None:
     events = Watch()
     before = asyncio.all_tasks()
     sandbox = await FakeSandbox(journal=events.note).start()
@@ -112,7 +112,7 @@ async def test_stopping_answers_what_is_in_flight_and_leaves_no_task() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_stopping_does_not_wait_for_what_hangs() -> None:
+async def test_stop_does_not_wait_for_hanging_requests() -> None:
     events = Watch()
     sandbox = await FakeSandbox(faults=[{"what": "hang"}], journal=events.note).start()
     async with Raw(sandbox.port) as raw:
@@ -122,7 +122,7 @@ async def test_stopping_does_not_wait_for_what_hangs() -> None:
         assert await raw.rest() == (b"", "closed")
 
 
-async def test_a_run_that_outlasts_the_grace_is_cut_off() -> None:
+async def test_program_that_outlasts_the_grace_period_is_cancelled() -> None:
     events = Watch()
     sandbox = await FakeSandbox(journal=events.note).start()
     async with Raw(sandbox.port) as raw:
@@ -133,7 +133,7 @@ async def test_a_run_that_outlasts_the_grace_is_cut_off() -> None:
     assert sandbox.ledger.calls["a"].finished == 0
 
 
-async def test_a_client_that_leaves_does_not_stop_its_run() -> None:
+async def test_program_runs_on_when_its_client_disconnects() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox:
         async with Raw(sandbox.port) as raw:
@@ -143,14 +143,14 @@ async def test_a_client_that_leaves_does_not_stop_its_run() -> None:
         assert sandbox.ledger.calls["a"].finished == 1
 
 
-async def test_several_run_at_once_and_know_nothing_of_each_other() -> None:
+async def test_several_fakes_run_independently() -> None:
     async with FakeSandbox() as a, FakeSandbox() as b:
         assert a.port != b.port
         await one(a.port, run_code("# sfusion:call=x"))
         assert (a.ledger.arrived, b.ledger.arrived) == (1, 0)
 
 
-def test_it_runs_from_plain_code_too() -> None:
+def test_synchronous_context_manager_runs_the_fake_in_a_thread() -> None:
     import http.client
 
     with FakeSandbox(faults=[{"first": 1, "what": {"status": 503}}]) as sandbox:

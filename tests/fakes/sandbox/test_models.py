@@ -1,4 +1,4 @@
-"""Server models: quota, queue and contention, as pure rules and as waits on virtual time."""
+"""Server models: quota, queue and contention, as pure rules and on virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.sandbox.raw import PING, run_code
 
 
-def test_a_model_is_written_in_short_or_in_full() -> None:
+def test_model_has_a_short_and_a_full_form() -> None:
     assert read_model(None) == Unbounded()
     assert read_model({"quota": 8}) == read_model({"kind": "quota", "in_flight": 8}) == Quota(in_flight=8)
     assert read_model({"queue": 4, "waiting": 2}) == Queue(workers=4, waiting=2)
@@ -29,17 +29,17 @@ def test_a_model_is_written_in_short_or_in_full() -> None:
     [
         ("quotta", "did you mean 'quota'"),
         ({"quota": 8, "queue": 3}, "a server model has a kind"),
-        ({"kind": "quota", "in_fligt": 3}, "unknown key 'in_fligt'; known are"),
+        ({"kind": "quota", "in_fligt": 3}, "unknown key 'in_fligt'; did you mean 'in_flight'"),
         ({"quota": 0}, "greater than or equal to 1"),
         (7, "a server model has a kind"),
     ],
 )
-def test_a_wrong_model_is_told(value: object, sentence: str) -> None:
+def test_invalid_model_is_refused_with_a_clear_error(value: object, sentence: str) -> None:
     with pytest.raises(SandboxSetupError, match=sentence):
         read_model(value)
 
 
-def test_a_quota_per_second_admits_a_burst_then_says_when_to_come_back() -> None:
+def test_quota_per_second_admits_a_burst_then_returns_retry_after() -> None:
     counter = QuotaCounter(Quota(per_second=2, burst=3))
     assert [counter.admit(0.0) for _ in range(4)] == [None, None, None, 0.5]
     assert counter.admit(0.25) == pytest.approx(0.25)
@@ -50,7 +50,7 @@ def test_a_quota_per_second_admits_a_burst_then_says_when_to_come_back() -> None
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 5), st.lists(st.booleans(), max_size=60))
-def test_a_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -> None:
+def test_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -> None:
     counter = QuotaCounter(Quota(in_flight=limit))
     inside = 0
     for arrives in arrivals:
@@ -66,7 +66,7 @@ def test_a_quota_in_flight_is_never_exceeded(limit: int, arrivals: list[bool]) -
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(1, 4), st.none() | st.integers(0, 3), st.lists(st.sampled_from(["come", "done", "give up"])))
-def test_a_queue_is_first_come_first_served(workers: int, waiting: int | None, steps: list[str]) -> None:
+def test_queue_is_first_come_first_served(workers: int, waiting: int | None, steps: list[str]) -> None:
     line = QueueLine(Queue(workers=workers, waiting=waiting))
     expected: list[int] = []
     working = number = 0
@@ -91,13 +91,13 @@ def test_a_queue_is_first_come_first_served(workers: int, waiting: int | None, s
         assert line.working == working <= workers
 
 
-def test_who_waits_longest_works_next() -> None:
+def test_oldest_waiter_runs_next() -> None:
     line = QueueLine(Queue(workers=1))
     assert [line.enter(name) for name in "abc"] == ["in", "wait", "wait"]
     assert [line.leave() for _ in range(3)] == ["b", "c", None]
 
 
-def test_one_who_gives_up_waiting_frees_the_place_in_the_line() -> None:
+def test_cancelled_waiter_frees_its_place_in_the_queue() -> None:
     async def scene() -> list[bool]:
         gate = Gate(Queue(workers=1, waiting=1))
         assert await gate.admit() is None
@@ -114,7 +114,7 @@ def test_one_who_gives_up_waiting_frees_the_place_in_the_line() -> None:
     assert run_virtually(scene()) == [True, True]
 
 
-def test_programs_share_the_cores() -> None:
+def test_programs_share_cores() -> None:
     cores = SharedCores(2.0)
     for program in range(4):
         cores.add(program, 1.0, 0.0)
@@ -149,7 +149,7 @@ def test_spawning_blocks_the_loop_as_on_the_real_server() -> None:
     assert max(run_virtually(_took(gate, [1.0] * 64))) == pytest.approx(1 + 64 * 0.04)
 
 
-def test_a_cancelled_program_gives_its_share_back() -> None:
+def test_cancelled_program_returns_its_share_of_the_cores() -> None:
     async def scene() -> float:
         gate = Gate(Unbounded(cores=1))
         loop = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ def test_a_cancelled_program_gives_its_share_back() -> None:
     assert run_virtually(scene()) == pytest.approx(3.0), "half speed for 2 s, then full speed"
 
 
-def test_a_ping_stalls_while_programs_are_started() -> None:
+def test_ping_stalls_while_programs_are_started() -> None:
     async def scene() -> float | None:
         sandbox = FakeSandbox(model={"kind": "unbounded", "spawn_cost": 0.1})
         sandbox.server.attach()
@@ -174,12 +174,12 @@ def test_a_ping_stalls_while_programs_are_started() -> None:
         ping.send(PING)
         await asyncio.sleep(60.0)
         await sandbox.stop()
-        return ping.heard_at
+        return ping.received_at
 
     assert run_virtually(scene()) == pytest.approx(0.5)
 
 
-def test_an_idle_connection_is_closed_after_five_seconds() -> None:
+def test_idle_connection_is_closed_after_five_seconds() -> None:
     async def scene() -> tuple[float | None, float | None]:
         sandbox = FakeSandbox()
         sandbox.server.attach()
@@ -196,7 +196,7 @@ def test_an_idle_connection_is_closed_after_five_seconds() -> None:
     assert idle == pytest.approx(105.0)
 
 
-def test_a_queue_makes_the_rest_wait_or_go_away() -> None:
+def test_queue_makes_requests_wait_or_turns_them_away() -> None:
     async def scene() -> tuple[list[int], int]:
         sandbox = FakeSandbox(model={"queue": 2, "waiting": 3, "retry_after": 1.5})
         sandbox.server.attach()
@@ -204,8 +204,8 @@ def test_a_queue_makes_the_rest_wait_or_go_away() -> None:
         for number, run in enumerate(runs):
             run.send(run_code(f"# sfusion:call=c{number} seconds=1"))
         await asyncio.sleep(60.0)
-        statuses = [int(run.heard.split(b" ", 2)[1]) for run in runs]
-        assert b"retry-after: 1.5\r\n" in runs[-1].heard
+        statuses = [int(run.received.split(b" ", 2)[1]) for run in runs]
+        assert b"retry-after: 1.5\r\n" in runs[-1].received
         await sandbox.stop()
         return statuses, sandbox.ledger.peak_executing
 

@@ -1,4 +1,4 @@
-"""The pytest fixtures, used by a test suite as anybody would write it."""
+"""The pytest fixtures, used in a typical test suite."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_fixtures_come_with_the_installed_package(tmp_path: Path) -> None:
+def test_fixtures_come_with_the_installed_package(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = _pytest(tmp_path)
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_plugin_is_inert_unless_used(tmp_path: Path) -> None:
+def test_plugin_does_nothing_unless_used(tmp_path: Path) -> None:
     (tmp_path / "test_other.py").write_text(
         "import sys\ndef test_nothing_was_loaded():\n"
         "    assert not [name for name in sys.modules if name.split('.')[0] in ('fakes', 'aiohttp', 'ray')]\n"

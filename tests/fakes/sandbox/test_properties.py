@@ -1,4 +1,4 @@
-"""No request of any shape gets an answer that the real server would not give in kind."""
+"""Whatever is sent, the fake answers with a kind of answer that the real server gives."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sandbox() -> Iterator[FakeSandbox]:
         yield fake
 
 
-def test_the_description_holds_for_every_endpoint(sandbox: FakeSandbox) -> None:
+def test_openapi_document_holds_for_every_route(sandbox: FakeSandbox) -> None:
     described = schemathesis.openapi.from_url(f"{sandbox.url}/openapi.json")
     operations = [found.ok() for found in described.get_all_operations()]
     assert {operation.path for operation in operations} >= {"/run_code", "/run_jupyter", "/v1/ping", "/submit"}
@@ -68,12 +68,12 @@ def _has_surrogate(value: Any) -> bool:
 
 
 async def _exchange(port: int, data: bytes) -> bytes:
-    """Send bytes, read what comes, then close our half and read the rest."""
+    """Send bytes, read the answer, then close our side and read the rest."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     got = b""
     try:
         writer.write(data)
-        # Some requests are not complete and get no answer: not waiting long for it only makes this quick.
+        # Incomplete requests get no answer; the short timeout only saves time.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 got = await reader.read(65536)
@@ -82,14 +82,14 @@ async def _exchange(port: int, data: bytes) -> bytes:
             while more := await reader.read(65536):
                 got += more
     except (ConnectionResetError, OSError):
-        pass  # the server hung up with our bytes unread
+        pass  # the server closed without reading all of it
     finally:
         writer.close()
     return got
 
 
 def _check_kind(got: bytes) -> None:
-    """Everything that came is answers of the known kinds, one after the other."""
+    """Check that everything received is a sequence of answers of known kinds."""
     while got:
         head, _, rest = got.partition(b"\r\n\r\n")
         if head == b"HTTP/1.1 100 Continue":
@@ -139,7 +139,7 @@ bodies = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(tokens, targets, st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b""]), headers, bodies, st.booleans())
-def test_no_http_of_any_shape_gets_an_answer_of_another_kind(
+def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
     sandbox: FakeSandbox, method: bytes, target: bytes, version: bytes, lines: list[bytes], body: bytes, again: bool
 ) -> None:
     data = b"\r\n".join([b" ".join([method, target, version]), *lines, b"", body])
@@ -148,5 +148,5 @@ def test_no_http_of_any_shape_gets_an_answer_of_another_kind(
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=200))
-def test_no_bytes_get_an_answer_of_another_kind(sandbox: FakeSandbox, data: bytes) -> None:
+def test_arbitrary_bytes_get_an_answer_of_a_known_kind(sandbox: FakeSandbox, data: bytes) -> None:
     _check_kind(asyncio.run(_exchange(sandbox.port, data)))

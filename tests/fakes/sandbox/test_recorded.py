@@ -1,4 +1,4 @@
-"""The recorded executor: a cassette of real answers, served again."""
+"""The recorded executor: it replays a cassette of real answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVED = [
 ]
 
 
-def test_a_cassette_gives_the_recorded_answers_again() -> None:
+def test_cassette_replays_the_recorded_answers() -> None:
     unlike = []
     for file in ("run_code_python", "run_code_languages", "run_jupyter"):
         cassette = Cassette.load(HERE / f"{file}.jsonl")
@@ -28,7 +28,7 @@ def test_a_cassette_gives_the_recorded_answers_again() -> None:
 
 
 def _of(file: str) -> list[Recording]:
-    """Records that a cassette can hold, without those sent several times with different answers."""
+    """The records that a cassette can hold, without requests that got different answers."""
     seen: dict[str, int] = {}
     records = [one for one in recordings(file) if "json" in one.request and "$elided" not in str(one.response)]
     for record in records:
@@ -50,7 +50,7 @@ def _record(stdout: str) -> dict[str, object]:
     return {"request": request, "response": {"status": 200, "json": body}}
 
 
-async def test_the_same_request_is_answered_in_the_recorded_order(tmp_path: Path) -> None:
+async def test_repeated_request_is_answered_in_the_recorded_order(tmp_path: Path) -> None:
     write_cassette([_record("1"), _record("2")], tmp_path / "dice.jsonl")
     async with FakeSandbox(executor="recorded", cassette=tmp_path / "dice.jsonl") as sandbox:
         # Defaults may be written out or left out: the request is the same.
@@ -59,7 +59,7 @@ async def test_the_same_request_is_answered_in_the_recorded_order(tmp_path: Path
     assert said == ["1", "2", "2"]
 
 
-async def test_a_request_that_was_not_recorded_is_told_what_is_near(tmp_path: Path) -> None:
+async def test_unrecorded_request_gets_an_error_that_names_the_nearest_recording(tmp_path: Path) -> None:
     write_cassette([_record("1")], tmp_path / "dice.jsonl")
     async with FakeSandbox(executor="recorded", cassette=tmp_path / "dice.jsonl") as sandbox:
         answer = await one(sandbox.port, run_code("roll()", run_timeout=3))
@@ -67,7 +67,7 @@ async def test_a_request_that_was_not_recorded_is_told_what_is_near(tmp_path: Pa
     assert answer.json["message"].endswith("the closest recording differs in run_timeout")
 
 
-def test_a_file_that_is_no_cassette_is_told_with_its_line(tmp_path: Path) -> None:
+def test_invalid_cassette_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('\n{"request": 1}\n')
     with pytest.raises(CassetteError, match=r"bad\.jsonl, line 2: expected an object with request and response"):
         Cassette.load(tmp_path / "bad.jsonl")

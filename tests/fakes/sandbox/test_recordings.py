@@ -1,4 +1,4 @@
-"""The real server's recorded answers, replayed: what it said about HTTP and about wrong requests, the fake says too."""
+"""Replay of the real server's recorded answers about HTTP and invalid requests: the fake gives the same ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from tests.fakes.sandbox.recordings import Recording, differences, recordings, replay
 
 KNOWN_DIFFERENCES: dict[str, str] = {}
-"""Records of these groups that the fake answers otherwise, with the reason. There are none."""
+"""Records of these groups that the fake answers differently, with the reason. There are none."""
 
 # What the programs in these recordings print; the wire is tested here, not the running of programs.
 PROGRAMS = [
@@ -26,7 +26,7 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("recording", list(recordings("http", "validation")), ids=lambda one: one.name)
-def test_answers_what_the_real_server_answered(recording: Recording, url: str) -> None:
+def test_answers_match_the_recordings_of_the_real_server(recording: Recording, url: str) -> None:
     found = differences(recording, replay(url, recording))
     if recording.name in KNOWN_DIFFERENCES:
         assert found, f"{recording.name} is the same now: take it off the list of known differences"
@@ -34,7 +34,7 @@ def test_answers_what_the_real_server_answered(recording: Recording, url: str) -
         assert not found
 
 
-def test_the_comparer_sees_a_changed_key_order() -> None:
+def test_comparison_notices_a_changed_key_order() -> None:
     recording = next(one for one in recordings("http") if one.id == "run_code_query")
     response = recording.response
     body = dict(reversed(response["json"].items()))
@@ -42,7 +42,7 @@ def test_the_comparer_sees_a_changed_key_order() -> None:
     assert differences(recording, {**response, "json": body})
 
 
-def test_the_comparer_tells_true_from_one() -> None:
+def test_comparison_distinguishes_true_from_1() -> None:
     recording = next(one for one in recordings("validation") if one.id == "json_true")
     answer = {**recording.response, "json": {"detail": [{**recording.response["json"]["detail"][0], "input": 1}]}}
     assert differences(recording, answer) == ["body.detail[0].input: True became 1"]

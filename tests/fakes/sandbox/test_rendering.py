@@ -1,4 +1,4 @@
-"""Answers put together by hand are the JSON that the json module would write."""
+"""Answers formatted by hand equal those of the json module."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ answers = st.builds(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(answers)
-def test_the_bytes_are_those_of_the_json_module(answer: RunCodeAnswer) -> None:
+def test_bytes_equal_those_of_the_json_module(answer: RunCodeAnswer) -> None:
     wanted = json.dumps(asdict(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     assert render_run_code(answer).body == wanted
 
 
-def test_what_cannot_be_written_is_the_real_servers_500() -> None:
+def test_unencodable_answer_gives_the_500_of_the_real_server() -> None:
     surrogate = render_run_code(RunCodeAnswer("SandboxError", "code \ud800"))
     endless = render_run_code(RunCodeAnswer("Success", "", None, CommandResult("Finished", float("inf"))))
     assert (surrogate.status, endless.status) == (500, 500)

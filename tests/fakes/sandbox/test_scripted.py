@@ -1,4 +1,4 @@
-"""The scripted executor: programs do what a hint or a script says, and nothing is run."""
+"""The scripted executor: hints and scripts say what programs do, and nothing runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, Script, ScriptedExecutor
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor
 from sfusion.fakes.sandbox.executors.scripted import WHOLE
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
@@ -16,7 +16,7 @@ from tests.fakes.sandbox.raw import one, run_code
 
 
 def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:
-    """What was answered, and after how long."""
+    """The answer, and the seconds it took."""
 
     async def scene() -> tuple[RunCodeAnswer, float]:
         request = RunCode(**{"code": code, "language": "python", **fields})
@@ -26,7 +26,7 @@ def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> t
     return run_virtually(scene())
 
 
-def test_a_hint_says_what_the_program_prints_and_how_long_it_takes() -> None:
+def test_hint_sets_output_and_duration() -> None:
     answer, took = run('x = 1  # sfusion:call=c17 seconds=200ms prints="ok \\"1\\"\\n" exit=0\nprint(x)')
     assert answer.status == "Success"
     assert answer.run_result is not None
@@ -41,7 +41,7 @@ def test_hints_work_in_the_comments_of_any_language() -> None:
         assert answer.run_result.stdout == "x"
 
 
-def test_words_without_an_equals_sign_are_only_a_comment() -> None:
+def test_words_without_an_equals_sign_are_ignored() -> None:
     answer, _ = run("# sfusion:call=a this computes nothing")
     assert answer.status == "Success"
 
@@ -52,16 +52,16 @@ def test_words_without_an_equals_sign_are_only_a_comment() -> None:
         ("secnds=1", "unknown hint 'secnds'; did you mean 'seconds'?"),
         ("seconds=soon", "hint seconds=soon: 'soon' is not a duration"),
         ("exit=x", "hint exit=x:"),
-        ("reads_stdin=maybe", "yes or no is meant"),
+        ("reads_stdin=maybe", "must be yes or no"),
     ],
 )
-def test_a_mistake_in_a_hint_is_no_success(hint: str, sentence: str) -> None:
+def test_mistake_in_a_hint_gives_a_sandbox_error(hint: str, sentence: str) -> None:
     answer, _ = run(f"# sfusion:call=a {hint}")
     assert answer.status == "SandboxError"
     assert sentence in answer.message
 
 
-def test_a_program_over_its_time_is_stopped_and_keeps_what_it_flushed() -> None:
+def test_program_over_its_time_limit_is_stopped_and_keeps_flushed_output() -> None:
     answer, took = run('# sfusion:call=a seconds=30 early="begun\\n" prints="done\\n"', run_timeout=2.5)
     result = answer.run_result
     assert result is not None
@@ -70,7 +70,7 @@ def test_a_program_over_its_time_is_stopped_and_keeps_what_it_flushed() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
-def test_no_time_at_all_is_over_at_once(limit: float) -> None:
+def test_time_limit_of_zero_is_exceeded_at_once(limit: float) -> None:
     answer, took = run('# sfusion:call=a prints="x"', run_timeout=limit)
     assert answer.run_result is not None
     assert (answer.run_result.status, took) == ("TimeLimitExceeded", 0.0)
@@ -80,7 +80,7 @@ def test_no_time_at_all_is_over_at_once(limit: float) -> None:
     ("length", "status", "kept"),
     [(WHOLE, "Finished", WHOLE), (2 * WHOLE, "Finished", WHOLE), (2 * WHOLE + 1, "TimeLimitExceeded", WHOLE)],
 )
-def test_long_output_is_cut_without_a_word_or_blocks(length: int, status: str, kept: int) -> None:
+def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: int) -> None:
     executor = ScriptedExecutor([{"prints": "x" * length}])
     answer, _ = run("print", executor)
     assert answer.run_result is not None
@@ -100,7 +100,7 @@ def test_exits_exceptions_and_memory() -> None:
     assert run(hungry, published, memory_limit_MB=1024)[0].status == "Success", "that image ignores the limit"
 
 
-def test_compilers_fail_in_their_own_step() -> None:
+def test_compile_errors_are_in_the_compile_result() -> None:
     code = '// sfusion:call=a compile_exit=1 compile_errors="no such type"'
     answer, _ = run(code, language="cpp")
     assert answer.run_result is None
@@ -111,7 +111,7 @@ def test_compilers_fail_in_their_own_step() -> None:
     assert (late.compile_result.status, took) == ("TimeLimitExceeded", 3.0)
 
 
-def test_the_first_script_that_fits_wins_and_hints_overrule_it() -> None:
+def test_first_matching_script_wins_and_hints_override_it() -> None:
     scripts = [
         {"call": "special", "prints": "by call"},
         {"pattern": r"import\s+numpy", "language": "python", "raises": "ImportError: numpy"},
@@ -131,9 +131,9 @@ def test_the_first_script_that_fits_wins_and_hints_overrule_it() -> None:
     assert said("pass") == ("otherwise", 0)
 
 
-def test_files_come_back_when_asked_for() -> None:
+def test_files_are_returned_when_fetched() -> None:
     given = {"in.txt": base64.b64encode(b"hi").decode(), "empty": None}
-    executor = ScriptedExecutor([Script(files={"out.txt": "made"})])
+    executor = ScriptedExecutor([ProgramScript(files={"out.txt": "made"})])
     answer, _ = run("x", executor, files=given, fetch_files=["in.txt", "out.txt", "missing"])
     assert {name: base64.b64decode(text) for name, text in answer.files.items()} == {
         "in.txt": b"hi",
@@ -142,12 +142,12 @@ def test_files_come_back_when_asked_for() -> None:
     assert run("x", files={"a": "aGVsbG8"})[0].message == "exception on running code x: Incorrect padding None"
 
 
-def test_sql_passes_validation_and_has_no_runner() -> None:
+def test_sql_passes_validation_but_has_no_runner() -> None:
     assert run("select 1;", language="sql")[0].message == "exception on running code select 1;: 'sql' None"
 
 
 def notebook(cells: list[str], **fields: Any) -> tuple[RunJupyterAnswer, float]:
-    """What was answered, and after how long."""
+    """The answer, and the seconds it took."""
 
     async def scene() -> tuple[RunJupyterAnswer, float]:
         answer = await ScriptedExecutor().run_jupyter(RunJupyter(cells=cells, **fields))
@@ -156,7 +156,7 @@ def notebook(cells: list[str], **fields: Any) -> tuple[RunJupyterAnswer, float]:
     return run_virtually(scene())
 
 
-def test_cells_are_programs_and_later_ones_run_after_an_error() -> None:
+def test_cells_are_programs_and_later_cells_run_after_an_error() -> None:
     cells = ['# sfusion:call=a raises="ValueError: bad" seconds=1', '# sfusion:call=a prints="on\\n" seconds=2']
     answer, took = notebook(cells)
     assert answer.status == "Success"
@@ -165,12 +165,12 @@ def test_cells_are_programs_and_later_ones_run_after_an_error() -> None:
     assert took == 3.0
 
 
-def test_a_notebook_over_its_time_loses_its_cells() -> None:
+def test_notebook_over_its_time_limit_loses_its_cells() -> None:
     answer, took = notebook(["# sfusion:call=a seconds=100"], total_timeout=5)
     assert (answer.status, answer.cells, took) == ("Failed", [], 15.0)
 
 
-async def test_the_published_image_loses_the_stdin_race_only_in_company() -> None:
+async def test_published_image_loses_the_stdin_race_only_with_concurrent_programs() -> None:
     async with FakeSandbox(profile="2025-06") as sandbox:
         request = run_code("print(1)", stdin="x")
         alone = [(await one(sandbox.port, request)).json["status"] for _ in range(5)]
@@ -184,12 +184,12 @@ async def test_the_published_image_loses_the_stdin_race_only_in_company() -> Non
     assert {answer.json["status"] for answer in together} == {"Success"}
 
 
-def test_a_wrong_script_or_executor_is_told() -> None:
+def test_invalid_script_or_executor_is_refused_with_a_clear_error() -> None:
     with pytest.raises(SandboxSetupError, match="did you mean 'scripted'"):
         FakeSandbox(executor="scriptd")
     with pytest.raises(SandboxSetupError, match="a script cannot be used: pattern"):
         FakeSandbox(scripts=[{"pattern": "("}])
     with pytest.raises(SandboxSetupError, match="needs a cassette"):
         FakeSandbox(executor="recorded")
-    with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known are 2026-07, 2025-06"):
+    with pytest.raises(SandboxSetupError, match="unknown profile '2024'; known: 2025-06, 2026-07"):
         FakeSandbox(profile="2024")  # type: ignore[arg-type] # on purpose

@@ -31,7 +31,7 @@ def test_run_code(sandbox: FakeSandbox) -> None:
     assert answer.run_result.stdout == "hello\n"
 
 
-def test_files_go_there_and_back(sandbox: FakeSandbox) -> None:
+def test_files_are_sent_and_fetched(sandbox: FakeSandbox) -> None:
     files = {"a.txt": base64.b64encode(b"content").decode()}
     answer = sdk.run_code(request(files=files, fetch_files=["a.txt"]), endpoint=sandbox.url, max_attempts=1)
     assert answer.files == files
@@ -63,7 +63,7 @@ def test_the_endpoint_can_be_set(sandbox: FakeSandbox) -> None:
         sdk.set_sandbox_endpoint(before)
 
 
-def test_a_failing_gateway_is_an_exception_there(sandbox: FakeSandbox) -> None:
+def test_failing_gateway_raises_in_the_sdk(sandbox: FakeSandbox) -> None:
     sandbox.set_faults([{"what": {"status": 429, "retry_after": 1}}])
     with pytest.raises(Exception, match="Faas api responded with code 429"):
         sdk.run_code(request(), endpoint=sandbox.url, max_attempts=1)
@@ -72,7 +72,7 @@ def test_a_failing_gateway_is_an_exception_there(sandbox: FakeSandbox) -> None:
         sdk.run_code(request(), endpoint=sandbox.url, max_attempts=1)
 
 
-def test_an_unknown_dataset_is_refused_as_by_the_real_server(sandbox: FakeSandbox) -> None:
+def test_unknown_dataset_is_refused_as_by_the_real_server(sandbox: FakeSandbox) -> None:
     wanted = sdk.GetPromptsRequest(dataset="nope", config=sdk.TestConfig())
     with pytest.raises(Exception, match=r"code 400: .*no eval class found for dataset nope"):
         sdk.get_prompts(wanted, endpoint=sandbox.url)

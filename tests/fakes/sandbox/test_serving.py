@@ -1,4 +1,4 @@
-"""``sfusion serve sandbox`` as a process: what it says, how it ends, what it refuses."""
+"""``sfusion serve sandbox`` as a process: what it prints, how it stops, what it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Served:
         self.port = int(found.group(1))
 
     async def end(self, number: signal.Signals) -> tuple[int, str]:
-        """Send a signal; gives the exit code and what it said last."""
+        """Send a signal; return the exit code and the last output."""
         self.process.send_signal(number)
         async with asyncio.timeout(PATIENCE):
             out, err = await self.process.communicate()
@@ -66,7 +66,7 @@ async def refused(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, err.decode()
 
 
-async def test_it_says_where_it_is_and_what_it_will_do(tmp_path: Path) -> None:
+async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     scripts = tmp_path / "scripts.yaml"
@@ -74,7 +74,7 @@ async def test_it_says_where_it_is_and_what_it_will_do(tmp_path: Path) -> None:
     journal = tmp_path / "journal.ndjson"
     options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
     async with serving(*options, "--model", "{quota: 8}", "--profile", "2025-06") as served:
-        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule(s)" in served.said
+        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule from" in served.said
         assert "seed 9" in served.said
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code("answer"))).json["run_result"]["stdout"] == "42"
@@ -84,7 +84,7 @@ async def test_it_says_where_it_is_and_what_it_will_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) -> None:
+async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) -> None:
     async with serving() as served, Raw(served.port) as raw:
         assert (await raw.ask(PING)).status == 200
         await raw.send(run_code('# sfusion:call=a seconds=0.3 prints="late"'))
@@ -102,12 +102,12 @@ async def test_a_signal_lets_what_is_in_flight_finish(number: signal.Signals) ->
 STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
-async def test_a_taken_port_is_told_in_one_sentence() -> None:
+async def test_port_in_use_is_reported_in_one_line() -> None:
     async with serving() as served:
         code, said = await refused("--port", str(served.port))
     assert code == 2
-    expected = f"port {served.port} on 127.0.0.1 is taken by another program; choose another, or 0 for any"
-    assert said.strip() == f"sfusion serve sandbox: {expected}"
+    expected = f"port {served.port} on 127.0.0.1 is in use by another program; choose another port, or 0 for a free one"
+    assert said.strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ async def test_a_taken_port_is_told_in_one_sentence() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str) -> None:
+def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str) -> None:
     done = CliRunner().invoke(app, ["serve", "sandbox", *arguments])
     assert done.exit_code == 2
     assert sentence in done.stderr
@@ -135,7 +135,7 @@ def test_wrong_input_is_told_in_one_sentence(arguments: list[str], sentence: str
     assert done.stdout == ""
 
 
-async def test_the_access_log_has_a_line_per_request_and_no_query() -> None:
+async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
         await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: x\r\n\r\n")
         _, said = await served.end(signal.SIGTERM)

@@ -24,30 +24,30 @@ async def test_answers_byte_for_byte(case: dict[str, Any]) -> None:
         if case["then"] == "open":
             date = len(b"Sun, 15 Nov 2026 01:34:39 GMT") - len(b"<DATE>")
             got = await raw.reader.readexactly(len(wanted) + wanted.count(b"<DATE>") * date)
-            assert (await raw.ask(PING)).status == case["next_status"], "the connection lives on"
+            assert (await raw.ask(PING)).status == case["next_status"], "the connection stays open"
         else:
             got, end = await raw.rest()
             assert end == "closed"
     assert re.sub(rb"date: [^\r]*", b"date: <DATE>", got) == wanted
 
 
-async def test_a_body_of_twenty_megabytes_is_taken() -> None:
+async def test_body_of_20_megabytes_is_accepted() -> None:
     async with FakeSandbox() as sandbox:
         answer = await one(sandbox.port, run_code("x" * 20_000_000))
     assert answer.json["status"] == "Success"
 
 
-async def test_a_500_is_followed_by_a_close_that_nothing_announces() -> None:
+async def test_connection_closes_unannounced_after_a_500() -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
         answer = await raw.ask(post("/run_code", b'{"code":"x","language":"\\udcff"}'))
         await raw.send(PING)
         rest, _ = await raw.rest()
     assert answer.status == 500
     assert answer.header("connection") is None
-    assert rest == b"", "nobody hears the next request"
+    assert rest == b"", "the next request is not answered"
 
 
-async def test_keep_alive_lasts_after_404_405_and_422() -> None:
+async def test_keep_alive_continues_after_404_405_and_422() -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
         assert (await raw.ask(post("/nope", b"{}"))).status == 404
         assert (await raw.ask(post("/v1/ping", b"{}"))).status == 405
@@ -55,7 +55,7 @@ async def test_keep_alive_lasts_after_404_405_and_422() -> None:
         assert (await raw.ask(PING)).body == b'"pong"'
 
 
-async def test_datasets_that_are_not_there_are_named() -> None:
+async def test_missing_dataset_is_named() -> None:
     body = b'{"dataset":"mbpp","config":{},"id":1,"completion":"x"}'
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
         for path in ("/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics_function"):

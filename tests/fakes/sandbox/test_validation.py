@@ -1,4 +1,4 @@
-"""Validation as FastAPI 0.103 with pydantic 2.6 does it, on bodies that those very versions judged."""
+"""Validation as in FastAPI 0.103 with pydantic 2.6, on bodies whose results were recorded with these versions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS = {
 
 
 def judge(path: str, body: bytes, content_type: str | None) -> dict[str, Any] | Answer:
-    """The fields, or the answer that refuses them."""
+    """The fields, or the answer that refuses the body."""
     try:
         fields = check_body(body, content_type, MODELS[path])
     except Unusable as unusable:
@@ -39,7 +39,7 @@ def judge(path: str, body: bytes, content_type: str | None) -> dict[str, Any] | 
 
 
 @pytest.mark.parametrize("case", JUDGED, ids=lambda case: case["body"][:40])
-def test_judges_as_fastapi_and_pydantic_did(case: dict[str, Any]) -> None:
+def test_validation_matches_fastapi_and_pydantic(case: dict[str, Any]) -> None:
     got = judge(case["path"], case["body"].encode("latin-1"), case["content_type"])
     if case["status"] == 200:
         assert isinstance(got, dict)
@@ -60,7 +60,7 @@ def _same(text: str) -> str:
     return text.removesuffix(".0")
 
 
-def test_every_language_of_the_real_server_passes() -> None:
+def test_every_language_of_the_real_server_is_accepted() -> None:
     for language in known.LANGUAGES:
         assert known.RUN_CODE.check({"code": "", "language": language}, ("body",))["language"] == language
 
@@ -80,20 +80,20 @@ json_values = st.recursive(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.dictionaries(st.sampled_from([*known.RUN_CODE.fields, "other"]), json_values))
-def test_no_json_makes_the_checker_fail(fields: dict[str, Any]) -> None:
+def test_validation_never_crashes_on_json(fields: dict[str, Any]) -> None:
     got = judge("/run_code", json.dumps(fields).encode(), "application/json")
     assert isinstance(got, dict) or got.status in (400, 422, 500)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.binary(max_size=60), st.none() | st.text(st.characters(codec="latin-1"), max_size=30))
-def test_no_bytes_make_the_checker_fail(body: bytes, content_type: str | None) -> None:
+def test_validation_never_crashes_on_bytes(body: bytes, content_type: str | None) -> None:
     got = judge("/run_code", body, content_type.replace("\n", "").replace("\r", "") if content_type else None)
     assert isinstance(got, Answer)
     assert got.status in (400, 422, 500)
 
 
-def test_depth_is_counted_outside_of_strings() -> None:
+def test_depth_ignores_brackets_in_strings() -> None:
     assert not deeper_than(b'{"a": "' + b"[" * 50 + b'\\""}', 20)
     assert deeper_than(b"[" * 21, 20)
     assert nesting([[], {"a": [1]}]) == 3

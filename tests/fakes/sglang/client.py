@@ -33,9 +33,7 @@ SEARCH_TOOL = {
 HI = [{"role": "user", "content": "hi"}]
 
 
-class Told(NamedTuple):
-    """An answer."""
-
+class HttpAnswer(NamedTuple):
     status: int
     text: str
     content_type: str | None
@@ -53,8 +51,8 @@ class Told(NamedTuple):
         return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
 
 
-async def post(url: str, path: str, body: Any, **options: Any) -> Told:
-    """Send a body, JSON unless it is bytes."""
+async def post(url: str, path: str, body: Any, **options: Any) -> HttpAnswer:
+    """Send a body, as JSON unless it is bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"content-type": "application/json"} | options.pop("headers", {})
     method = options.pop("method", "POST")
@@ -62,15 +60,14 @@ async def post(url: str, path: str, body: Any, **options: Any) -> Told:
         aiohttp.ClientSession() as session,
         session.request(method, url + path, data=data, headers=headers, **options) as answer,
     ):
-        return Told(answer.status, await answer.text(), answer.headers.get("content-type"))
+        return HttpAnswer(answer.status, await answer.text(), answer.headers.get("content-type"))
 
 
-async def chat(url: str, **body: Any) -> Told:
-    """Ask the chat route; messages are `hi` unless given."""
+async def chat(url: str, **body: Any) -> HttpAnswer:
+    """Post to the chat route; the default message is `hi`."""
     return await post(url, "/v1/chat/completions", {"model": "m", "messages": HI} | body)
 
 
-async def get(url: str, path: str) -> Told:
-    """Get a path."""
+async def get(url: str, path: str) -> HttpAnswer:
     async with aiohttp.ClientSession() as session, session.get(url + path) as answer:
-        return Told(answer.status, await answer.text(), answer.headers.get("content-type"))
+        return HttpAnswer(answer.status, await answer.text(), answer.headers.get("content-type"))

@@ -1,4 +1,4 @@
-"""Running ``sfusion serve sglang`` as a process of its own."""
+"""Runs ``sfusion serve sglang`` in a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAIN = [sys.executable, "-c", "from sfusion.harness.cli import main; main()", "s
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A running server and its URL; it is ended when the test did not end it."""
+    """Start a server and yield it with its URL; end it if the test did not."""
     with subprocess.Popen([*MAIN, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:

@@ -1,6 +1,6 @@
-"""Replaying recordings of sglang: the engine says what was recorded, the server must answer as the real one did.
+"""Replays recordings of sglang: the engine gives the recorded output, and the server must answer like the real one.
 
-Every ``*.jsonl`` beside the recordings is replayed, so further recordings only have to be put into ``data``.
+Every ``*.jsonl`` in ``data`` is replayed; to add a recording, put it there.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Record = dict[str, Any]
 
 
 def records(key: str) -> list[Record]:
-    """The records that have a key: ``engine_chunks`` those of the chat route, ``method`` those of all others."""
+    """Return the records with a key: ``engine_chunks`` for the chat route, ``method`` for all others."""
     lines = [line for path in sorted(DATA.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
     return [record for record in map(json.loads, lines) if key in record]
 
 
 class RecordedTokenizer:
-    """The recording's stand-in for a tokenizer: prompts have a fixed number of tokens."""
+    """The tokenizer of the recordings: prompts have a fixed number of tokens."""
 
     eos_token_id = EOS
     pad_token_id = EOS
@@ -52,7 +52,7 @@ class RecordedTokenizer:
 
 
 class Recorded:
-    """A policy that says what was recorded."""
+    """A policy that replays a recording."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -63,7 +63,7 @@ class Recorded:
 
 
 def chat_reply(record: Record) -> Reply:
-    """What the recording's engine said behind a chat request: its chunks, then a step with the finish."""
+    """Return the recorded engine output for a chat request: its chunks, then a step with the finish reason."""
     finish = record["engine_finish_reason"]
     steps = [Step(chunk, (100 + number,)) for number, chunk in enumerate(record["engine_chunks"])]
     kind = record["id"].partition("/")[0]
@@ -82,7 +82,7 @@ def chat_reply(record: Record) -> Reply:
 
 
 def chat_server(record: Record, quirks: Any) -> FakeSGLangServer:
-    """A server as the recorded one was started."""
+    """Start a server with the options of the recording."""
     too_long = record["id"].startswith("context_length")
     engine = FakeSGLang(
         Recorded(chat_reply(record)), tokenizer=RecordedTokenizer(70 if too_long else 11), context_length=CONTEXT
@@ -97,7 +97,7 @@ def chat_server(record: Record, quirks: Any) -> FakeSGLangServer:
 
 
 def native_server(record: Record) -> FakeSGLangServer:
-    """A server with the engine that stood behind sglang's own routes."""
+    """Start a server with the engine of the recordings of sglang's own routes."""
     name = record["id"]
     error: Exception | None = None
     after = 0
@@ -119,7 +119,7 @@ def native_server(record: Record) -> FakeSGLangServer:
 
 
 async def ask(url: str, record: Record, path: str, method: str = "POST") -> dict[str, Any]:
-    """Send a recorded request, and tell the answer in the recording's form."""
+    """Send a recorded request, and return the answer in the form of the recording."""
     request = record["request"]
     headers = {}
     data: bytes | None = None
@@ -134,14 +134,14 @@ async def ask(url: str, record: Record, path: str, method: str = "POST") -> dict
         session.request(method, url + path, data=data, headers=headers) as answer,
     ):
         text = (await answer.read()).decode()
-        told: dict[str, Any] = {"status": answer.status, "content_type": answer.headers.get("content-type")}
+        response: dict[str, Any] = {"status": answer.status, "content_type": answer.headers.get("content-type")}
     if "sse" in record:
-        told["sse"] = text.split("\n\n")[:-1]
+        response["sse"] = text.split("\n\n")[:-1]
     elif "body" in record:
-        told["body"] = json.loads(text)
+        response["body"] = json.loads(text)
     else:
-        told["body_text"] = text
-    return told
+        response["body_text"] = text
+    return response
 
 
 _SUBSTITUTIONS = [
@@ -155,24 +155,24 @@ _SUBSTITUTIONS = [
 _RID = re.compile(r'("id": ?)"[0-9a-f]{32}"')
 
 
-def normalised(told: Mapping[str, Any], rid: str) -> dict[str, Any]:
-    """What no two runs share, replaced as the recordings replace it; the order of keys is kept."""
+def normalised(response: Mapping[str, Any], rid: str) -> dict[str, Any]:
+    """Replace what differs between runs as in the recordings, keeping the order of keys."""
 
     def scrub(text: str) -> str:
         for pattern, replacement in _SUBSTITUTIONS:
             text = pattern.sub(replacement, text)
         return _RID.sub(rf'\g<1>"{rid}"', text)
 
-    flat = {key: told[key] for key in ("status", "content_type")}
-    if "sse" in told:
-        return flat | {"sse": [scrub(line) for line in told["sse"]]}
-    if "body" in told:
-        return flat | {"body": scrub(json.dumps(told["body"], ensure_ascii=False))}
-    return flat | {"body_text": told["body_text"]}
+    flat = {key: response[key] for key in ("status", "content_type")}
+    if "sse" in response:
+        return flat | {"sse": [scrub(line) for line in response["sse"]]}
+    if "body" in response:
+        return flat | {"body": scrub(json.dumps(response["body"], ensure_ascii=False))}
+    return flat | {"body_text": response["body_text"]}
 
 
 async def replay_chat(record: Record, quirks: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the fake answered, and what was recorded."""
+    """Return the answer of the fake, and the recorded one."""
     async with chat_server(record, quirks) as server:
-        told = await ask(server.url, record, "/v1/chat/completions")
-    return normalised(told, "req0"), normalised(record, "req0")
+        response = await ask(server.url, record, "/v1/chat/completions")
+    return normalised(response, "req0"), normalised(record, "req0")

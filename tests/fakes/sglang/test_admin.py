@@ -1,4 +1,4 @@
-"""The admin door: what a client in any language can see and change while the server runs."""
+"""The admin endpoints show and change a running server."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ async def put(url: str, door: str, body: bytes, method: str = "PUT") -> Any:
     return await post(url, f"/__sfusion/{door}", body, method=method)
 
 
-async def test_faults_can_be_set_and_taken_away_while_it_runs() -> None:
+async def test_faults_can_be_set_and_removed_while_the_server_runs() -> None:
     async with FakeSGLangServer(ScriptedPolicy([], otherwise="a sentence")) as server:
-        told = await put(server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n")
-        assert [rule["what"] for rule in told.json["faults"]] == [[{"status": 503}], [{"abort": {"at": 3.0}}]]
+        response = await put(server.url, "faults", b"- {name: busy, what: {status: 503}}\n- {what: {abort: 3}}\n")
+        assert [rule["what"] for rule in response.json["faults"]] == [[{"status": 503}], [{"abort": {"at": 3.0}}]]
         assert (await get(server.url, "/__sfusion/state")).json["faults"] == ["busy", "abort"]
         assert (await chat(server.url)).status == 503
-        told = await put(server.url, "faults", json.dumps([{"what": {"abort": 3}}]).encode())
+        response = await put(server.url, "faults", json.dumps([{"what": {"abort": 3}}]).encode())
         assert (await chat(server.url)).json["choices"][0]["finish_reason"] == "abort"
         assert (await get(server.url, "/__sfusion/faults")).json["strikes"] == {"abort": 1}
         assert (await put(server.url, "faults", b"", "DELETE")).json["faults"] == []
         assert (await chat(server.url)).json["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_state_and_ledger_tell_what_happened_and_reset_forgets() -> None:
+async def test_state_and_ledger_show_what_happened_until_a_reset() -> None:
     async with FakeSGLangServer(
         ScriptedPolicy([], otherwise="hi"), faults=[{"first": 1, "what": {"status": 500}}]
     ) as server:
@@ -41,7 +41,7 @@ async def test_state_and_ledger_tell_what_happened_and_reset_forgets() -> None:
         assert [(await chat(server.url)).status for _ in range(2)] == [500, 200]
 
 
-async def test_the_step_can_be_moved_on() -> None:
+async def test_the_training_step_can_be_changed() -> None:
     async with FakeSGLangServer(Misbehaving(rate=0.0, slope=1.0)) as server:
         assert (await put(server.url, "step", b"7")).json["step"] == 7
         assert server.engine.step == 7
@@ -57,13 +57,15 @@ async def test_the_step_can_be_moved_on() -> None:
         ("stats", b"", "GET", 404, "there are: faults, ledger, reset, state, step"),
     ],
 )
-async def test_mistakes_are_told_in_a_sentence(door: str, body: bytes, method: str, status: int, why: str) -> None:
+async def test_wrong_requests_are_answered_with_one_sentence(
+    door: str, body: bytes, method: str, status: int, why: str
+) -> None:
     async with FakeSGLangServer(ScriptedPolicy([])) as server:
-        told = await put(server.url, door, body, method)
-    assert told.status == status
-    assert why in told.json["detail"]
+        response = await put(server.url, door, body, method)
+    assert response.status == status
+    assert why in response.json["detail"]
 
 
-def test_the_door_is_closed_to_other_machines() -> None:
+def test_other_machines_cannot_use_the_admin_endpoints() -> None:
     assert FakeSGLangServer(ScriptedPolicy([])).app.admin is not None
     assert FakeSGLangServer(ScriptedPolicy([]), host="0.0.0.0", allow_remote=True).app.admin is None

@@ -1,4 +1,4 @@
-"""What the chat route promises beyond the recordings: choices, usage, constraints, reasoning, and refusals."""
+"""The chat route beyond the recordings: choices, usage, constraints, reasoning, and refusals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def saying(text: str = "Hello", *calls: ToolCall, **options: Any) -> FakeSGLangS
 
 
 def streamed(events: list[Any]) -> dict[str, Any]:
-    """What a client of a stream finally holds, of its first choice."""
+    """Return what a streaming client ends up with, of the first choice."""
     told: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "finish": None}
     for event in events:
         for choice in event["choices"]:
@@ -34,7 +34,7 @@ def streamed(events: list[Any]) -> dict[str, Any]:
     return told
 
 
-async def test_calls_come_whole_and_with_ids_of_their_own() -> None:
+async def test_calls_are_complete_and_have_unique_ids() -> None:
     async with saying("Let me see.", CALL, CALL) as server:
         body = (await chat(server.url, tools=[CODE_TOOL])).json
     (choice,) = body["choices"]
@@ -47,7 +47,7 @@ async def test_calls_come_whole_and_with_ids_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("format", ["hermes", "qwen3_coder", "llama3", "mistral", "deepseekv31", "glm45", "kimi_k2"])
-async def test_stream_and_whole_tell_the_same_calls(format: str) -> None:
+async def test_streamed_and_whole_answers_have_the_same_calls(format: str) -> None:
     async with saying("", CALL, ToolCall("search", {"query": "π", "top_k": 3}), tool_call_parser=format) as server:
         whole = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL])).json["choices"][0]
         events = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], stream=True)).events
@@ -81,7 +81,7 @@ async def test_several_samples_are_choices_and_their_prompt_counts_once() -> Non
     assert sorted(finishes) == [0, 1, 2]
 
 
-async def test_logprobs_are_told_for_every_token_streaming_or_not() -> None:
+async def test_every_token_has_logprobs_streaming_or_not() -> None:
     async with saying("Hi!") as server:
         whole = (await chat(server.url, logprobs=True, top_logprobs=2)).json["choices"][0]["logprobs"]["content"]
         events = (await chat(server.url, logprobs=True, top_logprobs=2, stream=True)).events
@@ -91,7 +91,7 @@ async def test_logprobs_are_told_for_every_token_streaming_or_not() -> None:
     assert [row["token"] for piece in pieces for row in piece["content"]][:3] == ["H", "i", "!"]
 
 
-async def test_required_makes_a_call_even_of_a_model_that_only_talks() -> None:
+async def test_tool_choice_required_forces_a_call() -> None:
     async with saying("I would rather talk.") as server:
         body = (await chat(server.url, tools=[SEARCH_TOOL], tool_choice="required")).json
     (call,) = body["choices"][0]["message"]["tool_calls"]
@@ -100,7 +100,7 @@ async def test_required_makes_a_call_even_of_a_model_that_only_talks() -> None:
 
 @pytest.mark.parametrize("format", ["qwen25", "glm45", "pythonic"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_named_tool_is_the_one_that_is_called(format: str, stream: bool) -> None:
+async def test_a_named_tool_choice_forces_a_call_of_that_tool(format: str, stream: bool) -> None:
     choice = {"type": "function", "function": {"name": "search"}}
     async with saying("", CALL, tool_call_parser=format) as server:
         told = await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], tool_choice=choice, stream=stream)
@@ -112,7 +112,7 @@ async def test_a_named_tool_is_the_one_that_is_called(format: str, stream: bool)
     assert names == ["search"]
 
 
-async def test_parallel_calls_can_be_switched_off() -> None:
+async def test_parallel_tool_calls_false_allows_only_one_call() -> None:
     async with saying("", CALL, CALL) as server:
         body = (await chat(server.url, tools=[CODE_TOOL], parallel_tool_calls=False)).json
     assert len(body["choices"][0]["message"]["tool_calls"]) == 1
@@ -126,7 +126,7 @@ async def test_without_tools_or_with_choice_none_a_call_stays_text() -> None:
             assert message["content"].startswith("<tool_call>")
 
 
-async def test_an_unknown_tool_is_handed_on_and_a_broken_call_is_told() -> None:
+async def test_a_call_of_an_unknown_tool_is_returned_and_a_broken_call_is_reported() -> None:
     broken = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "re.match(\'\\d\')"\n</tool_call>'
     async with saying("", ToolCall("rm_rf", {"path": "/"})) as server:
         body = (await chat(server.url, tools=[CODE_TOOL])).json
@@ -140,7 +140,7 @@ async def test_an_unknown_tool_is_handed_on_and_a_broken_call_is_told() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_with_quirks_an_unknown_tool_vanishes_and_takes_the_finish_reason_along(stream: bool) -> None:
+async def test_with_quirks_an_unknown_tool_vanishes_and_the_finish_reason_is_stop(stream: bool) -> None:
     async with saying("", ToolCall("rm_rf", {"path": "/"}), quirks="sglang") as server:
         told = await chat(server.url, tools=[CODE_TOOL], stream=stream)
     if stream:
@@ -151,7 +151,7 @@ async def test_with_quirks_an_unknown_tool_vanishes_and_takes_the_finish_reason_
         assert (choice["message"]["tool_calls"], choice["finish_reason"]) == (None, "stop")
 
 
-async def test_length_stays_length_even_when_a_call_was_read() -> None:
+async def test_finish_reason_length_is_kept_if_there_are_calls() -> None:
     async with FakeSGLangServer(ScriptedPolicy([ScriptedTurn(calls=(CALL,), finish="length")])) as server:
         choice = (await chat(server.url, tools=[CODE_TOOL])).json["choices"][0]
     assert choice["finish_reason"] == "length"
@@ -159,7 +159,7 @@ async def test_length_stays_length_even_when_a_call_was_read() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_thinking_is_kept_apart_when_a_reasoning_parser_is_set(stream: bool) -> None:
+async def test_a_reasoning_parser_separates_thinking(stream: bool) -> None:
     async with saying("<think>\nhm\n</think>\n\nYes.", reasoning_parser="qwen3") as server:
         told = await chat(server.url, stream=stream)
     if stream:
@@ -180,7 +180,7 @@ async def test_thinking_is_kept_apart_when_a_reasoning_parser_is_set(stream: boo
         ({"reasoning_effort": "none"}, "", "No end"),
     ],
 )
-async def test_an_unclosed_thought_is_all_thought_where_thinking_is_on(
+async def test_unclosed_thinking_is_all_reasoning_if_thinking_is_on(
     more: dict[str, Any], reasoning: str, content: str, stream: bool
 ) -> None:
     async with saying("No end", reasoning_parser="qwen3") as server:
@@ -194,7 +194,7 @@ async def test_an_unclosed_thought_is_all_thought_where_thinking_is_on(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_harmony_keeps_analysis_final_and_calls_apart(stream: bool) -> None:
+async def test_harmony_separates_analysis_final_and_calls(stream: bool) -> None:
     text = (
         "<|channel|>analysis<|message|>I need code.<|end|>"
         "<|start|>assistant<|channel|>commentary to=functions.code_interpreter <|constrain|>json<|message|>"
@@ -289,14 +289,14 @@ async def test_a_refused_request_gets_the_flat_error_of_sglang(body: Any, type: 
     assert (told.json["type"], told.json["code"]) == (type, 400)
 
 
-async def test_bodies_that_are_no_object_do_not_bring_the_server_down() -> None:
+async def test_the_server_survives_bodies_that_are_not_objects() -> None:
     async with saying() as server:
         for body, status in ((b"[]", 500), (b"\xff\xfe", 400), (b"", 400), (b"3", 500)):
             assert (await post(server.url, "/v1/chat/completions", body)).status == status
         assert (await chat(server.url)).status == 200
 
 
-async def test_a_script_without_words_is_an_internal_error_that_says_why() -> None:
+async def test_a_script_without_a_matching_turn_is_an_internal_error_with_the_reason() -> None:
     async with FakeSGLangServer(ScriptedPolicy([])) as server:
         for stream in (False, True):
             told = await chat(server.url, stream=stream)
@@ -315,7 +315,7 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
 
 
 @pytest.mark.parametrize("incremental", [False, True])
-async def test_deltas_of_the_engine_make_no_difference_to_the_client(incremental: bool) -> None:
+async def test_incremental_engine_output_gives_the_same_answer(incremental: bool) -> None:
     engine = FakeSGLang(
         ScriptedPolicy([ScriptedTurn(say="Let me see. ☃", calls=(CALL,))]),
         stream_interval=3,

@@ -1,4 +1,4 @@
-"""What the completions route and ``/generate`` promise beyond the recordings."""
+"""The completions route and ``/generate`` beyond the recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def saying(text: str = "Hello") -> FakeSGLangServer:
     return FakeSGLangServer(ScriptedPolicy([ScriptedTurn(say=text)]))
 
 
-async def test_a_completion_tells_text_finish_and_usage() -> None:
+async def test_a_completion_has_text_finish_reason_and_usage() -> None:
     async with saying() as server:
         body = (await post(server.url, "/v1/completions", {"model": "m", "prompt": "Hi", "max_tokens": 3})).json
     assert list(body) == ["id", "object", "created", "model", "choices", "usage", "metadata"]
@@ -35,7 +35,7 @@ async def test_several_prompts_samples_and_echo_are_choices_in_order() -> None:
     assert by_ids["choices"][0]["text"] == "HiHello"
 
 
-async def test_a_stream_of_completions_adds_up() -> None:
+async def test_streamed_completions_add_up_to_the_whole() -> None:
     async with saying() as server:
         asked = {"prompt": "Hi", "stream": True, "logprobs": 1, "stream_options": {"include_usage": True}}
         events = (await post(server.url, "/v1/completions", asked)).events
@@ -61,13 +61,13 @@ async def test_a_stream_of_completions_adds_up() -> None:
         ({"prompt": "x" * 40000}, "BadRequestError", "is longer than the model's context length"),
     ],
 )
-async def test_a_refused_completion_gets_the_flat_error(body: dict[str, object], type: str, why: str) -> None:
+async def test_a_refused_completion_gets_the_flat_error_of_sglang(body: dict[str, object], type: str, why: str) -> None:
     async with saying() as server:
         for stream in (False, True):
-            told = await post(server.url, "/v1/completions", body | {"stream": stream})
-            assert told.status == 400
-            assert told.json["type"] == type
-            assert why in told.json["message"]
+            response = await post(server.url, "/v1/completions", body | {"stream": stream})
+            assert response.status == 400
+            assert response.json["type"] == type
+            assert why in response.json["message"]
 
 
 async def test_generate_takes_batches_put_and_logprobs() -> None:
@@ -82,17 +82,17 @@ async def test_generate_takes_batches_put_and_logprobs() -> None:
 
 async def test_generate_refuses_with_its_own_error_object() -> None:
     async with saying() as server:
-        told = await post(server.url, "/generate", {})
-        assert (told.status, told.json) == (
+        response = await post(server.url, "/generate", {})
+        assert (response.status, response.json) == (
             400,
             {"error": {"message": "Either text, input_ids or input_embeds should be provided."}},
         )
-        told = await post(server.url, "/generate", {"text": 5})
-        assert told.status == 400
-        assert told.json["type"] == "Bad Request"
+        response = await post(server.url, "/generate", {"text": 5})
+        assert response.status == 400
+        assert response.json["type"] == "Bad Request"
 
 
-async def test_models_are_told_and_unknown_ones_are_404() -> None:
+async def test_models_are_listed_and_unknown_ones_are_404() -> None:
     async with FakeSGLangServer(ScriptedPolicy([]), model="org/name") as server:
         card = (await get(server.url, "/v1/models/org/name")).json
         assert (await get(server.url, "/v1/models")).json == {"object": "list", "data": [card]}
@@ -100,18 +100,18 @@ async def test_models_are_told_and_unknown_ones_are_404() -> None:
         assert (await get(server.url, "/model_info")).json == (await get(server.url, "/get_model_info")).json
 
 
-async def test_pause_and_continue_answer_and_hold() -> None:
+async def test_pause_holds_requests_until_continue() -> None:
     async with saying() as server:
-        told = await post(server.url, "/pause_generation", {})
-        assert told.json == {"message": "Generation paused successfully.", "status": "ok"}
+        response = await post(server.url, "/pause_generation", {})
+        assert response.json == {"message": "Generation paused successfully.", "status": "ok"}
         assert server.engine.snapshot().paused
         await post(server.url, "/continue_generation", {})
         assert (await post(server.url, "/generate", {"text": "x"})).json["text"] == "Hello"
 
 
-async def test_parse_function_call_without_a_call_gives_the_text_back() -> None:
+async def test_parse_function_call_returns_text_without_calls_unchanged() -> None:
     async with saying() as server:
-        told = await post(
+        response = await post(
             server.url, "/parse_function_call", {"text": "no call", "tools": [], "tool_call_parser": "qwen"}
         )
-    assert json.loads(told.text) == {"normal_text": "no call", "calls": []}
+    assert json.loads(response.text) == {"normal_text": "no call", "calls": []}

@@ -1,4 +1,4 @@
-"""Two runs, one digest: words, ids, log probabilities and times are functions of the seed and the question."""
+"""Text, ids, log probabilities and times are functions of the seed and the question."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sfusion_tools.tokenizers import ByteTokenizer
 
 
 async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
-    """First turns of some problems, all at once."""
+    """Run the first turns of some problems concurrently."""
     tokenizer = ByteTokenizer()
     engine = FakeSGLang(
         Gsm8kSolver(marks=True),
@@ -36,7 +36,7 @@ async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
 
 
 async def timed(seed: int) -> tuple[list[Any], float]:
-    """The same with its times, which depend on load and cache and so on the order of arrival."""
+    """The same with times, which depend on load and cache and therefore on the order of requests."""
     engine = FakeSGLang(
         Gsm8kSolver(), latency=Latency(first_token=0.5, per_token=0.01, load=0.1, spread=0.7), seed=seed
     )
@@ -44,19 +44,19 @@ async def timed(seed: int) -> tuple[list[Any], float]:
     return answers, asyncio.get_running_loop().time()
 
 
-def digest(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+def digest(response: Any) -> str:
+    return hashlib.sha256(json.dumps(response, sort_keys=True).encode()).hexdigest()
 
 
-def test_two_runs_have_one_digest() -> None:
+def test_two_runs_with_the_same_seed_are_identical() -> None:
     assert digest(run_virtually(rollout(4))) == digest(run_virtually(rollout(4)))
     assert digest(run_virtually(timed(4))) == digest(run_virtually(timed(4)))
 
 
-def test_what_is_said_does_not_depend_on_who_came_first() -> None:
+def test_answers_do_not_depend_on_the_order_of_requests() -> None:
     assert digest(run_virtually(rollout(4, order=1))) == digest(run_virtually(rollout(4, order=-1)))
 
 
-def test_another_seed_is_another_run() -> None:
+def test_another_seed_gives_another_run() -> None:
     assert digest(run_virtually(rollout(4))) != digest(run_virtually(rollout(5)))
     assert run_virtually(timed(4))[1] != run_virtually(timed(5))[1]

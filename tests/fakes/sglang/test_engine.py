@@ -1,4 +1,4 @@
-"""What the engine object promises: sglang's outputs, ends, refusals, and requests that can be ended."""
+"""The engine object: outputs, finish reasons, refusals, aborts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sfusion.fakes.sglang import (
     BadValue,
     EngineDown,
     EngineRefused,
+    EngineSnapshot,
     FakeSGLang,
     Latency,
     NothingToSay,
     Reply,
     ScriptedPolicy,
     ScriptedTurn,
-    Snapshot,
     ToolCall,
 )
 from sfusion.harness.worlds.virtual_time import run_virtually
@@ -33,7 +33,7 @@ def engine(text: str = "Hello, world", **options: Any) -> FakeSGLang:
 
 
 class Echo:
-    """Says what it was asked last."""
+    """A policy that repeats the last user message."""
 
     def reply(self, ask: Ask) -> Reply:
         return Reply(f"you said {ask.last_user}")
@@ -57,13 +57,13 @@ async def test_answer_has_text_ids_and_meta_info_of_sglang() -> None:
     }
 
 
-async def test_end_of_sequence_is_in_the_ids_and_not_in_the_text() -> None:
+async def test_the_end_of_sequence_token_is_in_the_ids_but_not_in_the_text() -> None:
     answer = await engine("ab").async_generate("Hi")
     assert answer["output_ids"] == [97, 98, EOS]
     assert answer["text"] == "ab"
 
 
-async def test_ids_and_prompt_are_asked_the_same() -> None:
+async def test_a_prompt_and_its_ids_are_the_same_question() -> None:
     by_text = await FakeSGLang(Echo()).async_generate("ping")
     by_ids = await FakeSGLang(Echo()).async_generate(input_ids=TOKENIZER.encode("ping"))
     assert by_text["text"] == by_ids["text"] == "you said ping"
@@ -84,13 +84,13 @@ async def test_ids_and_prompt_are_asked_the_same() -> None:
         ({"min_new_tokens": 14}, "Hello, worldHe", {"type": "stop", "matched": EOS}),
     ],
 )
-async def test_generation_ends_where_the_sampling_params_say(params: Any, text: str, finish: Any) -> None:
+async def test_sampling_params_end_the_generation(params: Any, text: str, finish: Any) -> None:
     answer = await engine().async_generate("Hi", params)
     assert answer["text"] == text
     assert answer["meta_info"]["finish_reason"] == finish
 
 
-async def test_a_character_cut_in_half_is_held_back() -> None:
+async def test_half_a_character_is_held_back() -> None:
     answer = await engine("é").async_generate("Hi", {"max_new_tokens": 1})
     assert answer["text"] == ""
     assert answer["output_ids"] == [0xC3]
@@ -130,14 +130,14 @@ async def test_generation_ends_at_the_context_length() -> None:
         ({"prompt": ["a", "b"], "sampling_params": [{}]}, "the batch has 2 prompts"),
     ],
 )
-async def test_what_sglang_refuses_is_refused_in_its_words(asked: Any, why: str) -> None:
+async def test_invalid_requests_are_refused_with_the_message_of_sglang(asked: Any, why: str) -> None:
     with pytest.raises(BadValue) as refused:
         await engine(context_length=16).async_generate(**asked)
     assert isinstance(refused.value, ValueError)
     assert why in str(refused.value)
 
 
-async def test_batch_and_samples_come_in_order_with_ids_of_their_own() -> None:
+async def test_batches_and_samples_are_ordered_and_have_unique_ids() -> None:
     answers = await FakeSGLang(Echo()).async_generate(["a", "b"], {"n": 2}, rid="job")
     assert [answer["text"] for answer in answers] == ["you said a", "you said a", "you said b", "you said b"]
     assert [answer["meta_info"]["id"] for answer in answers] == ["job_0", "job_1", "job_2", "job_3"]
@@ -163,7 +163,7 @@ async def test_incremental_stream_gives_deltas() -> None:
     assert sum(len(item["meta_info"]["output_token_logprobs"]) for item in items) == 6
 
 
-async def test_batched_stream_tells_the_index() -> None:
+async def test_a_batched_stream_has_an_index() -> None:
     stream = await FakeSGLang(Echo()).async_generate(["a", "b"], stream=True)
     texts: dict[int, str] = {}
     async for item in stream:
@@ -171,14 +171,14 @@ async def test_batched_stream_tells_the_index() -> None:
     assert texts == {0: "you said a", 1: "you said b"}
 
 
-async def test_characters_of_several_bytes_stream_whole() -> None:
+async def test_multi_byte_characters_are_streamed_whole() -> None:
     stream = await engine("naïve 日本 ok", stream_interval=1).async_generate("Hi", stream=True)
     texts = [item["text"] async for item in stream]
     assert "\ufffd" not in "".join(texts)
     assert texts[-1] == "naïve 日本 ok"
 
 
-async def test_logprobs_are_told_for_what_was_asked() -> None:
+async def test_logprobs_are_returned_as_requested() -> None:
     answer = await engine("ab").async_generate(
         "Hi", return_logprob=True, top_logprobs_num=2, logprob_start_len=0, token_ids_logprob=[65]
     )
@@ -192,7 +192,7 @@ async def test_logprobs_are_told_for_what_was_asked() -> None:
     assert all(row[0][1] == 65 for row in meta["output_token_ids_logprobs"])
 
 
-async def test_a_prompt_seen_before_is_cached_until_flushed() -> None:
+async def test_a_repeated_prompt_is_cached_until_the_cache_is_flushed() -> None:
     one = engine()
     prompt = "a prompt of some forty characters, or so it is"
     assert (await one.async_generate(prompt))["meta_info"]["cached_tokens"] == 0
@@ -202,7 +202,7 @@ async def test_a_prompt_seen_before_is_cached_until_flushed() -> None:
     assert (await one.async_generate(prompt))["meta_info"]["cached_tokens"] == 0
 
 
-def test_time_is_the_loops_and_grows_with_load() -> None:
+def test_latency_uses_the_time_of_the_loop_and_grows_with_load() -> None:
     async def one() -> float:
         slow = engine("x" * 9, latency=Latency(first_token=2.0, per_token=0.5))
         return float((await slow.async_generate("Hi"))["meta_info"]["e2e_latency"])
@@ -217,7 +217,7 @@ def test_time_is_the_loops_and_grows_with_load() -> None:
     assert (alone, beside) == pytest.approx((6.5, 13.0))
 
 
-def test_stream_takes_the_same_time_as_the_whole() -> None:
+def test_a_stream_takes_as_long_as_a_whole_answer() -> None:
     async def streamed() -> float:
         slow = engine("x" * 9, latency=Latency(first_token=2.0, per_token=0.5), stream_interval=3)
         last: Any = None
@@ -228,8 +228,8 @@ def test_stream_takes_the_same_time_as_the_whole() -> None:
     assert run_virtually(streamed()) == pytest.approx(6.5)
 
 
-def test_abort_keeps_what_was_said() -> None:
-    async def aborted() -> tuple[Any, Snapshot]:
+def test_abort_keeps_the_tokens_so_far() -> None:
+    async def aborted() -> tuple[Any, EngineSnapshot]:
         slow = engine("abcdefgh", latency=Latency(first_token=1.0, per_token=1.0), stream_interval=1)
         task = asyncio.create_task(slow.async_generate("Hi", rid="job-7"))
         await asyncio.sleep(4.5)
@@ -249,7 +249,7 @@ def test_abort_keeps_what_was_said() -> None:
     assert (snapshot.running, snapshot.aborted, snapshot.finished) == (0, 1, 0)
 
 
-def test_abort_ends_a_stream_and_whoever_waits() -> None:
+def test_abort_ends_streams_and_waiting_requests() -> None:
     async def aborted() -> list[str]:
         slow = engine("abcdefgh", latency=Latency(per_token=1.0), stream_interval=1, max_running=1)
 
@@ -266,7 +266,7 @@ def test_abort_ends_a_stream_and_whoever_waits() -> None:
     assert run_virtually(aborted()) == ["abc:abort", ":abort"]
 
 
-def test_places_are_given_first_come_first_served_and_the_rest_refused() -> None:
+def test_slots_are_given_in_order_of_arrival_and_the_rest_is_refused() -> None:
     async def crowd() -> tuple[list[str], int]:
         slow = FakeSGLang(Echo(), latency=Latency(first_token=1.0), max_running=1, max_queued=2)
         order: list[str] = []
@@ -281,7 +281,7 @@ def test_places_are_given_first_come_first_served_and_the_rest_refused() -> None
     assert run_virtually(crowd()) == (["a", "b", "c"], 2)
 
 
-def test_crash_loses_what_runs_and_restart_serves_again() -> None:
+def test_a_crash_loses_running_requests_and_a_restart_serves_again() -> None:
     async def crashed() -> str:
         slow = engine("ok", latency=Latency(first_token=5.0))
         task = asyncio.create_task(slow.async_generate("Hi"))
@@ -297,7 +297,7 @@ def test_crash_loses_what_runs_and_restart_serves_again() -> None:
     assert run_virtually(crashed()) == "ok"
 
 
-def test_pause_in_place_stops_time_and_pause_aborts_by_default() -> None:
+def test_pause_aborts_by_default_and_stops_time_in_place() -> None:
     async def paused() -> tuple[float, str]:
         slow = engine("abc", latency=Latency(first_token=2.0, per_token=1.0))
         task = asyncio.create_task(slow.async_generate("Hi"))
@@ -324,7 +324,7 @@ async def test_flush_is_refused_while_anything_runs() -> None:
     assert slow.flush_cache()
 
 
-async def test_a_caller_that_goes_away_frees_its_place() -> None:
+async def test_a_cancelled_caller_frees_its_slot() -> None:
     slow = engine(latency=Latency(first_token=3600), max_running=1)
     task = asyncio.create_task(slow.async_generate("Hi"))
     await asyncio.sleep(0)
@@ -335,21 +335,21 @@ async def test_a_caller_that_goes_away_frees_its_place() -> None:
     assert (snapshot.running, snapshot.aborted) == (0, 1)
 
 
-async def test_calls_are_spelt_in_the_engines_format() -> None:
+async def test_calls_are_written_in_the_format_of_the_engine() -> None:
     calls = (ToolCall("code_interpreter", {"code": "print(1)"}),)
     for name, begins in (("qwen25", "<tool_call>\n{"), ("llama3", "<|python_tag|>"), ("pythonic", "[code_interp")):
         speaking = FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format=name)
         assert (await speaking.async_generate("Hi"))["text"].startswith(begins)
 
 
-async def test_calls_that_a_format_cannot_spell_are_told_apart_from_the_clients_mistakes() -> None:
+async def test_calls_that_a_format_cannot_express_are_not_a_client_error() -> None:
     calls = (ToolCall("not an identifier", {"code": "x"}),)
     with pytest.raises(NothingToSay, match="pythonic"):
         await FakeSGLang(ScriptedPolicy([ScriptedTurn(calls=calls)]), format="pythonic").async_generate("Hi")
 
 
 @pytest.mark.parametrize(("labelled", "type"), [(False, "stop"), (True, "tool_calls")])
-async def test_a_turn_with_calls_is_labelled_as_such_on_request(labelled: bool, type: str) -> None:
+async def test_label_tool_calls_sets_the_finish_reason(labelled: bool, type: str) -> None:
     script = ScriptedPolicy(
         [ScriptedTurn(calls=(ToolCall("search", {"query": "x"}),)), ScriptedTurn(say="done", turn=1)]
     )

@@ -1,4 +1,4 @@
-"""The package's face is what it says it is."""
+"""The public names of the package."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 from sfusion.fakes import sglang
 
 
-def test_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     names = sglang.__all__
     assert all(hasattr(sglang, name) for name in names)
     assert len(set(names)) == len(names)
     assert sorted(names, key=lambda name: (not name.isupper(), not name[0].isupper(), name)) == names
 
 
-def test_the_command_line_does_not_import_what_it_does_not_need() -> None:
+def test_the_command_line_imports_no_heavy_package_at_start() -> None:
     code = (
         "import sys, sfusion.harness.cli; "
         "print([name for name in ('aiohttp', 'ray', 'textual', 'faker', 'pydantic') if name in sys.modules])"

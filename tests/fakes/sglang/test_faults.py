@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, at the socket and in the engine, and that what was not meant to be struck is not."""
+"""Faults at the socket and in the engine, which hit what they should and nothing else."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def serving(*rules: Any, engine: FakeSGLang | None = None, seed: int = 0) -> Fak
     return FakeSGLangServer(policy, faults=rules, seed=seed)
 
 
-async def test_first_n_are_refused_and_the_next_served() -> None:
+async def test_the_first_n_requests_are_refused_and_the_next_served() -> None:
     async with serving({"first": 2, "what": {"status": 503, "retry_after": 1}}) as server:
         assert [(await chat(server.url)).status for _ in range(3)] == [503, 503, 200]
 
 
-async def test_faults_concern_generating_and_not_the_health_check() -> None:
+async def test_faults_apply_to_generation_but_not_to_the_health_check() -> None:
     async with serving({"what": {"status": 500}}) as server:
         assert (await chat(server.url)).status == 500
         assert (await post(server.url, "/generate", {"text": "x"})).status == 500
@@ -45,19 +45,19 @@ async def test_faults_concern_generating_and_not_the_health_check() -> None:
         assert (await get(server.url, "/v1/models")).status == 200
 
 
-async def test_a_reset_connection_is_reset() -> None:
+async def test_a_reset_fault_resets_the_connection() -> None:
     async with serving({"what": "reset"}) as server:
         with pytest.raises(aiohttp.ClientConnectionError):
             await chat(server.url)
 
 
-async def test_a_stream_can_break_off_in_its_middle() -> None:
+async def test_a_stream_can_be_cut_off() -> None:
     async with serving({"what": {"truncate": 400}}) as server:
         with pytest.raises(aiohttp.ClientPayloadError):
             await chat(server.url, stream=True)
 
 
-async def test_a_crash_takes_the_engine_along_and_a_restart_brings_both_back() -> None:
+async def test_a_crash_stops_server_and_engine_and_a_restart_recovers_both() -> None:
     async with serving({"first": 1, "what": {"crash": True}}) as server:
         with pytest.raises(aiohttp.ClientConnectionError):
             await chat(server.url)
@@ -70,7 +70,7 @@ async def test_a_crash_takes_the_engine_along_and_a_restart_brings_both_back() -
         assert server.engine.snapshot().restarts == 1
 
 
-async def test_an_abort_keeps_half_of_what_was_said() -> None:
+async def test_an_abort_fault_keeps_part_of_the_tokens() -> None:
     async with serving({"first": 1, "what": {"abort": 0.5}}) as server:
         cut = (await chat(server.url)).json["choices"][0]
         whole = (await chat(server.url)).json["choices"][0]
@@ -81,13 +81,13 @@ async def test_an_abort_keeps_half_of_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_abort_with_a_status_is_an_error(stream: bool) -> None:
+async def test_an_abort_fault_with_a_status_is_an_error(stream: bool) -> None:
     rule = {"what": {"abort": {"at": 8, "status": 400, "message": "The request is too long"}}}
     async with serving(rule) as server:
-        told = await chat(server.url, stream=stream)
+        response = await chat(server.url, stream=stream)
     if stream:
-        assert told.status == 200
-        assert told.events[-1] == {
+        assert response.status == 200
+        assert response.events[-1] == {
             "error": {
                 "object": "error",
                 "message": "The request is too long",
@@ -97,7 +97,7 @@ async def test_an_abort_with_a_status_is_an_error(stream: bool) -> None:
             }
         }
     else:
-        assert (told.status, told.json["type"]) == (400, "BadRequestError")
+        assert (response.status, response.json["type"]) == (400, "BadRequestError")
 
 
 async def test_abort_request_ends_a_running_stream_at_the_socket() -> None:
@@ -117,7 +117,7 @@ async def test_abort_request_ends_a_running_stream_at_the_socket() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_ends_its_generation(stream: bool) -> None:
+async def test_a_disconnected_client_ends_its_generation(stream: bool) -> None:
     asked = asyncio.Event()
 
     class Slow:
@@ -136,7 +136,7 @@ async def test_a_client_that_leaves_ends_its_generation(stream: bool) -> None:
         assert engine.snapshot().aborted == 1
 
 
-def test_engine_faults_strike_the_object_too() -> None:
+def test_faults_also_apply_to_the_engine_object() -> None:
     async def struck(*rules: Any) -> tuple[list[str], float]:
         engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=engine_rules(list(rules)))
         said = []
@@ -153,7 +153,7 @@ def test_engine_faults_strike_the_object_too() -> None:
     assert run_virtually(struck({"first": 1, "what": "crash"}))[0] == ["EngineDown"] * 3
 
 
-def test_chance_strikes_the_same_questions_whatever_came_before() -> None:
+def test_probabilistic_faults_hit_the_same_questions_in_any_order() -> None:
     async def struck(questions: list[str]) -> set[str]:
         rules = engine_rules([{"probability": 0.5, "what": {"status": 500}}])
         engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=rules, seed=5)
@@ -182,7 +182,7 @@ def test_wrong_rules_are_refused(rule: Any, why: str) -> None:
         engine_rules([rule])
 
 
-def test_an_engine_object_refuses_what_only_a_socket_can_suffer() -> None:
+def test_an_engine_object_refuses_faults_of_the_connection() -> None:
     with pytest.raises(FaultError, match="give the rule to FakeSGLangServer"):
         FakeSGLang(ScriptedPolicy([]), faults=engine_rules([{"what": {"truncate": 0.5}}]))
     FakeSGLangServer(ScriptedPolicy([]), faults=[{"what": {"truncate": 0.5}}])

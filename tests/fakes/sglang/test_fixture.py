@@ -1,4 +1,4 @@
-"""The pytest fixtures hand out servers that answer."""
+"""The pytest fixtures provide working servers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def ask(url: str, text: str = "Hi") -> Any:
         return json.load(answer)
 
 
-def test_fixture_solves_word_problems_by_default(fake_sglang: FakeSGLangServer) -> None:
+def test_the_fixture_solves_word_problems_by_default(fake_sglang: FakeSGLangServer) -> None:
     assert "I do not know how to solve this." in ask(fake_sglang.url)["text"]
     assert fake_sglang.ledger.requests == 1
 
 
 @pytest.mark.parametrize("fake_sglang", [{"policy": ScriptedPolicy(["Good day"]), "seed": 3}], indirect=True)
-def test_fixture_takes_a_policy_and_options(fake_sglang: FakeSGLangServer) -> None:
+def test_the_fixture_takes_a_policy_and_options(fake_sglang: FakeSGLangServer) -> None:
     assert ask(fake_sglang.url)["text"] == "Good day"
 
 
-def test_faults_can_be_set_and_the_server_crashed_from_plain_code(fake_sglang: FakeSGLangServer) -> None:
+def test_synchronous_code_can_set_faults_and_crash_the_server(fake_sglang: FakeSGLangServer) -> None:
     fake_sglang.set_faults([{"first": 1, "what": {"status": 503}}])
     with pytest.raises(urllib.error.HTTPError, match="503"):
         ask(fake_sglang.url)
@@ -39,6 +39,6 @@ def test_faults_can_be_set_and_the_server_crashed_from_plain_code(fake_sglang: F
         ask(fake_sglang.url)
 
 
-def test_factory_starts_as_many_as_are_wanted(make_fake_sglang: Callable[..., FakeSGLangServer]) -> None:
+def test_the_factory_starts_any_number_of_servers(make_fake_sglang: Callable[..., FakeSGLangServer]) -> None:
     one, two = make_fake_sglang(ScriptedPolicy(["one"])), make_fake_sglang(ScriptedPolicy(["two"]))
     assert [ask(one.url)["text"], ask(two.url)["text"]] == ["one", "two"]

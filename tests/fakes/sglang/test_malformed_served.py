@@ -1,4 +1,4 @@
-"""Whatever a model writes, the server answers: every malformed text, in every format, with and without quirks."""
+"""The server answers every malformed text, in every format, with and without quirks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sfusion.fakes.wire import Request
 from sfusion_tools.formats import format_names
 
 
-class Nobody:
-    """Execution that nobody follows."""
+class IgnoredExecution:
+    """An execution listener that ignores everything."""
 
     def started(self) -> None:
         pass
@@ -35,7 +35,7 @@ async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
     request = Request(
         "POST", "/v1/chat/completions", "", {"Content-Type": "application/json"}, body=json.dumps(asked).encode()
     )
-    answer = await app.visit(request).answer(Nobody())
+    answer = await app.visit(request).answer(IgnoredExecution())
     assert answer.status == 200, answer.body
     if answer.stream is None:
         return answer.body
@@ -44,17 +44,17 @@ async def answered(text: str, form: str, quirks: Any, stream: bool) -> bytes:
 
 @pytest.mark.parametrize("quirks", [None, "sglang"])
 @pytest.mark.parametrize("form", format_names())
-async def test_every_malformed_text_is_answered_to_the_end(form: str, quirks: Any) -> None:
+async def test_every_malformed_text_gets_a_complete_answer(form: str, quirks: Any) -> None:
     for bad in catalogue(seed=3, forms=[form]):
         assert json.loads(await answered(bad.text, form, quirks, stream=False))["choices"]
         assert (await answered(bad.text, form, quirks, stream=True)).endswith(b"data: [DONE]\n\n"), bad.kind
 
 
 @pytest.mark.parametrize("form", format_names())
-async def test_without_quirks_the_good_calls_of_a_bad_text_arrive_whole_and_streamed(form: str) -> None:
+async def test_without_quirks_good_calls_in_a_malformed_text_are_returned_whole_and_streamed(form: str) -> None:
     for bad in catalogue(seed=5, forms=[form]):
-        # The server hands unknown names on, where the catalogue expects a client that refuses them; and a call
-        # without a name can only be given one where no other names are allowed.
+        # The server passes unknown names on, while the catalogue expects a parser that refuses them; and a call
+        # without a name can only be repaired if no other names are allowed.
         if bad.kind == "unknown_tool" or (form, bad.kind) == ("kimi_k2", "missing_name"):
             continue
         whole = json.loads(await answered(bad.text, form, None, stream=False))["choices"][0]["message"]["tool_calls"]

@@ -1,4 +1,4 @@
-"""The real openai SDK, sync and async, streaming and not, drives the server in process and as a command."""
+"""The real openai SDK, sync and async, streaming and not, with a server in process and as a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOHN, OTHER = problems(3, 2)
 
 @pytest.fixture(scope="module")
 def command() -> Iterator[str]:
-    """The URL of ``sfusion serve sglang`` in a process of its own."""
+    """The URL of ``sfusion serve sglang`` in its own process."""
     with serving("--port", "0") as (process, url):
         yield url
         process.send_signal(signal.SIGTERM)
@@ -39,12 +39,11 @@ def in_process() -> Iterator[str]:
 
 @pytest.fixture(params=["in_process", "command"])
 def url(request: pytest.FixtureRequest) -> str:
-    """Either server."""
     return f"{request.getfixturevalue(request.param)}/v1"
 
 
 def run(arguments: str) -> str:
-    """Be the tool: run the program."""
+    """Run the program like the tool."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(json.loads(arguments)["code"], "program", "exec"), {})
@@ -52,7 +51,7 @@ def run(arguments: str) -> str:
 
 
 def answered(messages: list[Any], text: str | None, calls: list[tuple[str, str, str]]) -> list[Any]:
-    """The conversation after the assistant spoke and its tools answered."""
+    """Return the conversation after a turn of the assistant and its tool results."""
     said: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         said["tool_calls"] = [
@@ -64,7 +63,7 @@ def answered(messages: list[Any], text: str | None, calls: list[tuple[str, str, 
 
 
 def held(chunks: list[Any]) -> tuple[str, list[tuple[str, str, str]], str]:
-    """Text, calls and finish reason that a stream added up to."""
+    """Return the text, calls and finish reason of a stream."""
     text, calls, finish = "", {}, ""
     for chunk in chunks:
         for choice in chunk.choices:
@@ -121,7 +120,7 @@ async def test_async_client_solves_a_problem_over_several_turns(url: str, stream
     assert messages[-1]["content"].endswith(f"#### {OTHER.ground_truth}")
 
 
-def test_completions_and_models_work_too(url: str) -> None:
+def test_completions_and_models_work(url: str) -> None:
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         assert [model.id for model in client.models.list()] == ["fake-model"]
         answer = client.completions.create(model="m", prompt="What?", max_tokens=5)
@@ -130,7 +129,7 @@ def test_completions_and_models_work_too(url: str) -> None:
             assert "".join(chunk.choices[0].text for chunk in chunks) == "<thin"
 
 
-def test_refusals_become_the_clients_own_errors(url: str) -> None:
+def test_refusals_raise_the_errors_of_the_client(url: str) -> None:
     with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
         with pytest.raises(openai.BadRequestError, match="Messages cannot be empty"):
             client.chat.completions.create(model="m", messages=[])

@@ -1,4 +1,4 @@
-"""What the policies promise: scripted turns, a solver that computes, and the same words for the same question."""
+"""The policies: scripted turns, the solver, malformed calls."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def tool(text: str) -> dict[str, Any]:
 
 
 def printed(code: str) -> str:
-    """What a program prints."""
+    """Run a program and return its output."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, "program", "exec"), {})
     return out.getvalue()
 
 
-def test_script_says_its_texts_in_order_of_turns() -> None:
+def test_a_script_gives_its_texts_in_order() -> None:
     script = ScriptedPolicy(["one", "two"])
     assert script.reply(ask(user("x"))).text == "one"
     assert script.reply(ask(user("x"), {"role": "assistant", "content": "one"})).text == "two"
 
 
-def test_script_matches_tool_results_and_prompts() -> None:
+def test_a_script_matches_tool_results_and_prompts() -> None:
     script = ScriptedPolicy(
         [
             ScriptedTurn(say="it is 7", tool_result=r"^7$"),
@@ -88,13 +88,13 @@ def test_script_matches_tool_results_and_prompts() -> None:
     assert script.reply(ask(user("Eight?"))).text == "what?"
 
 
-def test_script_without_words_says_why_no_turn_fits() -> None:
-    with pytest.raises(NothingToSay) as told:
+def test_a_script_without_a_matching_turn_reports_why() -> None:
+    with pytest.raises(NothingToSay) as response:
         ScriptedPolicy(["only one"]).reply(ask(user("x"), {"role": "assistant", "content": "only one"}))
-    assert "it is for turn 0, but this is turn 1" in str(told.value)
+    assert "it is for turn 0, but this is turn 1" in str(response.value)
 
 
-def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
+def test_a_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
     path = tmp_path / "script.yaml"
     path.write_text(
         "turns:\n"
@@ -125,7 +125,7 @@ def test_script_is_read_from_yaml_and_json(tmp_path: Path) -> None:
         ("[{turn: first}]", "`turn` must be an integer"),
     ],
 )
-def test_a_wrong_script_is_refused_with_the_place(tmp_path: Path, text: str, why: str) -> None:
+def test_a_wrong_script_is_refused_with_its_location(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     with pytest.raises(BadScript) as refused:
@@ -143,7 +143,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
         problems(3, -1)
 
 
-def test_programs_print_the_truth_and_only_one_kind_reads_a_question() -> None:
+def test_programs_print_the_answer_and_only_one_template_matches_a_question() -> None:
     kinds = set()
     for problem in problems(11, 150):
         assert printed(problem.code).strip() == problem.prints
@@ -153,12 +153,12 @@ def test_programs_print_the_truth_and_only_one_kind_reads_a_question() -> None:
     assert kinds == {template.kind for template in TEMPLATES}
 
 
-def test_johns_bonus_comes_first_with_the_facts_of_the_plan() -> None:
+def test_the_first_problem_is_the_sample_of_verls_original_design() -> None:
     john = problems(5, 3)[0]
     assert john.id == "john-bonus"
     for fact in ("John gets a bonus", "$100,000", "$10,000 bonus", "$200,000", "after `####`."):
         assert fact in john.question
-    assert john.ground_truth == "220000", "the data set's, so that 220000.0 scores 0 as in the plan's sample"
+    assert john.ground_truth == "220000", "as in the data set, so that 220000.0 scores 0 as in verl's original design"
 
 
 def test_without_faker_only_prompts_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_without_faker_only_prompts_are_missing(monkeypatch: pytest.MonkeyPatch)
         prompts(1, 1)
 
 
-def test_prompts_are_a_function_of_the_seed_and_hold_other_scripts() -> None:
+def test_prompts_are_a_function_of_the_seed_and_include_non_ascii_text() -> None:
     made = prompts(1, 12)
     assert made == prompts(1, 12)
     assert made != prompts(2, 12)
@@ -176,7 +176,7 @@ def test_prompts_are_a_function_of_the_seed_and_hold_other_scripts() -> None:
     assert any(not opening[1]["content"].isascii() for opening in made)
 
 
-def test_solver_runs_its_own_program_and_answers_with_what_it_printed() -> None:
+def test_the_solver_answers_with_the_output_of_its_program() -> None:
     solver = Gsm8kSolver()
     for problem in problems(2, 40):
         messages: list[dict[str, Any]] = [dict(message) for message in problem.messages()]
@@ -189,14 +189,14 @@ def test_solver_runs_its_own_program_and_answers_with_what_it_printed() -> None:
         assert last.text.rpartition("#### ")[2] == problem.prints
 
 
-def test_solver_believes_the_tool_and_not_itself() -> None:
+def test_the_solver_answers_with_the_result_of_the_tool_even_if_it_is_wrong() -> None:
     john = problems(0, 1)[0]
     first = Gsm8kSolver().reply(ask(*john.messages()))
     last = Gsm8kSolver().reply(ask(*john.messages(), assistant(first), tool("17\n")))
     assert last.text.endswith("#### 17")
 
 
-def test_solver_tries_again_and_gives_up_without_an_answer() -> None:
+def test_the_solver_retries_and_finally_gives_up() -> None:
     john = problems(0, 1)[0]
     solver = Gsm8kSolver(attempts=2)
     messages: list[dict[str, Any]] = [dict(message) for message in john.messages()]
@@ -209,7 +209,7 @@ def test_solver_tries_again_and_gives_up_without_an_answer() -> None:
     assert "####" not in given_up.text
 
 
-def test_solver_shows_its_answer_to_the_reward_tool_once() -> None:
+def test_the_solver_calls_the_reward_tool_once() -> None:
     john = problems(0, 1)[0]
     tools = (CODE_TOOL, REWARD_TOOL)
     solver = Gsm8kSolver()
@@ -221,14 +221,14 @@ def test_solver_shows_its_answer_to_the_reward_tool_once() -> None:
     assert solver.reply(ask(*messages, tools=tools)).text.endswith("#### 220000.0")
 
 
-def test_solver_marks_each_call_differently_on_request() -> None:
+def test_the_solver_can_mark_each_call_uniquely() -> None:
     asked = [ask(*problem.messages()) for problem in problems(0, 4)]
     codes = [Gsm8kSolver(marks=True).reply(one).calls[0].arguments["code"] for one in asked]
     assert all(code.startswith("# sfusion:call=") for code in codes)
     assert len({code.splitlines()[0] for code in codes}) == 4
 
 
-def test_a_prompt_is_read_back_as_the_conversation_it_was() -> None:
+def test_a_prompt_is_read_back_into_its_conversation() -> None:
     tokenizer = ByteTokenizer()
     messages = [
         {"role": "system", "content": "Be brief."},
@@ -243,20 +243,20 @@ def test_a_prompt_is_read_back_as_the_conversation_it_was() -> None:
     assert read_tools(read) == (CODE_TOOL,)
 
 
-def test_qwens_way_to_show_tool_results_is_understood() -> None:
+def test_tool_results_in_the_template_of_qwen_are_recognised() -> None:
     text = "<|im_start|>user\n<tool_response>\n5\n</tool_response>\n<tool_response>\n6\n</tool_response><|im_end|>\n"
     assert read_prompt(text) == ({"role": "tool", "content": "5"}, {"role": "tool", "content": "6"})
     assert read_prompt("no layout at all") == ({"role": "user", "content": "no layout at all"},)
 
 
 def spoilt(step: int, seed: int = 3, **options: Any) -> set[str]:
-    """The problems whose first call a misbehaving model spoils at a step."""
+    """Return the problems whose first call is malformed at a step."""
     good, bad = Gsm8kSolver(), Misbehaving(**options)
     asked = {problem.id: ask(*problem.messages(), seed=seed, step=step) for problem in problems(1, 120)}
     return {name for name, one in asked.items() if bad.reply(one) != good.reply(one)}
 
 
-def test_misbehaviour_rises_with_the_step_and_never_takes_anything_back() -> None:
+def test_malformed_turns_increase_with_the_step_and_stay_malformed() -> None:
     early, middle, late = (spoilt(step, rate=0.1, slope=0.01) for step in (0, 30, 70))
     assert len(early) < len(middle) < len(late)
     assert early <= middle <= late
@@ -265,7 +265,7 @@ def test_misbehaviour_rises_with_the_step_and_never_takes_anything_back() -> Non
     assert spoilt(0, rate=0.5) != spoilt(0, seed=4, rate=0.5)
 
 
-def test_misbehaviour_is_of_the_kinds_asked_for_and_in_the_engines_format() -> None:
+def test_malformed_texts_have_the_requested_kinds_and_the_format_of_the_engine() -> None:
     john = problems(0, 1)[0]
     for form, marker in (("qwen25", "<tool_call>"), ("mistral", "[TOOL_CALLS]"), ("kimi_k2", "<|tool_call_begin|>")):
         reply = Misbehaving(rate=1.0, only=["unknown_tool"]).reply(ask(*john.messages(), format=form))
@@ -275,13 +275,13 @@ def test_misbehaviour_is_of_the_kinds_asked_for_and_in_the_engines_format() -> N
         assert [problem.kind for problem in read.refused] == ["unknown_tool"]
 
 
-def test_a_truncated_call_is_labelled_as_if_it_were_whole() -> None:
+def test_a_truncated_call_has_the_finish_reason_of_a_complete_one() -> None:
     reply = Misbehaving(rate=1.0, only=["truncated"]).reply(ask(*problems(0, 1)[0].messages()))
     assert reply.finish is not None
     assert reply.finish.type == "tool_calls"
 
 
-def test_answers_are_left_alone_and_wrong_settings_refused() -> None:
+def test_turns_without_calls_are_unchanged_and_wrong_settings_are_refused() -> None:
     john = problems(0, 1)[0]
     last = ask(*john.messages(), {"role": "assistant", "content": ""}, tool("220000.0"))
     assert Misbehaving(rate=1.0).reply(last) == Gsm8kSolver().reply(last)

@@ -1,4 +1,4 @@
-"""Properties of the pure parts, for any text, any cut and any body."""
+"""Properties of the pure parts, for any text, cut and body."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = st.text(alphabet=st.sampled_from("ab é日🚀\n<>/think{}[]\"'"), max_s
 
 @MODEST
 @given(text=TEXTS, interval=st.integers(1, 7), limit=st.integers(0, 60), stop=st.sampled_from(["", "b", "é", "a b"]))
-def test_a_stream_adds_up_to_the_whole(text: str, interval: int, limit: int, stop: str) -> None:
+def test_a_stream_adds_up_to_the_whole_answer(text: str, interval: int, limit: int, stop: str) -> None:
     async def both() -> tuple[Any, list[Any]]:
         params = {"max_new_tokens": limit, "stop": [stop] if stop else None}
         whole = await FakeSGLang(ScriptedPolicy([text])).async_generate("x", params)
@@ -52,7 +52,7 @@ def test_thinking_and_answer_do_not_depend_on_the_chunks(
 ) -> None:
     text = "".join(pieces)
 
-    def told(chunks: list[str]) -> tuple[str, str]:
+    def response(chunks: list[str]) -> tuple[str, str]:
         stream = PARSERS[name].stream(inside)
         parts = [*map(stream.feed, chunks), stream.finish()]
         return "".join(thought for thought, _ in parts), "".join(rest for _, rest in parts)
@@ -62,7 +62,7 @@ def test_thinking_and_answer_do_not_depend_on_the_chunks(
         chunks.append(text[at : at + cut])
         at += cut
     chunks.append(text[at:])
-    assert told(chunks) == told(list(text))
+    assert response(chunks) == response(list(text))
 
 
 HARMONY = [
@@ -80,13 +80,13 @@ HARMONY = [
 def test_harmony_channels_do_not_depend_on_the_chunks(pieces: list[str], size: int) -> None:
     text = "".join(pieces)
 
-    def told(size: int) -> tuple[str, str]:
+    def response(size: int) -> tuple[str, str]:
         stream = PARSERS["gpt-oss"].stream(False)
         parts = [stream.feed(text[at : at + size]) for at in range(0, len(text), size)] + [stream.finish()]
         return "".join(thought for thought, _ in parts), "".join(rest for _, rest in parts)
 
-    assert told(size) == told(1)
-    assert told(size)[0] == "hm" * pieces.count(HARMONY[1])
+    assert response(size) == response(1)
+    assert response(size)[0] == "hm" * pieces.count(HARMONY[1])
 
 
 ARGUMENTS = st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.text(max_size=8), st.none()), max_size=3)
@@ -94,7 +94,9 @@ ARGUMENTS = st.dictionaries(st.text(max_size=5), st.one_of(st.integers(), st.tex
 
 @MODEST
 @given(calls=st.lists(st.tuples(st.text(min_size=1, max_size=6), ARGUMENTS), max_size=3), size=st.integers(1, 9))
-def test_an_array_of_calls_streams_as_it_is_read_whole(calls: list[tuple[str, dict[str, Any]]], size: int) -> None:
+def test_an_array_of_calls_parses_the_same_streamed_and_whole(
+    calls: list[tuple[str, dict[str, Any]]], size: int
+) -> None:
     text = json.dumps([{"name": name, "parameters": arguments} for name, arguments in calls])
     stream = ArrayParser().stream([])
     held: dict[int, list[str]] = {}
@@ -110,8 +112,8 @@ def test_an_array_of_calls_streams_as_it_is_read_whole(calls: list[tuple[str, di
     ]
 
 
-class Nobody:
-    """Execution that nobody follows."""
+class IgnoredExecution:
+    """An execution listener that ignores everything."""
 
     def started(self) -> None:
         pass
@@ -156,12 +158,12 @@ GOOD = {"messages": [{"role": "user", "content": "hi"}], "prompt": "hi", "text":
     path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/generate", "/abort_request"]),
     changes=st.dictionaries(FIELDS, JSON, max_size=3),
 )
-def test_no_body_makes_the_server_fail_in_its_own_code(path: str, changes: dict[str, Any]) -> None:
+def test_no_body_makes_the_server_fail(path: str, changes: dict[str, Any]) -> None:
     async def ask() -> int:
         app = SGLangApp(FakeSGLang(ScriptedPolicy([], otherwise="ok"), context_length=512), ModelInfo())
         body = json.dumps(GOOD | changes).encode()
         request = Request("POST", path, "", {"Content-Type": "application/json"}, body=body)
-        answer = await app.visit(request).answer(Nobody())
+        answer = await app.visit(request).answer(IgnoredExecution())
         if answer.stream is not None:
             assert b"".join([piece async for piece in answer.stream]).endswith(b"data: [DONE]\n\n")
         return answer.status

@@ -16,11 +16,11 @@ from tests.fakes.sglang.replay import Record, records, replay_chat
 RECORDS = records("engine_chunks")
 
 DIFFERENT = {
-    "qwen25/text_after/full": "text behind the calls is thrown away",
-    "deepseekv3/text_after/full": "text behind the calls is thrown away",
-    "deepseekv31/text_after/full": "text behind the calls is thrown away",
-    "glm45/text_after/full": "text behind the calls is thrown away",
-    "kimi_k2/text_after/full": "text behind the calls is thrown away",
+    "qwen25/text_after/full": "text after the calls is dropped",
+    "deepseekv3/text_after/full": "text after the calls is dropped",
+    "deepseekv31/text_after/full": "text after the calls is dropped",
+    "glm45/text_after/full": "text after the calls is dropped",
+    "kimi_k2/text_after/full": "text after the calls is dropped",
     "mistral/two_calls/stream": "only the first call of a list is read when streaming",
     "mistral/three_calls_mixed/stream": "only the first call of a list is read when streaming",
     "glm45/three_calls_mixed/stream": "the closing brace of an object argument is lost when streaming",
@@ -29,15 +29,15 @@ DIFFERENT = {
     "malformed_bad_escape/full": "an escape that JSON does not know loses the call; ours mends it",
     "unknown_tool/full": "a call of an unknown tool is dropped; ours hands it on",
 }
-"""What sglang's parsers do in a record that ours do not."""
+"""What sglang's parsers do differently from ours, by record."""
 
 
-def held(told: dict[str, Any]) -> Any:
-    """What a client finally holds: content, calls, thinking, finish, usage, error."""
-    if "sse" not in told:
-        body = json.loads(told["body"])
+def held(response: dict[str, Any]) -> Any:
+    """Return what a client ends up with: content, calls, thinking, finish reason, usage, error."""
+    if "sse" not in response:
+        body = json.loads(response["body"])
         if "choices" not in body:
-            return told
+            return response
         (choice,) = body["choices"]
         message = choice["message"]
         calls = [(call["id"], call["function"]) for call in message["tool_calls"] or ()]
@@ -46,8 +46,8 @@ def held(told: dict[str, Any]) -> Any:
     content = thinking = ""
     pieces: dict[int, list[str]] = {}
     ends, usage, error = (None, None), None, None
-    assert told["sse"][-1] == "data: [DONE]"
-    for line in told["sse"][:-1]:
+    assert response["sse"][-1] == "data: [DONE]"
+    for line in response["sse"][:-1]:
         event = json.loads(line.removeprefix("data: "))
         error = event.get("error", error)
         usage = event.get("usage") or usage
@@ -65,7 +65,7 @@ def held(told: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
-async def test_a_client_holds_what_was_recorded_except_for_named_quirks(record: Record) -> None:
+async def test_a_client_gets_what_was_recorded_except_for_listed_quirks(record: Record) -> None:
     got, want = await replay_chat(record)
     assert (got["status"], got["content_type"]) == (want["status"], want["content_type"])
     if record["id"] in DIFFERENT:
@@ -75,23 +75,23 @@ async def test_a_client_holds_what_was_recorded_except_for_named_quirks(record: 
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
-async def test_with_the_quirks_of_sglang_every_byte_is_as_recorded(record: Record) -> None:
+async def test_with_quirks_every_byte_is_as_recorded(record: Record) -> None:
     got, want = await replay_chat(record, quirks="sglang")
     assert got == want
 
 
 def uncut(record: Record) -> bool:
-    """True when no parser of tool calls has a say in the answer."""
+    """Return whether no tool-call parser affects the answer."""
     request = record["request"]
     tools = isinstance(request, dict) and request.get("tools") and request.get("tool_choice") != "none"
     return not tools or record["tool_call_parser"] is None or record["status"] != 200
 
 
 @pytest.mark.parametrize("record", [one for one in RECORDS if uncut(one)], ids=lambda record: record["id"])
-async def test_where_no_calls_are_cut_every_byte_is_as_recorded(record: Record) -> None:
+async def test_without_tool_parsing_every_byte_is_as_recorded(record: Record) -> None:
     got, want = await replay_chat(record)
     assert got == want
 
 
-def test_every_named_difference_is_recorded() -> None:
+def test_every_listed_quirk_has_a_recording() -> None:
     assert set(DIFFERENT) <= {record["id"] for record in RECORDS}

@@ -1,4 +1,4 @@
-"""sglang's own routes answer as the real handlers were recorded to answer."""
+"""sglang's own routes answer as recorded from the real handlers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fakes.sglang.replay import Record, ask, native_server, normalised, re
 
 
 async def replay_native(record: Record) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the fake answered, and what was recorded."""
+    """Return the answer of the fake, and the recorded one."""
     rid = "my-rid" if record["id"] == "generate/rid" else "0" * 32
     server = native_server(record)
     async with server:
@@ -23,14 +23,14 @@ async def replay_native(record: Record) -> tuple[dict[str, Any], dict[str, Any]]
             await asyncio.sleep(0)
             assert server.engine.snapshot().running
         path = record["path"].replace("timeout=1", "timeout=0.01")
-        told = await ask(server.url, record, path, record["method"])
+        response = await ask(server.url, record, path, record["method"])
         if busy is not None:
             server.engine.abort_request(abort_all=True)
             await busy
-    return normalised(told, rid), normalised(record, rid)
+    return normalised(response, rid), normalised(record, rid)
 
 
 @pytest.mark.parametrize("record", records("method"), ids=lambda record: record["id"])
-async def test_native_route_answers_as_recorded(record: Record) -> None:
+async def test_native_routes_answer_as_recorded(record: Record) -> None:
     got, want = await replay_native(record)
     assert got == want

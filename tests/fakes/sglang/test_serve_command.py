@@ -1,4 +1,4 @@
-"""What ``sfusion serve sglang`` promises: it says what it does, ends cleanly, and refuses clearly."""
+"""``sfusion serve sglang`` starts, ends and refuses with clear messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes.sglang.client import get, post
 from tests.fakes.sglang.command import MAIN, serving
 
 
-async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Path) -> None:
+async def test_the_command_serves_with_its_options_and_ends_on_interrupt(tmp_path: Path) -> None:
     faults, journal = tmp_path / "faults.yaml", tmp_path / "journal.ndjson"
     faults.write_text("- {name: flaky, first: 1, what: {status: 503}}\n")
     options = ("--port", "0", "--policy", "say:Good day", "--model", "tiny", "--faults", str(faults), "--seed", "7")
@@ -38,14 +38,14 @@ async def test_it_serves_what_its_options_say_and_ends_on_interrupt(tmp_path: Pa
     assert events == ["arrived", "strike", "answered", "arrived", "started", "finished", "answered"]
 
 
-def test_a_taken_port_is_one_clear_sentence() -> None:
+def test_a_port_in_use_is_reported_in_one_sentence() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         done = subprocess.run([*MAIN, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert f"port {port} on 127.0.0.1 is taken" in done.stderr
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -61,14 +61,14 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
         (["--faults", "missing.yaml"], "missing.yaml:1: cannot be read"),
     ],
 )
-def test_wrong_input_is_refused_before_anything_is_served(options: list[str], why: str) -> None:
+def test_wrong_options_are_refused_before_the_server_starts(options: list[str], why: str) -> None:
     done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", *options])
     assert done.exit_code == 2
     assert why in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_faults_of_a_sandbox_are_refused(tmp_path: Path) -> None:
+def test_faults_for_sandboxes_are_refused(tmp_path: Path) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {what: {status: 503}}\n- {what: {output: lost}}\n")
     done: Any = CliRunner().invoke(app, ["serve", "sglang", "--port", "0", "--faults", str(faults)])
@@ -76,7 +76,7 @@ def test_faults_of_a_sandbox_are_refused(tmp_path: Path) -> None:
     assert "output applies only to sandboxes" in done.stderr
 
 
-def test_a_wrong_rule_is_named_with_its_line(tmp_path: Path) -> None:
+def test_a_wrong_fault_rule_is_reported_with_its_line(tmp_path: Path) -> None:
     for wrong in ("{what: {abort: {att: 3}}}", "{waht: abort}"):
         faults = tmp_path / "faults.yaml"
         faults.write_text(f"faults:\n  - {{what: abort}}\n  - {wrong}\n")

@@ -12,13 +12,13 @@ from typing import Any
 
 import aiohttp
 
-from sfusion.fakes.sandbox import FakeSandbox, Script
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
 from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, SandboxSettings, examine
 
-GREETS = Script(pattern=r"6 \* 7", prints="sfusion 42\n")
+GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
 """Makes a scripted fake pass for a sandbox that runs programs."""
 QUICK = Plan(patience=20.0, quick=True, timed_out_after=0.3, languages=(), packages=())
 """For servers that answer: patient enough for a busy machine."""

@@ -179,6 +179,15 @@ def test_help_lists_exit_codes_without_heavy_imports() -> None:
         assert option in done.stdout
 
 
+def test_an_interruption_exits_with_130(sandbox: FakeSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sfusion.harness.doctor.examine", interrupted)
+    done = RUN.invoke(app, ["doctor", sandbox.url])
+    assert (done.exit_code, done.stderr) == (130, "interrupted\n")
+
+
 async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path) -> None:
     import asyncio
 

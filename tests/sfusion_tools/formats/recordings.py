@@ -1,4 +1,4 @@
-"""The recorded texts, and ways to cut a text into pieces."""
+"""Recorded texts, and ways to cut a text into pieces."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ TOOLS: list[dict[str, Any]] = json.loads((DATA / "tools.json").read_text(encodin
 
 @functools.cache
 def records() -> tuple[dict[str, Any], ...]:
-    """All recordings of sglang's and verl's parsers."""
     found = []
     for file in sorted(DATA.glob("*.jsonl")):
-        # Not splitlines(): a recorded text holds U+2028, which is a line break to it.
+        # Not splitlines(): a recorded text contains U+2028, which it treats as a line break.
         found.extend(json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line)
     return tuple(found)
 
@@ -30,7 +29,7 @@ def ids(found: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def chunkings(text: str, cuts: Iterable[int] = ()) -> Iterator[list[str]]:
-    """One piece, single characters, odd sizes, a few random cuts, and a cut at each of ``cuts``."""
+    """Yield one piece, single characters, odd sizes, a few random cuts, and a cut at each of ``cuts``."""
     yield [text]
     yield list(text)
     for size in (2, 3, 7, 16):
@@ -42,7 +41,7 @@ def chunkings(text: str, cuts: Iterable[int] = ()) -> Iterator[list[str]]:
 
 
 def streamed(form: Format, pieces: Iterable[str], tools: Any = TOOLS, **options: Any) -> Parsed:
-    """What is held after a stream of these pieces."""
+    """Parse the pieces as a stream."""
     stream = form.stream(tools, **options)
     deltas = [delta for piece in pieces for delta in stream.feed(piece)]
     return Parsed.of([*deltas, *stream.finish()])

@@ -1,4 +1,4 @@
-"""docs/tool-call-formats.md says what is so."""
+"""docs/tool-call-formats.md is complete and correct."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.sfusion_tools.formats.test_quirks import REACHED
 DOC = (ROOT / "docs" / "tool-call-formats.md").read_text(encoding="utf-8")
 
 
-def test_the_example_runs() -> None:
+def test_the_example_in_the_docs_runs() -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", DOC, re.DOTALL)
     exec(compile(snippet, "docs/tool-call-formats.md", "exec"), {})
 
 
-def test_every_format_and_alias_is_named() -> None:
+def test_the_docs_list_every_format_and_alias() -> None:
     for name in format_names():
         for word in (name, *get_format(name).aliases):
             assert f"`{word}`" in DOC
 
 
-def test_every_kind_of_problem_is_explained() -> None:
+def test_the_docs_explain_every_kind_of_problem() -> None:
     package = Path(sfusion_tools.formats.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in package.rglob("*.py"))
     kinds = set(re.findall(r'(?:Flaw|problem)\(\s*"([a-z_]+)"', source))
@@ -33,7 +33,7 @@ def test_every_kind_of_problem_is_explained() -> None:
     assert sorted(kind for kind in kinds if f"`{kind}`" not in DOC) == []
 
 
-def test_the_measured_agreement_is_the_one_that_is_tested() -> None:
+def test_the_docs_state_the_agreement_that_the_tests_measure() -> None:
     for name, reached in REACHED.items():
         total = sum(record["format"] == name for record in records())
         assert f"| {name} | {total} / {total} | {reached} / {total} |" in DOC

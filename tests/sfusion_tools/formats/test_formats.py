@@ -1,4 +1,4 @@
-"""What the formats promise beside reading and writing the usual."""
+"""Streaming, options, refusals and limits of the formats."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.sfusion_tools.formats.recordings import TOOLS, plain
 CALL = {"name": "code_interpreter", "arguments": {"code": "print(1)"}}
 
 
-def test_the_face_of_the_package_is_sorted_and_complete() -> None:
+def test_public_names_are_sorted_and_complete() -> None:
     assert formats.__all__ == sorted(formats.__all__)
     assert all(hasattr(formats, name) for name in formats.__all__)
 
 
-def test_there_are_eleven_formats_and_their_old_names_still_work() -> None:
+def test_there_are_eleven_formats_and_aliases_work() -> None:
     assert len(format_names()) == 11
     assert get_format("qwen") is get_format("qwen25")
     assert get_format("glm") is get_format("glm45")
@@ -38,14 +38,14 @@ def test_an_unknown_format_is_refused_with_a_near_match() -> None:
         get_format("herms")
 
 
-def test_content_comes_before_the_text_is_over_but_never_a_piece_of_a_marker() -> None:
+def test_content_is_streamed_early_but_never_part_of_a_marker() -> None:
     stream = get_format("hermes").stream()
     assert stream.feed("Let me see<") == [ContentDelta("Let me see")]
     assert stream.feed("tool_c") == []
     assert stream.feed("lip>") == [ContentDelta("<tool_clip>")]
 
 
-def test_a_call_comes_in_one_piece_as_soon_as_it_is_complete() -> None:
+def test_a_call_is_returned_in_one_piece_as_soon_as_it_is_complete() -> None:
     form = get_format("hermes")
     text = form.render([CALL])
     stream = form.stream()
@@ -56,7 +56,7 @@ def test_a_call_comes_in_one_piece_as_soon_as_it_is_complete() -> None:
     assert delta.call.raw in text
 
 
-def test_a_finished_stream_takes_no_more_text() -> None:
+def test_a_finished_stream_refuses_more_text() -> None:
     stream = get_format("hermes").stream()
     stream.finish()
     with pytest.raises(ValueError, match="new parser"):
@@ -64,7 +64,7 @@ def test_a_finished_stream_takes_no_more_text() -> None:
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_a_call_in_a_prefilled_thinking_is_a_draft(name: str) -> None:
+def test_a_call_is_a_draft_if_the_prompt_ended_inside_the_thinking(name: str) -> None:
     form = get_format(name)
     closing = "<|end|>" if name == "gpt-oss" else "</think>\n\n"
     text = f"maybe {form.render([CALL])} {closing}{form.render([CALL])}"
@@ -73,13 +73,13 @@ def test_a_call_in_a_prefilled_thinking_is_a_draft(name: str) -> None:
     assert [problem.kind for problem in parsed.problems] == ["call_in_think"]
 
 
-def test_a_stray_end_of_thinking_behind_a_call_is_told() -> None:
+def test_a_stray_end_of_thinking_after_a_call_is_reported() -> None:
     form = get_format("hermes")
     parsed = form.parse(f"{form.render([CALL])}\n</think>\nDone.")
     assert [problem.kind for problem in parsed.problems] == ["stray_think_close"]
 
 
-def test_tools_may_be_models_or_plain_data() -> None:
+def test_tools_can_be_models_or_plain_data() -> None:
     models = [OpenAIFunctionToolSchema.model_validate(tool) for tool in TOOLS]
     form = get_format("glm45")
     text = "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>42</arg_value>\n</tool_call>"
@@ -87,14 +87,14 @@ def test_tools_may_be_models_or_plain_data() -> None:
     assert form.parse(text, models).calls[0].arguments == {"query": "42"}
 
 
-def test_without_tools_no_name_is_unknown() -> None:
+def test_without_tools_every_name_is_accepted() -> None:
     form = get_format("hermes")
     text = form.render([{"name": "anything", "arguments": {}}])
     assert len(form.parse(text).calls) == 1
     assert [problem.kind for problem in form.parse(text, TOOLS).problems] == ["unknown_tool"]
 
 
-def test_a_length_stop_is_named_in_the_message() -> None:
+def test_the_message_mentions_that_the_output_reached_its_length_limit() -> None:
     form = get_format("hermes")
     text = form.render([CALL])[:40]
     (problem,) = form.parse(text, finish_reason="length").problems
@@ -118,12 +118,12 @@ def test_a_length_stop_is_named_in_the_message() -> None:
         ("hermes", {"name": "x", "arguments": {"x": {1, 2}}}),
     ],
 )
-def test_what_cannot_be_written_is_refused_and_not_written_wrongly(name: str, call: dict[str, Any]) -> None:
+def test_calls_that_a_format_cannot_express_raise_a_render_error(name: str, call: dict[str, Any]) -> None:
     with pytest.raises(RenderError):
         get_format(name).render([call], tools=TOOLS)
 
 
-def test_content_that_would_be_read_as_a_call_is_refused() -> None:
+def test_content_with_markers_raises_a_render_error() -> None:
     with pytest.raises(RenderError, match="content"):
         get_format("hermes").render([CALL], "<tool_call>")
 
@@ -141,22 +141,22 @@ def test_an_unknown_variant_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("wrap", ["<tool_call>\n{}\n</tool_call>", "[TOOL_CALLS] [{}]", "<|python_tag|>{}"])
-def test_a_string_that_was_closed_too_early_is_not_passed_off_as_whole(text: str, wrap: str) -> None:
+def test_a_call_with_a_string_closed_too_early_is_refused(text: str, wrap: str) -> None:
     name = {"<t": "hermes", "[T": "mistral", "<|": "llama3"}[wrap[:2]]
     if name == "llama3" and "said" in text:
-        pytest.skip("prose behind a call is allowed in llama3, and a quote in it is only prose")
+        pytest.skip("llama3 allows prose after a call, and a quote in it is only prose")
     parsed = get_format(name).parse(wrap.replace("{}", text))
     assert parsed.calls == ()
     assert [problem.kind for problem in parsed.refused] == ["stray_text"]
 
 
-def test_deep_nesting_is_refused_and_not_a_crash() -> None:
+def test_deep_nesting_is_refused_without_a_crash() -> None:
     text = '<tool_call>\n{"name": "a", "arguments": ' + '{"a":' * 100_000
     (problem,) = get_format("hermes").parse(text).problems
     assert problem.severity == "refused"
 
 
-def test_a_huge_number_is_refused_and_not_a_crash() -> None:
+def test_a_huge_number_is_refused_without_a_crash() -> None:
     for number in ("9" * 5000, "1e999"):
         text = f'<tool_call>\n{{"name": "a", "arguments": {{"n": {number}}}}}\n</tool_call>'
         parsed = get_format("hermes").parse(text)
@@ -164,7 +164,7 @@ def test_a_huge_number_is_refused_and_not_a_crash() -> None:
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_a_text_of_many_openings_takes_time_in_proportion_to_its_length(name: str) -> None:
+def test_parsing_many_opening_markers_takes_linear_time(name: str) -> None:
     form = get_format(name)
     opener = form.parser.openers[-1]
     text = (opener + '{"name": "x') * 3000
@@ -182,8 +182,8 @@ SIBLINGS = (
 
 @pytest.mark.parametrize("name", format_names())
 @pytest.mark.parametrize("new", ["", '"', "}", "<", "\\", "\n"])
-def test_one_wrong_character_in_a_call_costs_at_most_that_call(name: str, new: str) -> None:
-    """The middle one of three calls is spoilt at every place of its arguments, one character at a time."""
+def test_one_wrong_character_in_a_call_loses_at_most_that_call(name: str, new: str) -> None:
+    """Damage the second of three calls at every position of its arguments, one character at a time."""
     form = get_format(name)
     first, _, last = SIBLINGS
     text = form.render(SIBLINGS, tools=TOOLS)
@@ -200,7 +200,7 @@ def test_one_wrong_character_in_a_call_costs_at_most_that_call(name: str, new: s
 
 
 @pytest.mark.parametrize("name", format_names())
-def test_a_text_that_is_cut_anywhere_never_yields_a_call_that_was_not_written(name: str) -> None:
+def test_a_text_cut_off_anywhere_never_yields_a_call_that_was_not_written(name: str) -> None:
     form = get_format(name)
     text = form.render(SIBLINGS, tools=TOOLS)
     whole = plain(form.parse(text, TOOLS))
@@ -213,7 +213,7 @@ def test_a_text_that_is_cut_anywhere_never_yields_a_call_that_was_not_written(na
 
 
 @pytest.mark.parametrize("name", ["glm45", "qwen3_coder"])
-def test_a_spoilt_closing_tag_does_not_make_the_next_call_part_of_a_value(name: str) -> None:
+def test_a_broken_closing_tag_does_not_make_the_next_call_part_of_a_value(name: str) -> None:
     form = get_format(name)
     last = SIBLINGS[2]
     text = form.render([CALL, last], tools=TOOLS)

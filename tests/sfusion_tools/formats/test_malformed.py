@@ -1,4 +1,4 @@
-"""The catalogue of wrongly written calls is read as each entry says, whole and in pieces."""
+"""The catalogue of malformed texts: each is parsed as its entry states, whole and in pieces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS = (0, 1, 2026)
 
 @pytest.mark.parametrize("form", format_names())
 @pytest.mark.parametrize("kind", kinds())
-def test_every_kind_is_read_as_stated(kind: str, form: str) -> None:
+def test_every_kind_is_parsed_as_the_catalogue_states(kind: str, form: str) -> None:
     for seed in SEEDS:
         entry = malformed(kind, form, seed)
         if entry is None:
@@ -33,18 +33,18 @@ def test_every_format_has_most_kinds(form: str) -> None:
     assert made >= {"truncated", "bad_sibling", "unknown_tool", "call_in_think", "unclosed_think", "fenced_code"}
 
 
-def test_the_same_seed_gives_the_same_texts_and_another_seed_gives_others() -> None:
+def test_texts_are_a_function_of_the_seed() -> None:
     assert list(catalogue(5)) == list(catalogue(5))
     assert [entry.text for entry in catalogue(5)] != [entry.text for entry in catalogue(6)]
 
 
-def test_one_format_does_not_change_when_another_is_left_out() -> None:
+def test_texts_of_a_format_do_not_depend_on_the_other_formats() -> None:
     alone = list(catalogue(5, ["hermes"]))
     assert alone == [entry for entry in catalogue(5) if entry.form == "hermes"]
 
 
 @pytest.mark.parametrize("entry", list(catalogue(11)), ids=lambda entry: f"{entry.form}-{entry.kind}")
-def test_the_grade_says_how_much_is_lost(entry: MalformedText) -> None:
+def test_the_grade_matches_the_calls_and_problems(entry: MalformedText) -> None:
     match entry.grade:
         case "harmless":
             assert entry.calls

@@ -1,4 +1,4 @@
-"""A new format takes one module: it is found, parsed, rendered, spoilt and served without touching anything else."""
+"""A new format takes one module: nothing else has to change to parse, render, spoil and serve it."""
 
 from __future__ import annotations
 

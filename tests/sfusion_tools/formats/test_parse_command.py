@@ -1,4 +1,4 @@
-"""``sfusion parse`` tells anyone what is in a text, and tells a machine the same."""
+"""``sfusion parse``, for people and for programs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_refused_call_is_explained_and_exits_with_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tools.json", "tools.yaml"])
-def test_tools_come_from_a_json_list_or_from_a_tool_config(tmp_path: Path, name: str) -> None:
+def test_tools_are_read_from_a_json_list_or_a_tool_config(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.write_text(
         TOOL_CONFIG if name.endswith("yaml") else (DATA / "tools.json").read_text(encoding="utf-8"), encoding="utf-8"
@@ -57,7 +57,7 @@ def test_tools_come_from_a_json_list_or_from_a_tool_config(tmp_path: Path, name:
     assert 'did you mean "calc_gsm8k_reward"' in result.output
 
 
-def test_jsonl_gives_a_line_for_a_line_and_problems_are_data() -> None:
+def test_jsonl_writes_one_line_per_line_with_problems_as_data() -> None:
     lines = [{"id": 1, "format": "hermes", "text": GOOD}, {"id": "b", "format": "qwen", "text": f"\u2028{BAD}"}]
     result = run("--jsonl", text="\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n")
     assert result.exit_code == 0
@@ -73,7 +73,7 @@ def test_jsonl_gives_a_line_for_a_line_and_problems_are_data() -> None:
     assert [problem["kind"] for problem in second["problems"]] == ["bad_json"]
 
 
-def test_jsonl_names_each_bad_line_reads_the_others_and_exits_with_2() -> None:
+def test_jsonl_reports_bad_lines_parses_the_others_and_exits_with_2() -> None:
     lines = [
         '{"id": 1}',
         "nonsense",
@@ -88,7 +88,7 @@ def test_jsonl_names_each_bad_line_reads_the_others_and_exits_with_2() -> None:
     assert json.loads(result.stdout)["id"] == 5
 
 
-def test_half_a_surrogate_pair_goes_in_and_out() -> None:
+def test_jsonl_keeps_a_lone_surrogate() -> None:
     result = run("--jsonl", text='{"id": 1, "format": "hermes", "text": "\\ud800"}')
     assert result.exit_code == 0
     assert json.loads(result.stdout)["content"] == "\ud800"
@@ -103,7 +103,7 @@ def test_half_a_surrogate_pair_goes_in_and_out() -> None:
         (["--format", "hermes", "--tools", "no-such-file.yaml"], "cannot be read"),
     ],
 )
-def test_wrong_input_is_refused_in_a_sentence_with_code_2(arguments: list[str], said: str) -> None:
+def test_wrong_input_exits_with_2_and_one_sentence(arguments: list[str], said: str) -> None:
     result = run(*arguments, text=GOOD)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -111,7 +111,7 @@ def test_wrong_input_is_refused_in_a_sentence_with_code_2(arguments: list[str], 
 
 
 @pytest.mark.parametrize("content", ["tools: 7", "- 1", "{", "- {function: {}}", "a: [b"])
-def test_a_wrong_tools_file_is_refused_with_code_2(tmp_path: Path, content: str) -> None:
+def test_a_wrong_tools_file_exits_with_2(tmp_path: Path, content: str) -> None:
     file = tmp_path / "tools.yaml"
     file.write_text(content, encoding="utf-8")
     result = run("--format", "hermes", "--tools", str(file), text=GOOD)
@@ -127,7 +127,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     assert "not UTF-8" in result.stderr
 
 
-def test_control_characters_of_a_text_do_not_reach_the_terminal() -> None:
+def test_control_characters_are_escaped_on_the_terminal() -> None:
     result = run("--format", "hermes", text="\x1b[31mred\n" + GOOD.replace('"q"', '"\\u001b[2J"'))
     assert "\x1b" not in result.output
     assert "\\x1b[2J" in result.output

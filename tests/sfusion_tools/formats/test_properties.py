@@ -1,4 +1,4 @@
-"""Whatever calls are written, in whatever format, and however the text is cut: the same calls are read."""
+"""Any calls, in any format and however the text is cut, parse to the same calls."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ CHECKS = settings(max_examples=30, deadline=None, derandomize=True, suppress_hea
 
 
 def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tools that declare what the calls use: strings as strings, the rest as it is; the first type seen counts."""
+    """Return tools that declare the parameters of the calls; the first type of a parameter counts."""
     names = {list: "array", dict: "object", str: "string", bool: "boolean", int: "integer", float: "number"}
     properties: dict[str, dict[str, Any]] = {}
     for call in calls:
@@ -110,7 +110,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 @pytest.mark.parametrize(("name", "variant"), variants())
 @given(calls=CALLS, places=st.lists(st.integers(0, 10**6), max_size=8), declared=st.booleans(), by_char=st.booleans())
 @CHECKS
-def test_calls_are_read_as_they_were_written(
+def test_rendered_calls_parse_to_the_same_calls(
     name: str, variant: str, calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
 ) -> None:
     form = get_format(name)
@@ -118,7 +118,7 @@ def test_calls_are_read_as_they_were_written(
     try:
         text = form.render(calls, tools=tools, variant=variant)
     except RenderError:
-        # Only the formats that write values as raw text have calls that they cannot express.
+        # Only formats with raw values have calls that they cannot express.
         assert name in ("glm45", "qwen3_coder")
         return
     stream = form.stream(tools)
@@ -136,7 +136,7 @@ def test_calls_are_read_as_they_were_written(
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
-def test_any_text_is_read_without_an_exception_and_the_same_in_pieces(name: str, text: str, places: list[int]) -> None:
+def test_any_text_parses_without_an_exception_and_the_same_in_pieces(name: str, text: str, places: list[int]) -> None:
     form = get_format(name)
     whole = form.parse(text)
     for pieces in (cut(text, places), list(text)):
@@ -152,7 +152,7 @@ def test_any_text_is_read_without_an_exception_and_the_same_in_pieces(name: str,
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
-def test_a_spoilt_text_is_read_the_same_in_pieces(
+def test_a_damaged_text_parses_the_same_in_pieces(
     name: str, variant: str, calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
 ) -> None:
     form = get_format(name)
@@ -176,7 +176,7 @@ def test_a_spoilt_text_is_read_the_same_in_pieces(
     content=st.text(alphabet="abc .,é\n", min_size=1, max_size=20).map(str.strip).filter(bool),
 )
 @CHECKS
-def test_content_before_the_calls_comes_back(name: str, calls: list[dict[str, Any]], content: str) -> None:
+def test_content_before_the_calls_is_preserved(name: str, calls: list[dict[str, Any]], content: str) -> None:
     form = get_format(name)
     tools = tools_for(calls)
     try:

@@ -1,4 +1,4 @@
-"""The option ``quirks: sglang`` does to a text what sglang was recorded to do to it."""
+"""``quirks: sglang`` parses texts as recorded from sglang."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
 EVENTS = [
     json.loads(line) for line in (DATA / "stream_events.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n")
 ]
-# How many of the recorded streams are reached; the rest depends on cuts that were not recorded, or is not understood.
+# How many recorded streams are reproduced; the others depend on cuts that were not recorded, or are not understood.
 REACHED = {
     "hermes": 88,
     "qwen25": 80,
@@ -36,7 +36,7 @@ _TOKEN = re.compile(r"</?(?:tool_call|think)>|\[TOOL_CALLS\]|\[ARGS\]|<\|[a-z_]+
 
 
 @pytest.mark.parametrize("record", records(), ids=ids(records()))
-def test_a_whole_text_becomes_what_sglang_made_of_it(record: dict[str, Any]) -> None:
+def test_whole_texts_are_parsed_as_recorded_from_sglang(record: dict[str, Any]) -> None:
     expected = record["sglang"]
     if "exception" in expected:
         with pytest.raises(QuirkError, match=re.escape(expected["exception"])):
@@ -48,7 +48,7 @@ def test_a_whole_text_becomes_what_sglang_made_of_it(record: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("recording", EVENTS, ids=ids(EVENTS))
-def test_a_stream_sends_the_recorded_pieces_with_the_recorded_deltas(recording: dict[str, Any]) -> None:
+def test_streams_send_the_recorded_events(recording: dict[str, Any]) -> None:
     tools = [tool for tool in TOOLS if tool["function"]["name"] in recording["tools"]]
     stream = quirk_stream(recording["format"], tools)
     events: list[list[Any]] = []
@@ -61,7 +61,7 @@ def test_a_stream_sends_the_recorded_pieces_with_the_recorded_deltas(recording: 
 
 @functools.cache
 def reached() -> Counter[str]:
-    """How many recorded streams some way to cut the text leads to."""
+    """Count the recorded streams that at least one way to cut the text reproduces."""
     found: Counter[str] = Counter()
     for record in records():
         wanted = record["sglang_stream"]
@@ -74,7 +74,7 @@ def reached() -> Counter[str]:
 
 
 @pytest.mark.parametrize("form", REACHED)
-def test_a_stream_leaves_the_client_with_what_was_recorded(form: str) -> None:
+def test_streams_reach_the_recorded_final_states(form: str) -> None:
     assert reached()[form] >= REACHED[form]
 
 
@@ -93,21 +93,21 @@ def test_a_stream_loses_what_sglang_loses(form: str, text: str, held: int) -> No
         assert calls == [("code_interpreter", '{"code": "d = {\'a\'"}')]
 
 
-def test_an_unknown_tool_in_a_stream_glues_a_later_call_to_the_first() -> None:
+def test_after_an_unknown_tool_a_stream_appends_a_later_call_to_the_first() -> None:
     names = ("search", "nope", "calc_gsm8k_reward")
     text = "\n".join(f'<tool_call>\n{{"name": "{name}", "arguments": {{"a": "1"}}}}\n</tool_call>' for name in names)
     _, calls = held_by_client("hermes", list(text), TOOLS)
     assert calls == [("search", '{"a": "1"}{"a": "1"}')]
 
 
-def test_the_index_of_a_whole_call_is_the_place_of_its_tool() -> None:
+def test_the_index_of_a_non_streaming_call_is_the_position_of_its_tool() -> None:
     text = '<tool_call>\n{"name": "search", "arguments": {}}\n</tool_call>'
     assert sglang_parse("hermes", text, TOOLS).pieces[0].index == 2
     coder = "<tool_call>\n<function=search>\n</function>\n</tool_call>"
     assert sglang_parse("qwen3_coder", coder, TOOLS).pieces[0].index == 0
 
 
-def test_the_parser_of_the_chat_route_keeps_a_text_whose_parsing_raised() -> None:
+def test_the_chat_route_keeps_a_text_if_the_parser_raised() -> None:
     parser = QuirkParser("mistral")
     assert parser.whole("[TOOL_CALLS] [42]", TOOLS, "stop") is None
     assert parser.whole("Just text.", TOOLS, "stop") is None
@@ -117,7 +117,7 @@ def test_the_parser_of_the_chat_route_keeps_a_text_whose_parsing_raised() -> Non
 
 
 def cuts(text: str) -> Iterator[list[str]]:
-    """Single characters, one piece, and pieces of up to six characters with special tokens whole or not."""
+    """Yield one piece, single characters, and pieces of up to six characters, with and without whole special tokens."""
     yield [text]
     if len(text) < 2000:
         yield list(text)

@@ -1,4 +1,4 @@
-"""Every recorded text is read as it was meant, whole and in pieces; every broken one is answered for."""
+"""Every recorded text is parsed as intended, whole and in pieces; every broken one has a problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPECTED = {
     line["id"]: line
     for line in map(json.loads, (DATA / "expected.ndjson").read_text(encoding="utf-8").rstrip("\n").split("\n"))
 }
-"""What our own parser is to make of the texts that have no intended calls, checked by hand once."""
+"""The expected result for texts without intended calls, checked by hand."""
 
 
 def test_every_format_with_quirks_is_recorded() -> None:
@@ -29,10 +29,10 @@ def test_every_format_with_quirks_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("record", INTENDED, ids=ids(INTENDED))
-def test_wellformed_text_yields_the_intended_calls(record: dict[str, Any]) -> None:
+def test_well_formed_text_yields_the_intended_calls(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
     parsed = form.parse(record["text"], TOOLS)
-    # Compared as JSON, in which 1, 1.0 and true differ and the order of keys shows.
+    # Compare as JSON, to distinguish 1, 1.0 and true and the order of keys.
     assert json.dumps(plain(parsed)) == json.dumps(record["intended_calls"])
     assert parsed.problems == ()
     for pieces in chunkings(record["text"], _tag_cuts(record["text"])):
@@ -54,7 +54,7 @@ def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("record", OTHERS, ids=ids(OTHERS))
-def test_text_without_intended_calls_is_read_as_agreed(record: dict[str, Any]) -> None:
+def test_text_without_intended_calls_is_parsed_as_expected(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
     parsed = form.parse(record["text"], TOOLS)
     expected = EXPECTED[record["id"]]
@@ -82,7 +82,7 @@ def test_one_bad_call_never_drops_its_siblings(record: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "record", [r for r in MALFORMED if "/trunc_" in r["id"]], ids=ids(r for r in MALFORMED if "/trunc_" in r["id"])
 )
-def test_a_truncated_call_is_never_passed_off_as_whole(record: dict[str, Any]) -> None:
+def test_a_truncated_call_is_never_returned(record: dict[str, Any]) -> None:
     whole = [
         {"name": "code_interpreter", "arguments": {"code": 's = "a\\n"\nprint(s)'}},
         {"name": "calc_gsm8k_reward", "arguments": {"answer": "72"}},
@@ -92,6 +92,6 @@ def test_a_truncated_call_is_never_passed_off_as_whole(record: dict[str, Any]) -
 
 
 def _tag_cuts(text: str) -> list[int]:
-    """A place inside every tag of the text, at most twenty of them."""
+    """Return a position inside each tag of the text, at most twenty."""
     tags = [match.start() + len(match[0]) // 2 for match in re.finditer(r"<[^<>\s]{2,40}>|\[[A-Z_]+\]", text)]
     return tags[:20]

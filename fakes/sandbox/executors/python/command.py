@@ -139,7 +139,8 @@ class CommandRunner:
 
     def _result(self, spec: CommandSpec, report: CommandReport, stdout: str, stderr: str) -> CommandResult:
         if report.leftovers:
-            logger.warning("killed %d processes that a program left behind: %s", report.leftovers, spec.command)
+            noun = "process" if report.leftovers == 1 else "processes"
+            logger.warning("killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command)
         if report.bound:
             logger.warning("killed a program with %s: %s", report.bound, spec.command)
         denied = _DENIED.search(stderr) if spec.landlock else None

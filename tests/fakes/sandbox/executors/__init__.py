@@ -1,1 +1,1 @@
-"""Tests of the executor that really runs programs and notebooks."""
+"""Tests of the executor that runs programs and notebooks."""

@@ -1,4 +1,4 @@
-"""Short ways to ask an executor."""
+"""Shortcuts for requests to an executor."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
 
 
 async def run(executor: PythonExecutor, code: str, language: str = "python", **fields: Any) -> RunCodeAnswer:
-    """Run a program."""
     return await executor.run_code(RunCode(code=code, language=language, **fields))
 
 
 async def ran(executor: PythonExecutor, code: str, language: str = "python", **fields: Any) -> CommandResult:
-    """Run a program that gets as far as running, and give how that went."""
+    """Run a program that compiles, and return its run result."""
     answer = await run(executor, code, language, **fields)
     assert answer.run_result is not None, answer
     return answer.run_result
 
 
 async def cells(executor: PythonExecutor, *texts: str, **fields: Any) -> RunJupyterAnswer:
-    """Run a notebook."""
     return await executor.run_jupyter(RunJupyter(cells=list(texts), **fields))

@@ -1,4 +1,4 @@
-"""Executors to test: as this machine allows, and with less than it allows."""
+"""Executors with all the confinement of this machine, and with less."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="conf
 
 @pytest.fixture
 async def executor() -> AsyncIterator[PythonExecutor]:
-    """The executor as users get it."""
+    """An executor with default options."""
     made = PythonExecutor()
     yield made
     await made.aclose()
@@ -25,7 +25,7 @@ async def executor() -> AsyncIterator[PythonExecutor]:
 
 @pytest.fixture(params=["namespaces", "no namespaces"])
 async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
-    """An executor that holds programs by namespaces where there are any, and one that must do without."""
+    """An executor with namespaces if available, and one without."""
     made = PythonExecutor(namespaces=None if request.param == "namespaces" else False)
     if request.param == "namespaces" and not (await made.confinement()).namespaces:
         await made.aclose()
@@ -36,8 +36,8 @@ async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
 
 @pytest.fixture
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
-    """Somebody to whom programs can report, and who notices when they die."""
-    # Not tmp_path: the path of a local socket may have 107 characters at most.
+    """A witness to which programs connect, and which notices when they die."""
+    # Not tmp_path: the path of a local socket may have at most 107 characters.
     path = Path(tmp_path_factory.mktemp("w"), "s")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))

@@ -1,4 +1,4 @@
-"""Programs change nothing outside their work directory, outlive nothing, and use no more than they may."""
+"""Programs cannot write elsewhere, outlive their request, or exceed their bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
 
 
-# -- what it may change --
+# -- writes --
 
 
 @landlocked
@@ -47,7 +47,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         "import subprocess; subprocess.run(['cp', '/bin/true', {target!r}], check=True)",
     ],
 )
-async def test_writing_elsewhere_is_refused_and_logged(
+async def test_writes_outside_the_work_directory_are_refused_and_logged(
     held: PythonExecutor, attempt: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = tmp_path / "precious"
@@ -70,7 +70,7 @@ async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> N
 
 
 @landlocked
-async def test_a_notebook_is_held_like_a_program(tmp_path: Path) -> None:
+async def test_a_notebook_is_confined_like_a_program(tmp_path: Path) -> None:
     executor = PythonExecutor(jupyter="builtin")
     try:
         answer = await cells(executor, f"open({str(tmp_path / 'x')!r}, 'w')")
@@ -80,10 +80,10 @@ async def test_a_notebook_is_held_like_a_program(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-# -- what it knows --
+# -- environment --
 
 
-async def test_the_servers_environment_is_not_the_programs(
+async def test_programs_do_not_see_the_environment_of_the_server(
     held: PythonExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("API_KEY", "hunter2")
@@ -93,7 +93,7 @@ async def test_the_servers_environment_is_not_the_programs(
     assert peek.return_code == 1
 
 
-async def test_the_environment_can_be_added_to() -> None:
+async def test_variables_can_be_added_to_the_environment() -> None:
     executor = PythonExecutor(env={"MODEL": "tiny"})
     try:
         assert (await ran(executor, "echo $MODEL", "bash")).stdout == "tiny\n"
@@ -101,7 +101,7 @@ async def test_the_environment_can_be_added_to() -> None:
         await executor.aclose()
 
 
-# -- what outlives it: nothing --
+# -- leftover processes --
 
 DAEMON = """import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -124,7 +124,7 @@ def indented(text: str) -> str:
 
 
 @pytest.mark.parametrize("end", ["pass", "time.sleep(600)", "os.kill(os.getpid(), 9)"])
-async def test_a_daemon_dies_with_its_request(
+async def test_a_daemon_is_killed_with_its_request(
     held: PythonExecutor, witness: Witness, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = DAEMON.format(connect=indented(witness.python)) + f"{end}\n"
@@ -133,10 +133,10 @@ async def test_a_daemon_dies_with_its_request(
     await running
     assert await dead(daemon)
     if end != "time.sleep(600)":
-        assert any(text.startswith("killed 1 processes that a program left behind") for text in warnings(caplog))
+        assert any(text.startswith("killed 1 process that a program left behind") for text in warnings(caplog))
 
 
-async def test_a_cancelled_request_leaves_nothing(held: PythonExecutor, witness: Witness) -> None:
+async def test_a_cancelled_request_leaves_no_processes(held: PythonExecutor, witness: Witness) -> None:
     running = asyncio.ensure_future(run(held, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
     program = await witness.meet()
     running.cancel()
@@ -145,7 +145,7 @@ async def test_a_cancelled_request_leaves_nothing(held: PythonExecutor, witness:
     assert await dead(program)
 
 
-async def test_closing_ends_what_runs(witness: Witness) -> None:
+async def test_closing_the_executor_ends_running_programs(witness: Witness) -> None:
     executor = PythonExecutor()
     running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
     program = await witness.meet()
@@ -162,7 +162,7 @@ async def test_a_closed_executor_can_be_used_again(executor: PythonExecutor) -> 
         await executor.aclose()
 
 
-async def test_a_guard_that_died_is_replaced(executor: PythonExecutor) -> None:
+async def test_a_dead_guard_is_replaced(executor: PythonExecutor) -> None:
     assert (await ran(executor, "print(1)")).stdout == "1\n"
     guard = executor._spawner._process if executor._spawner else None
     assert guard is not None
@@ -197,11 +197,11 @@ async def test_a_killed_server_leaves_neither_programs_nor_files(witness: Witnes
     await server.wait()
 
 
-# -- whom it may disturb: nobody --
+# -- signals --
 
 
-async def test_others_cannot_be_signalled(held: PythonExecutor) -> None:
-    """With a signal that nobody minds: a broken guard must not take the machine that tests it along."""
+async def test_other_processes_cannot_be_signalled(held: PythonExecutor) -> None:
+    """Use a harmless signal: a broken guard must not kill the machine that tests it."""
     if not (await held.confinement()).signals:
         pytest.skip("this kernel's Landlock does not hold signals back")
     heard: list[int] = []
@@ -216,7 +216,7 @@ async def test_others_cannot_be_signalled(held: PythonExecutor) -> None:
     assert heard == []
 
 
-def test_only_the_first_process_of_a_namespace_ends_everybody() -> None:
+def test_only_the_first_process_of_a_namespace_may_kill_all_processes() -> None:
     with pytest.raises(RuntimeError, match="nothing was killed"):
         supervise.end_namespace()
     for group in (1, 0, -1):
@@ -224,10 +224,10 @@ def test_only_the_first_process_of_a_namespace_ends_everybody() -> None:
             supervise.end_everything(None, group)
 
 
-# -- what it may use --
+# -- bounds --
 
 
-# Both stop by themselves at a thousand processes, so that a broken guard does not take the machine along.
+# Both stop at a thousand processes, so that a broken guard does not bring the machine down.
 BOMBS = {
     "python": "import os\nread, write = os.pipe()\nos.write(write, bytes(1000))\nwhile os.read(read, 1): os.fork()",
     "bash": "for number in $(seq 1000); do sleep 30 & done; wait",
@@ -265,7 +265,7 @@ async def test_memory_is_bounded_for_all_processes_together(before: str, caplog:
     assert any("more than 200 MiB of memory" in text for text in warnings(caplog))
 
 
-async def test_a_file_is_bounded() -> None:
+async def test_file_size_is_bounded() -> None:
     executor = PythonExecutor(bounds=ResourceBounds(file_size=2**20))
     try:
         assert (await ran(executor, "exec cat /dev/zero > a", "bash")).return_code == -signal.SIGXFSZ
@@ -273,17 +273,17 @@ async def test_a_file_is_bounded() -> None:
         await executor.aclose()
 
 
-async def test_the_server_stays_small(executor: PythonExecutor) -> None:
+async def test_output_does_not_grow_the_server(executor: PythonExecutor) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     floods = ("yes", "yes >&2", "head -c 100000000 /dev/zero", "cat /dev/zero > big")
     await asyncio.gather(*(run(executor, flood, "bash", run_timeout=0.5) for flood in floods))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
 
 
-# -- where less is offered --
+# -- machines without confinement --
 
 
-async def test_it_runs_where_nothing_holds_programs_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(caplog: pytest.LogCaptureFixture) -> None:
     executor = PythonExecutor(namespaces=False, landlock=False)
     try:
         assert (await ran(executor, "print(1)")).stdout == "1\n"
@@ -294,7 +294,7 @@ async def test_it_runs_where_nothing_holds_programs_and_says_so(caplog: pytest.L
     assert any("write wherever this user can" in text for text in warnings(caplog))
 
 
-def test_it_can_be_imported_on_a_mac() -> None:
+def test_the_executor_can_be_imported_on_macos() -> None:
     code = (
         "import sfusion.fakes.sandbox, os, sys\nsys.platform = 'darwin'\ndel os.pidfd_open, os.O_PATH\n"
         "import sfusion.fakes.sandbox.executors.python.executor, fakes.sandbox.executors.python.guard.zygote"
@@ -302,7 +302,7 @@ def test_it_can_be_imported_on_a_mac() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-async def test_it_runs_programs_on_a_mac(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_executor_runs_programs_on_macos(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + spawner._BOOT
     monkeypatch.setattr(spawner, "_BOOT", boot)
     executor = PythonExecutor()

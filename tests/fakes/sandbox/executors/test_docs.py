@@ -1,4 +1,4 @@
-"""What docs/python-executor.md shows really works, and what it lists is complete."""
+"""The example in docs/python-executor.md works, and its list of options is complete."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests import ROOT
 PAGE = (ROOT / "docs" / "python-executor.md").read_text(encoding="utf-8")
 
 
-def test_the_snippet_runs() -> None:
+def test_the_example_in_the_docs_runs() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_every_option_and_bound_is_explained() -> None:
+def test_the_docs_explain_every_option_and_bound() -> None:
     options = list(inspect.signature(PythonExecutor).parameters)
     for name in [*options, *(field.name for field in fields(ResourceBounds))]:
         assert f"`{name}`" in PAGE, name

@@ -1,4 +1,4 @@
-"""Files come and go through the work directory, and only through it."""
+"""Files are written to and fetched from the work directory, and nowhere else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-async def test_files_in_folders_and_without_content(executor: PythonExecutor) -> None:
+async def test_files_may_be_in_folders_or_empty(executor: PythonExecutor) -> None:
     files = {"a/b/c.txt": b64("deep"), "skipped": None, "x/../y.txt": b64("y"), "./z": b64("z")}
     code = (
         "import os; print(open('a/b/c.txt').read(), os.path.exists('skipped'), open('y.txt').read(), os.listdir('x'))"
@@ -25,7 +25,7 @@ async def test_files_in_folders_and_without_content(executor: PythonExecutor) ->
     assert (await ran(executor, code, files=files)).stdout == "deep False y []\n"
 
 
-async def test_base64_may_hold_foreign_characters(executor: PythonExecutor) -> None:
+async def test_base64_may_contain_foreign_characters(executor: PythonExecutor) -> None:
     assert (await ran(executor, "print(open('a').read())", files={"a": "aG V\nsb*G8="})).stdout == "hello\n"
 
 
@@ -42,7 +42,9 @@ async def test_base64_may_hold_foreign_characters(executor: PythonExecutor) -> N
         ("ok", "aGVsbG8", "Incorrect padding"),
     ],
 )
-async def test_files_that_cannot_be_written(executor: PythonExecutor, name: str, content: str, complaint: str) -> None:
+async def test_files_that_cannot_be_written_are_a_sandbox_error(
+    executor: PythonExecutor, name: str, content: str, complaint: str
+) -> None:
     answer = await run(executor, "print(1)", files={name: content})
     assert (answer.status, answer.run_result, answer.compile_result) == ("SandboxError", None, None)
     assert answer.message.startswith(f"exception on running code print(1): {complaint}")
@@ -92,13 +94,13 @@ async def test_folders_and_pipes_are_not_files(executor: PythonExecutor) -> None
     assert (answer.status, answer.files) == ("Success", {})
 
 
-async def test_files_too_large_to_fetch_are_the_sandboxs_error(executor: PythonExecutor) -> None:
+async def test_fetching_too_large_files_is_a_sandbox_error(executor: PythonExecutor) -> None:
     answer = await run(executor, "open('big', 'wb').truncate(2**29)", fetch_files=["big"])
     assert answer.status == "SandboxError"
     assert "larger than" in answer.message
 
 
-async def test_nothing_stays_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_directories_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     executor = PythonExecutor()
     code = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w')\nos.chmod('a/b', 0)\nos.chmod('a', 0)\nos.chmod('.', 0)"

@@ -1,4 +1,4 @@
-"""Cells share a state, show what a kernel shows, and leave no kernel behind; with a real kernel and without."""
+"""Cells share state, have the output of a kernel, and leave no kernel behind; with a real kernel and without."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def builtin() -> AsyncIterator[PythonExecutor]:
     await made.aclose()
 
 
-async def test_a_notebook_with_some_of_everything(notebook: PythonExecutor) -> None:
+async def test_a_notebook_with_all_kinds_of_output(notebook: PythonExecutor) -> None:
     answer = await cells(
         notebook,
         "x = 1\nimport mine",
@@ -74,7 +74,7 @@ async def test_a_notebook_with_some_of_everything(notebook: PythonExecutor) -> N
     assert answer.cells[16].stderr == "to stderr\n"
 
 
-async def test_errors_are_drawn_in_colour_with_the_cells_number(notebook: PythonExecutor) -> None:
+async def test_errors_have_colours_and_the_number_of_the_cell(notebook: PythonExecutor) -> None:
     answer = await cells(notebook, "pass", "def f():\n    1/0\nf()")
     (error,) = answer.cells[1].error
     assert list(error) == ["traceback", "ename", "evalue"]
@@ -92,7 +92,7 @@ async def test_nothing_is_shared_between_requests(builtin: PythonExecutor) -> No
     assert first.cells[0].display == second.cells[0].display == [{"text/plain": "1"}]
 
 
-async def test_over_time_all_cells_are_lost(builtin: PythonExecutor) -> None:
+async def test_after_the_timeout_all_cells_are_lost(builtin: PythonExecutor) -> None:
     answer = await cells(builtin, "print(1)", "import time; time.sleep(600)", total_timeout=-8.0)
     assert (answer.status, answer.message, answer.cells, answer.files) == ("Failed", "", [], {})
     assert answer.driver is not None
@@ -100,7 +100,7 @@ async def test_over_time_all_cells_are_lost(builtin: PythonExecutor) -> None:
     assert (answer.driver.stdout or "").startswith('config: \n{\n  "kernel": "python3",\n  "cells": [\n    "print(1)"')
 
 
-async def test_a_kernel_that_dies_is_waited_for_until_the_time_is_over(builtin: PythonExecutor) -> None:
+async def test_a_dead_kernel_is_waited_for_until_the_timeout(builtin: PythonExecutor) -> None:
     answer = await cells(builtin, "import os; os._exit(1)", "print(2)", total_timeout=-8.0)
     assert (answer.status, answer.cells) == ("Failed", [])
     assert answer.driver is not None
@@ -126,7 +126,7 @@ async def test_a_cancelled_notebook_leaves_no_kernel(notebook: PythonExecutor, w
     assert await dead(kernel)
 
 
-async def test_the_first_hundred_characters_are_told_when_nothing_could_run(builtin: PythonExecutor) -> None:
+async def test_the_error_quotes_a_hundred_characters_if_nothing_could_run(builtin: PythonExecutor) -> None:
     answer = await cells(builtin, "a" * 90, "b" * 90, files={"x": "a"})
     assert answer.status == "SandboxError"
     assert answer.message.startswith(f"exception on running jupyter {'a' * 90}\n{'b' * 9}: Invalid base64")

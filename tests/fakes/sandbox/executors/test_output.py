@@ -1,4 +1,4 @@
-"""Output is cut, lost and blocked where the real server cuts, loses and blocks it."""
+"""Output is cut, lost and blocked like on the real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ linux = pytest.mark.skipif(not as_here(), reason="these are the limits of Linux'
         (438_529, "TimeLimitExceeded", 219_264),
     ],
 )
-async def test_one_large_write(executor: PythonExecutor, stream: str, written: int, status: str, kept: int) -> None:
+async def test_one_large_write_is_cut_like_on_the_real_server(
+    executor: PythonExecutor, stream: str, written: int, status: str, kept: int
+) -> None:
     result = await ran(executor, f"import os; os.write({1 + (stream == 'stderr')}, b'x' * {written})", run_timeout=1.5)
     assert (result.status, len(getattr(result, stream))) == (status, kept)
 
@@ -41,33 +43,35 @@ async def test_one_large_write(executor: PythonExecutor, stream: str, written: i
         (340, "TimeLimitExceeded", 136_000),
     ],
 )
-async def test_many_small_writes(executor: PythonExecutor, lines: int, status: str, kept: int) -> None:
-    # Python writes eight of these lines at a time: the seventeenth write is the first past 131,072 bytes.
+async def test_small_writes_are_cut_like_on_the_real_server(
+    executor: PythonExecutor, lines: int, status: str, kept: int
+) -> None:
+    # Python writes eight of these lines at a time: the seventeenth write is the first to pass 131,072 bytes.
     code = f"import sys\nfor _ in range({lines}): sys.stdout.write('x' * 999 + '\\n')"
     result = await ran(executor, code, run_timeout=1.5)
     assert (result.status, len(result.stdout or "")) == (status, kept)
 
 
 @linux
-async def test_the_two_streams_do_not_share_their_room(executor: PythonExecutor) -> None:
+async def test_stdout_and_stderr_have_separate_limits(executor: PythonExecutor) -> None:
     result = await ran(executor, "import os; os.write(1, b'o' * 200_000); os.write(2, b'e' * 200_000)")
     assert (len(result.stdout or ""), len(result.stderr or "")) == (200_000, 200_000)
 
 
 @linux
-async def test_endless_output_neither_succeeds_nor_grows(executor: PythonExecutor) -> None:
+async def test_endless_output_times_out_and_is_bounded(executor: PythonExecutor) -> None:
     result = await ran(executor, "yes", "bash", run_timeout=0.8)
     assert result.status == "TimeLimitExceeded"
     assert 131_072 < len(result.stdout or "") <= 219_264
 
 
-async def test_bytes_that_are_not_text_replace_the_stream_they_are_in(executor: PythonExecutor) -> None:
+async def test_a_byte_that_is_not_utf8_replaces_its_stream(executor: PythonExecutor) -> None:
     result = await ran(executor, r"printf 'ok\xff'; echo fine >&2", "bash")
     expected = "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2: invalid start byte"
     assert (result.stdout, result.stderr, result.return_code) == (expected, "fine\n", 0)
 
 
-def test_text_is_decoded_as_it_is() -> None:
+def test_text_is_decoded_without_changes() -> None:
     assert decoded("é\0\r\n".encode()) == "é\0\r\n"
 
 
@@ -75,7 +79,7 @@ def test_text_is_decoded_as_it_is() -> None:
     ("written", "status", "kept"),
     [(1_000, "Finished", 1_000), (300_000, "Finished", 219_264), (2_000_000, "TimeLimitExceeded", 219_264)],
 )
-async def test_other_systems_sockets_treat_every_output_as_one_large_write(
+async def test_on_other_systems_all_output_counts_as_one_large_write(
     executor: PythonExecutor, monkeypatch: pytest.MonkeyPatch, written: int, status: str, kept: int
 ) -> None:
     monkeypatch.setattr(output, "as_here", lambda: False)
@@ -86,7 +90,7 @@ async def test_other_systems_sockets_treat_every_output_as_one_large_write(
 @linux
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(PACKET, 6 * PACKET))
-def test_any_large_write_is_told_as_one(size: int) -> None:
+def test_any_large_write_is_recognised_as_one(size: int) -> None:
     whole, rest = divmod(size, PACKET)
     assert is_large_write(size, whole * packet_cost(PACKET) + (packet_cost(rest) if rest else 0))
 
@@ -94,5 +98,5 @@ def test_any_large_write_is_told_as_one(size: int) -> None:
 @linux
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(20, 9_000), st.integers(5, 200))
-def test_piled_up_small_writes_are_not_one_large_one(each: int, count: int) -> None:
+def test_piled_up_small_writes_are_not_taken_for_one_large_write(each: int, count: int) -> None:
     assert each * count < 4 * PACKET or not is_large_write(each * count, count * packet_cost(each))

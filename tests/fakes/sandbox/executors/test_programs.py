@@ -1,4 +1,4 @@
-"""Programs end, print, read and are timed as on the real server."""
+"""Exit codes, input, output and timeouts of programs are those of the real server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.fakes.sandbox.executors.calls import ran, run
         ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV),
     ],
 )
-async def test_exit_codes_and_signals(executor: PythonExecutor, code: str, expected: int) -> None:
+async def test_exit_codes_and_signals_are_reported(executor: PythonExecutor, code: str, expected: int) -> None:
     answer = await run(executor, code)
     assert answer.status == "Failed"
     assert answer.run_result is not None
@@ -35,7 +35,7 @@ async def test_exit_codes_and_signals(executor: PythonExecutor, code: str, expec
 
 
 @pytest.mark.parametrize("timeout", [0.0, -1.0, -math.inf])
-async def test_no_time_is_over_at_once_and_nothing_runs(executor: PythonExecutor, timeout: float) -> None:
+async def test_a_timeout_of_zero_or_less_runs_nothing(executor: PythonExecutor, timeout: float) -> None:
     answer = await run(executor, "open('a', 'w')", run_timeout=timeout, fetch_files=["a"])
     assert answer.status == "Failed"
     assert answer.run_result is not None
@@ -44,11 +44,11 @@ async def test_no_time_is_over_at_once_and_nothing_runs(executor: PythonExecutor
     assert answer.files == {}
 
 
-async def test_endless_time_is_fine(executor: PythonExecutor) -> None:
+async def test_an_infinite_timeout_is_accepted(executor: PythonExecutor) -> None:
     assert (await ran(executor, "print(1)", run_timeout=math.inf)).stdout == "1\n"
 
 
-async def test_a_time_that_is_no_number_is_the_sandboxs_error(executor: PythonExecutor) -> None:
+async def test_a_nan_timeout_is_a_sandbox_error(executor: PythonExecutor) -> None:
     answer = await run(executor, "print(1)", run_timeout=math.nan)
     assert answer.status == "SandboxError"
     assert answer.message.startswith("exception on running command python /")
@@ -58,38 +58,38 @@ async def test_a_time_that_is_no_number_is_the_sandboxs_error(executor: PythonEx
     assert answer.run_result.stderr == answer.message
 
 
-async def test_what_was_flushed_before_the_time_was_over_is_kept_in_both_streams(executor: PythonExecutor) -> None:
+async def test_a_timeout_keeps_the_flushed_output_of_both_streams(executor: PythonExecutor) -> None:
     code = "import sys, time\nprint('out', flush=True)\nprint('err', file=sys.stderr)\nprint('lost')\ntime.sleep(60)"
     result = await ran(executor, code, run_timeout=0.7)
     assert (result.status, result.stdout, result.stderr) == ("TimeLimitExceeded", "out\n", "err\n")
 
 
-async def test_the_time_is_a_float_that_covers_the_run(executor: PythonExecutor) -> None:
+async def test_the_execution_time_is_a_float_that_covers_the_run(executor: PythonExecutor) -> None:
     result = await ran(executor, "import time; time.sleep(0.2)")
     assert isinstance(result.execution_time, float)
     assert result.execution_time >= 0.2
 
 
 @pytest.mark.parametrize("stdin", [None, ""])
-async def test_no_input_is_the_end_of_input(executor: PythonExecutor, stdin: str | None) -> None:
+async def test_without_input_stdin_is_empty(executor: PythonExecutor, stdin: str | None) -> None:
     assert (await ran(executor, "import sys; print(repr(sys.stdin.read()))", stdin=stdin)).stdout == "''\n"
 
 
-async def test_much_input_arrives_whole(executor: PythonExecutor) -> None:
+async def test_large_input_arrives_complete(executor: PythonExecutor) -> None:
     text = "é" * 1_000_000
     result = await ran(executor, "import sys; print(len(sys.stdin.buffer.read()))", stdin=text)
     assert result.stdout == "2000000\n"
 
 
-async def test_input_that_nobody_reads_is_nobodys_problem(executor: PythonExecutor) -> None:
+async def test_unread_input_is_ignored(executor: PythonExecutor) -> None:
     assert (await run(executor, "print(1)", stdin="x" * 1_000_000)).status == "Success"
 
 
-async def test_input_that_cannot_be_encoded_is_left_out(executor: PythonExecutor) -> None:
+async def test_input_that_cannot_be_encoded_is_dropped(executor: PythonExecutor) -> None:
     assert (await ran(executor, "print(len(input()))", stdin="\udcff")).return_code == 1
 
 
-async def test_a_program_without_a_runtime_is_not_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_a_missing_runtime_is_command_not_found(tmp_path_factory: pytest.TempPathFactory) -> None:
     executor = PythonExecutor(path=str(tmp_path_factory.mktemp("empty")))
     try:
         for language, command in {"python": "python", "R": "Rscript", "typescript": "tsx", "php": "php"}.items():
@@ -116,7 +116,7 @@ async def test_a_scala_program_without_an_object_is_refused_in_the_compile_step(
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="this machine has no g++")
-async def test_a_compile_error_is_told_and_nothing_runs(executor: PythonExecutor) -> None:
+async def test_after_a_compile_error_nothing_runs(executor: PythonExecutor) -> None:
     answer = await run(executor, "int main() { return nothing; }", "cpp")
     assert (answer.status, answer.message, answer.run_result) == ("Failed", "", None)
     assert answer.compile_result is not None
@@ -124,13 +124,13 @@ async def test_a_compile_error_is_told_and_nothing_runs(executor: PythonExecutor
     assert "nothing" in (answer.compile_result.stderr or "")
 
 
-async def test_a_memory_limit_is_an_ordinary_failure(executor: PythonExecutor) -> None:
+async def test_exceeding_the_memory_limit_is_an_ordinary_failure(executor: PythonExecutor) -> None:
     result = await ran(executor, "bytearray(2**30)", memory_limit_MB=200)
     assert result.return_code == 1
     assert (result.stderr or "").endswith("MemoryError\n")
 
 
-async def test_a_memory_limit_no_system_takes_is_the_sandboxs_error(executor: PythonExecutor) -> None:
+async def test_an_impossible_memory_limit_is_a_sandbox_error(executor: PythonExecutor) -> None:
     answer = await run(executor, "print(1)", memory_limit_MB=10**14)
     assert answer.status == "SandboxError"
     assert answer.message.endswith(": Exception occurred in preexec_fn. | None")
@@ -143,12 +143,12 @@ async def test_programs_share_nothing_with_each_other(executor: PythonExecutor) 
     assert (first.stdout or "").count(".py") == (second.stdout or "").count(".py") == 1
 
 
-async def test_many_programs_run_at_once(executor: PythonExecutor) -> None:
+async def test_many_programs_run_concurrently(executor: PythonExecutor) -> None:
     results = await asyncio.gather(*(ran(executor, f"print({number})") for number in range(24)))
     assert [result.stdout for result in results] == [f"{number}\n" for number in range(24)]
 
 
-async def test_running_out_of_descriptors_is_the_sandboxs_error_and_passes(executor: PythonExecutor) -> None:
+async def test_running_out_of_descriptors_is_a_temporary_sandbox_error(executor: PythonExecutor) -> None:
     assert (await run(executor, "true", "bash")).status == "Success"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     open_now = len(os.listdir("/dev/fd"))
@@ -171,7 +171,7 @@ async def test_the_published_image_ignores_memory_limits() -> None:
         await executor.aclose()
 
 
-async def test_the_published_image_trips_over_programs_that_ended_before_their_input_came() -> None:
+async def test_the_published_image_fails_if_a_program_ends_before_its_input_is_written() -> None:
     executor = PythonExecutor(profile="2025-06")
     try:
         alone = await run(executor, "true", "bash", stdin="x")

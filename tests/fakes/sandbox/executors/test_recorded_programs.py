@@ -1,4 +1,4 @@
-"""The real server's recorded programs and notebooks, run again: what it answered, the python executor answers too."""
+"""The python executor gives the recorded answers of the real server to the same programs and notebooks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NOTEBOOKS = list(recordings("run_jupyter"))
 KNOWN_DIFFERENCES = {
     "run_jupyter/fetch_input_json": "the record fetches main.py, the real driver's source; ours is another program",
 }
-"""Records that are answered otherwise, with the reason."""
+"""Records with a different answer, and why."""
 
 ABSENT = {"go", "dotnet", "rustc", "lua", "dmd", "ruby", "julia", "kotlin", "lake", "swiftc", "racket", "jest"}
-"""What the machine on which the recordings were made did not have, whatever this one has."""
+"""Runtimes that the recorded machine did not have."""
 NEEDED = {"cpp": "g++", "nodejs": "node", "perl": "perl", "missing": "npm"}
-"""What some records cannot be replayed without, by how their names begin."""
+"""What some records need, by the prefix of their names."""
 
 pytestmark = [
     pytest.mark.xdist_group("recorded programs"),
@@ -36,7 +36,7 @@ pytestmark = [
 
 
 def recorded_path(folder: Path) -> str:
-    """Give a PATH with what this machine has, less what the recorded one had not."""
+    """Return a PATH with the programs of this machine that the recorded one also had."""
     for directory in ("/usr/local/bin", "/usr/bin", "/bin"):
         for name in os.listdir(directory) if os.path.isdir(directory) else ():
             if name not in ABSENT and not (folder / name).is_symlink():
@@ -45,7 +45,7 @@ def recorded_path(folder: Path) -> str:
 
 
 def answers(records: list[Recording], executor: PythonExecutor, at_once: int) -> dict[str, dict[str, Any]]:
-    """Replay at once what would take long one after another: many of the records wait for a timeout."""
+    """Replay all records concurrently: many of them wait for a timeout."""
     with FakeSandbox(executor=executor) as sandbox, ThreadPoolExecutor(at_once) as pool:
         given = pool.map(lambda record: replay(sandbox.url, record), records)
         return {record.name: answer for record, answer in zip(records, given, strict=True)}

@@ -1,4 +1,4 @@
-"""The published SDK, synchronous and asynchronous, against the fake that really runs code."""
+"""The published SDK, synchronous and asynchronous, against the fake that runs code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_run_code_with_files(sandbox: FakeSandbox) -> None:
     assert base64.b64decode(answer.files["out"]) == b"ABC"
 
 
-def test_summaries_of_what_went_wrong(sandbox: FakeSandbox) -> None:
+def test_summaries_describe_failures(sandbox: FakeSandbox) -> None:
     mapping = sdk.SummaryMapping(Success="fine", Failed="bad", RunTimeout="slow")
     codes = {"pass": "fine", "raise SystemExit(1)": "bad", "while True: pass": "slow"}
     for code, summary in codes.items():
@@ -54,7 +54,7 @@ def test_run_jupyter(sandbox: FakeSandbox) -> None:
     assert answer.cells[3].stdout == "20\n"
 
 
-def test_many_at_once(sandbox: FakeSandbox) -> None:
+def test_many_requests_run_concurrently(sandbox: FakeSandbox) -> None:
     kwargs = [{"request": request(f"print({number})"), "endpoint": sandbox.url} for number in range(20)]
     answers = sdk.run_concurrent(sdk.run_code, kwargs=kwargs, concurrency=8)
     assert [answer.run_result.stdout for answer in answers] == [f"{number}\n" for number in range(20)]

@@ -1,4 +1,4 @@
-"""Sees from outside whether a program lives: the program holds a connection, and only its death ends it."""
+"""Observes from outside whether a program is alive: it holds a connection until it dies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Witness:
 
 
 async def dead(connection: socket.socket) -> bool:
-    """Wait until whoever holds the other end is gone; False when that takes half a minute."""
+    """Wait until the other end is closed; return False after half a minute."""
     with connection:
         try:
             return await asyncio.to_thread(connection.recv, 1) == b""

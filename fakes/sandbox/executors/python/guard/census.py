@@ -102,9 +102,9 @@ def _own_memory(pid: int) -> int:
     return max(int(fields[1]) - int(fields[2]), 0) * PAGE if len(fields) > 2 else 0
 
 
-def _proportional(pid: int, otherwise: int) -> int:
+def _proportional(pid: int, default: int) -> int:
     """Return the memory of a process, with shared pages divided among the processes that share them."""
     for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    return otherwise
+    return default

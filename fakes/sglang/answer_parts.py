@@ -1,4 +1,4 @@
-"""The bodies that every route shares: errors, usage, events, log probabilities."""
+"""Parts of answers that the routes share: errors, usage, events, log probabilities."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ def flat_error(message: str, type: str = "BadRequestError", code: int = 400) -> 
 
 
 def error_answer(message: str, type: str = "BadRequestError", code: int = 400) -> Answer:
-    """An error of the OpenAI routes."""
     return Answer.json(flat_error(message, type, code), status=code)
 
 
 def error_event(message: str, type: str = "BadRequestError", code: int = 400) -> bytes:
-    """An error after a stream began; sglang writes this one event with spaces."""
+    """An error inside a stream; sglang writes this one event with spaces."""
     return f"data: {json.dumps({'error': flat_error(message, type, code)}, ensure_ascii=False)}\n\n".encode()
 
 
@@ -47,7 +46,7 @@ def native_error_event(message: str, code: int = 400) -> bytes:
 
 
 def usage(prompt: int, completion: int, cached: int | None = None, reasoning: int = 0) -> JsonObject:
-    """Token counts; what came from the cache only when it is reported and not nothing."""
+    """Token counts; cached tokens only if they are reported and not zero."""
     return {
         "prompt_tokens": prompt,
         "total_tokens": prompt + completion,
@@ -58,7 +57,7 @@ def usage(prompt: int, completion: int, cached: int | None = None, reasoning: in
 
 
 def total_usage(metas: Mapping[int, JsonObject], samples: int, report_cache: bool) -> JsonObject:
-    """Token counts of all choices; a prompt with several samples counts once."""
+    """Token counts of all choices; a prompt with several samples is counted once."""
     firsts = [meta for index, meta in metas.items() if index % samples == 0]
     return usage(
         sum(meta["prompt_tokens"] for meta in firsts),
@@ -74,7 +73,7 @@ def meta_usage(meta: JsonObject) -> JsonObject:
 
 
 def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
-    """Log probabilities as the chat route tells them."""
+    """Log probabilities in the form of the chat route."""
     tops = meta.get("output_top_logprobs") or []
     rows = []
     for at, (logprob, _, text) in enumerate(meta["output_token_logprobs"][since:], start=since):
@@ -84,7 +83,7 @@ def chat_logprobs(meta: JsonObject, since: int = 0) -> JsonObject:
 
 
 def completion_logprobs(tokens: Sequence[Sequence[Any]], tops: Iterable[Sequence[Sequence[Any]] | None]) -> JsonObject:
-    """Log probabilities as the completions route tells them; offsets are not supported, and -1 says so."""
+    """Log probabilities in the form of the completions route; offsets are not supported and are always -1."""
     return {
         "text_offset": [-1 for _ in tokens],
         "token_logprobs": [logprob for logprob, _, _ in tokens],
