@@ -146,7 +146,7 @@ class NoPermitLeaked(Promise):
             return self.broken("callers are still queued after the end", [story.ended], state["waiting"])
         if lost:
             return self.broken(f"permit {lost[0]['permit']} was released but never granted", lost, len(lost))
-        late = _expired_for_nothing(story)
+        late = _unexcused_expiries(story)
         if late:
             text = (
                 f"permit {late[0]['permit']} of {late[0]['worker']} (alive) was not released before its lease expired"
@@ -156,7 +156,7 @@ class NoPermitLeaked(Promise):
         return self.held(f"{granted} permits granted, all returned")
 
 
-def _expired_for_nothing(story: Story) -> list[Event]:
+def _unexcused_expiries(story: Story) -> list[Event]:
     """Return expiries of permits whose worker was alive, running and connected."""
     if story.began.get("loss") or story.of_world("limiter_died"):
         return []
@@ -170,28 +170,28 @@ class GrantsInOrder(Promise):
     def judge(self, story: Story) -> Verdict:
         if not story.limiter:
             return self.unknown("the limiter of this tool cannot be observed")
-        line: dict[int, Event] = {}
+        queue: dict[int, Event] = {}
         tickets: list[int] = []  # a heap; tickets that have left the queue are dropped when they reach its top
         wrong: list[tuple[Event, Event]] = []
         served = 0
         for event in story.journal.events:
             if event["event"] == "limiter_died":
-                line.clear()
+                queue.clear()
             if event["source"] != "limiter":
                 continue
             ticket = event.get("ticket")
             if event["event"] == "asked":
-                line[event["ticket"]] = event
+                queue[event["ticket"]] = event
                 heapq.heappush(tickets, event["ticket"])
             elif event["event"] in ("cancelled", "dropped"):
-                line.pop(event["ticket"], None)
+                queue.pop(event["ticket"], None)
             elif event["event"] in ("granted", "handed_on") and ticket is not None:
                 served += 1
-                line.pop(ticket, None)
-                while tickets and tickets[0] not in line:
+                queue.pop(ticket, None)
+                while tickets and tickets[0] not in queue:
                     heapq.heappop(tickets)
                 if tickets and tickets[0] < ticket:
-                    overtaken = line[tickets[0]]
+                    overtaken = queue[tickets[0]]
                     # A client reports late which of its own waiters it served, in any order within a batch.
                     if event["event"] == "granted" or overtaken["worker"] != event["worker"]:
                         wrong.append((overtaken, event))

@@ -31,7 +31,7 @@ class SimLimiter:
         self._core = core
         self._lives = 0
         self._clients: list[str] = []
-        self._talks: dict[asyncio.Task[Any], None] = {}
+        self._pending: dict[asyncio.Task[Any], None] = {}
         self.host: LimiterHost | None = None
 
     def start(self) -> None:
@@ -59,8 +59,8 @@ class SimLimiter:
         self._clients = self.host.clients()
         self.host = None
         self._recorder.note("world", "limiter_died", life=self._lives)
-        for talk in list(self._talks):
-            talk.cancel()
+        for answer in list(self._pending):
+            answer.cancel()
 
     def resize(self, rate_limit: int) -> None:
         """Change the limit, also for later restarts."""
@@ -75,17 +75,17 @@ class SimLimiter:
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer; raise LimiterUnreachable if the limiter dies first."""
-        talk = asyncio.ensure_future(work)
-        self._talks[talk] = None
+        answer = asyncio.ensure_future(work)
+        self._pending[answer] = None
         try:
-            return await asyncio.shield(talk)
+            return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            if talk.cancelled():
+            if answer.cancelled():
                 raise LimiterUnreachable("the limiter died") from None
-            talk.cancel()
+            answer.cancel()
             raise
         finally:
-            self._talks.pop(talk, None)
+            self._pending.pop(answer, None)
 
     def _observe(self, event: str, client: str, facts: dict[str, object]) -> None:
         self._recorder.note("limiter", event, worker=client, **facts)
@@ -94,9 +94,9 @@ class SimLimiter:
 class Link:
     """One worker's connection to the limiter, with delay and loss. It can be held, cut, or die with the worker."""
 
-    def __init__(self, worker: str, place: SimLimiter, part: LinkPart, seed: int) -> None:
+    def __init__(self, worker: str, limiter: SimLimiter, part: LinkPart, seed: int) -> None:
         self._worker = worker
-        self._place = place
+        self._limiter = limiter
         self._part = part
         self._seed = seed
         self._messages = 0
@@ -125,7 +125,7 @@ class Link:
     async def exchange(self, batch: Batch) -> LimiterReply:
         """Deliver a batch and return the answer."""
         await self._travel("out")
-        host = self._place.host
+        host = self._limiter.host
         if host is None:
             raise LimiterUnreachable("the limiter is not there")
         reply = host.exchange(batch)
@@ -135,17 +135,17 @@ class Link:
     async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
         """Wait for grants."""
         await self._travel("out")
-        host = self._place.host
+        host = self._limiter.host
         if host is None:
             raise LimiterUnreachable("the limiter is not there")
-        reply = await self._place.ask(host.wait(client, epoch, at_most))
+        reply = await self._limiter.ask(host.wait(client, epoch, at_most))
         await self._travel("back")
         return reply
 
     def detach(self, client: str) -> None:
         """Detach the client, unless the worker is dead or cut off."""
-        if not self._dead and not self._cut and self._place.host is not None:
-            self._place.host.exchange(Batch(client, detach=True))
+        if not self._dead and not self._cut and self._limiter.host is not None:
+            self._limiter.host.exchange(Batch(client, detach=True))
 
     async def _travel(self, way: str) -> None:
         self._messages += 1
