@@ -29,7 +29,7 @@ def test_rollout_dumps_and_sums_up(tmp_path: Path) -> None:
     ("options", "complaint"),
     [
         (["--format", "hermez"], "hermes"),
-        (["--policy", "genius"], "there is no policy 'genius'"),
+        (["--policy", "genius"], "unknown policy 'genius'"),
         (["--max-response-len", "0"], "max_response_len is 0"),
         (["--max-model-len", "10"], "leaves no token for a reply"),
         (["--sandbox", "not a url"], "not a url"),
