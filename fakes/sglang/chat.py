@@ -52,12 +52,12 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
     text, thought = output["text"], ""
     if view.reasoning is not None:
         thought, text = view.reasoning.whole(text, view.thinks)
-    cut = view.parser.whole(text, view.tools, finish["type"]) if view.parser is not None else None
+    extract = view.parser.whole(text, view.tools, finish["type"]) if view.parser is not None else None
     calls: list[JsonObject] | None = None
     reason, matched = finish["type"], finish.get("matched")
-    if cut is not None:
-        text = cut.content
-        calls = [_call(view, piece, index) for piece in cut.pieces] or None
+    if extract is not None:
+        text = extract.content
+        calls = [_call(view, piece, index) for piece in extract.pieces] or None
         if calls and reason == "stop":
             reason, matched = "tool_calls", None
     choice: JsonObject = {
@@ -78,12 +78,12 @@ def _choice(view: ChatView, index: int, output: JsonObject) -> JsonObject:
         choice["token_ids"] = output["output_ids"]
     if view.request.return_meta_info:
         choice["meta_info"] = meta
-    return choice | _refused_calls(cut)
+    return choice | _refused_calls(extract)
 
 
-def _refused_calls(cut: Extract | None) -> JsonObject:
+def _refused_calls(extract: Extract | None) -> JsonObject:
     """The refused calls, under a key that sglang does not have, so that they do not vanish silently."""
-    refused = [problem.as_dict() for problem in cut.problems if problem.severity == "refused"] if cut else []
+    refused = [problem.as_dict() for problem in extract.problems if problem.severity == "refused"] if extract else []
     return {"problems": refused} if refused else {}
 
 
@@ -106,7 +106,7 @@ class _Choice:
     calls: CallStream | None = None
     thinking: ReasoningStream | HarmonyStream | None = None
     called: bool = False
-    cut: Extract = field(default_factory=Extract)
+    extract: Extract = field(default_factory=Extract)
 
 
 class ChatStream:
@@ -183,11 +183,11 @@ class ChatStream:
         choice.logprobs_shown = known
         return chat_logprobs(choice.meta, since)
 
-    def _extracted(self, index: int, choice: _Choice, cut: Extract) -> Iterator[bytes]:
-        choice.cut.problems += cut.problems
-        if cut.content:
-            yield self._full(index, choice, {"content": cut.content})
-        for piece in cut.pieces:
+    def _extracted(self, index: int, choice: _Choice, extract: Extract) -> Iterator[bytes]:
+        choice.extract.problems += extract.problems
+        if extract.content:
+            yield self._full(index, choice, {"content": extract.content})
+        for piece in extract.pieces:
             choice.called = True
             yield self._full(index, choice, {"tool_calls": [_call(self._view, piece, index)]})
 
@@ -196,7 +196,7 @@ class ChatStream:
         for index, finish in self._finished.items():
             choice = self._choices[index]
             reason = "tool_calls" if choice.called and finish["type"] == "stop" else finish["type"]
-            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.cut)
+            more = {"finish_reason": reason, "matched_stop": finish.get("matched")} | _refused_calls(choice.extract)
             yield self._plain(index, {"reasoning_content": None}, None, **more)
         if self._include_usage:
             metas = {index: choice.meta for index, choice in sorted(self._choices.items())}

@@ -15,6 +15,25 @@ from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest, ToolChoice
 from sfusion_tools.tokenizers import Tokenizer
 
+_SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "stop_token_ids",
+    "stop_regex",
+    "regex",
+    "ebnf",
+    "n",
+    "no_stop_trim",
+    "ignore_eos",
+    "logit_bias",
+    "custom_params",
+)
+"""The sampling parameters that both OpenAI routes pass on as they are."""
 _TYPE_ALIASES = {"int": "integer", "varchar": "string", "enum": "string"}
 
 
@@ -159,25 +178,7 @@ def _sampling(request: ChatCompletionRequest, has_tools: bool) -> dict[str, Any]
         "skip_special_tokens": request.skip_special_tokens and not has_tools,
         "sampling_seed": request.seed,
     }
-    names = (
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "stop_token_ids",
-        "stop_regex",
-        "regex",
-        "ebnf",
-        "n",
-        "no_stop_trim",
-        "ignore_eos",
-        "logit_bias",
-        "custom_params",
-    )
-    return given | {name: value for name in names if (value := getattr(request, name)) is not None}
+    return given | {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
 
 
 def completion_call(request: CompletionRequest) -> GenerateCall:
@@ -186,28 +187,7 @@ def completion_call(request: CompletionRequest) -> GenerateCall:
     if not prompt or (isinstance(prompt, list) and not any(prompt)):
         raise BadValue("Prompt cannot be empty")
     is_text = isinstance(prompt, str) or isinstance(prompt[0], str)
-    names = (
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "presence_penalty",
-        "frequency_penalty",
-        "repetition_penalty",
-        "stop",
-        "stop_token_ids",
-        "stop_regex",
-        "regex",
-        "json_schema",
-        "ebnf",
-        "n",
-        "no_stop_trim",
-        "ignore_eos",
-        "skip_special_tokens",
-        "logit_bias",
-        "custom_params",
-    )
-    sampling = {name: getattr(request, name) for name in names} | {
+    sampling = {name: getattr(request, name) for name in (*_SAMPLING, "stop", "json_schema", "skip_special_tokens")} | {
         "max_new_tokens": request.max_tokens,
         "min_new_tokens": request.min_tokens,
         "sampling_seed": request.seed,

@@ -313,12 +313,10 @@ class Handlers:
     async def _whole(self, call: GenerateCall, body: Callable[[list[JsonObject]], JsonObject]) -> Answer:
         try:
             output = await self._engine.generate(call)
-        except ValueError as error:
-            return error_answer(str(error))
         except EngineRefused:
             raise
         except Exception as error:
-            return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
+            return _failure(error)
         outputs = output if isinstance(output, list) else [output]
         for one in outputs:
             finish = one["meta_info"]["finish_reason"]
@@ -333,12 +331,10 @@ class Handlers:
         events = self._events(call, stream)
         try:
             first = await anext(events)
-        except ValueError as error:
-            return error_answer(str(error))
         except EngineRefused:
             raise
         except Exception as error:
-            return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
+            return _failure(error)
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM)
 
     async def _events(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> AsyncGenerator[bytes, None]:
@@ -373,6 +369,12 @@ class Handlers:
         content_type = request.headers.get("Content-Type")
         check_content_type(content_type)
         return self._read(adapter, request)
+
+
+def _failure(error: Exception) -> Answer:
+    if isinstance(error, ValueError):
+        return error_answer(str(error))
+    return error_answer(f"Internal server error: {error}", "InternalServerError", 500)
 
 
 async def _after(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:

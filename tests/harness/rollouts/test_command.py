@@ -30,7 +30,7 @@ def test_rollout_writes_a_dump_and_prints_a_summary(tmp_path: Path) -> None:
     [
         (["--format", "hermez"], "hermes"),
         (["--policy", "genius"], "unknown policy 'genius'"),
-        (["--policy", "misbehaving:often"], "the rate is a number between 0 and 1"),
+        (["--policy", "misbehaving:often"], "the rate must be a number between 0 and 1"),
         (["--max-response-len", "0"], "max_response_len is 0"),
         (["--max-model-len", "10"], "leaves no token for a reply"),
         (["--sandbox", "not a url"], "not a url"),
