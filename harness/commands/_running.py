@@ -17,6 +17,7 @@ from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
 from sfusion.harness.targets import FakeTarget, RealSandbox
 from sfusion_tools.errors import near
+from sfusion_tools.wording import counted
 
 WORLDS: tuple[World, ...] = ("sim", "ray")
 
@@ -44,7 +45,7 @@ def run_command(
     tasks = read_tasks(scenario_files(paths), chosen_world)
     tasks, skipped = select_tasks(tasks, keyword=keyword, real=bool(targets))
     tasks = adapt_tasks(tasks, seed=seed, tools=_read_tools(tools) if tools is not None else None)
-    notes = [f"{count} {'cell' if count == 1 else 'cells'} skipped ({why})" for why, count in skipped.items()]
+    notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
         raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {keyword!r} matches none'}")
     reports.check()

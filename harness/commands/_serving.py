@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from sfusion.harness.errors import BadOption
+from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
     from sfusion.fakes.wire import Journal, Served
@@ -74,4 +75,4 @@ async def live(served: Served, introduce: Callable[[], Any], *, grace: float = 5
 
 def fault_count(rules: Sized, path: Path | None) -> str:
     """Say how many rules are in force and where they come from."""
-    return "no faults" if path is None else f"{len(rules)} fault rule{'' if len(rules) == 1 else 's'} from {path}"
+    return "no faults" if path is None else f"{counted(len(rules), 'fault rule')} from {path}"

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sfusion_tools.wording import counted
+
 
 def check(
     paths: Annotated[
@@ -26,5 +28,4 @@ def check(
     if problems:
         raise ScenarioError(problems)
     cells = sum(map(len, found.values()))
-    files = "1 file" if len(found) == 1 else f"{len(found)} files"
-    typer.echo(f"{files} with {cells} {'cell' if cells == 1 else 'cells'}: all valid")
+    typer.echo(f"{counted(len(found), 'file')} with {counted(cells, 'cell')}: all valid")

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from sfusion_tools.wording import counted
+
 if TYPE_CHECKING:
     from sfusion_tools.formats import Parsed, ParsedCall, Problem
 
@@ -142,9 +144,8 @@ def _load_tools(file: Path) -> list[Any]:
 def _show(parsed: Parsed, form: str) -> None:
     refused = len(parsed.refused)
     others = len(parsed.problems) - refused
-    made = "1 call" if len(parsed.calls) == 1 else f"{len(parsed.calls)} calls"
-    extra = f", {others} remark{'s' if others != 1 else ''}" if others else ""
-    typer.secho(f"{form}: {made}, {refused} refused{extra}", bold=True)
+    extra = f", {counted(others, 'remark')}" if others else ""
+    typer.secho(f"{form}: {counted(len(parsed.calls), 'call')}, {refused} refused{extra}", bold=True)
     for call in parsed.calls:
         _show_call(call)
     for problem in parsed.problems:

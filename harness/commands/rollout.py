@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sfusion.harness.commands._targets import SANDBOX, is_real, real_sandboxes
+from sfusion_tools.wording import counted
 
 
 class SandboxExecutor(StrEnum):
@@ -122,9 +123,7 @@ def rollout(
         raise HarnessError(str(error)) from error
     mean = "none" if counts.mean_score is None else f"{counts.mean_score:.3f}"
     files = f"{out / '1.jsonl'}" if steps == 1 else f"{out / '1.jsonl'} to {steps}.jsonl"
-    samples = "1 sample" if len(counts.scores) == 1 else f"{len(counts.scores)} samples"
-    typer.echo(f"{samples} in {files}, mean score {mean}; calls: {counts.outcome_text()}")
+    typer.echo(f"{counted(len(counts.scores), 'sample')} in {files}, mean score {mean}; calls: {counts.outcome_text()}")
     if counts.failed:
-        failed = "1 request" if counts.failed == 1 else f"{counts.failed} requests"
-        typer.echo(f"{failed} failed; the first reason: {counts.first_failure}", err=True)
+        typer.echo(f"{counted(counts.failed, 'request')} failed; the first reason: {counts.first_failure}", err=True)
         raise typer.Exit(1)

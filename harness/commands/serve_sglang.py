@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import live, log_to_stderr, open_journal
+from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang import FakeSGLangServer, Policy
@@ -87,9 +87,7 @@ def serve_sglang(
                 access_log=log_to_stderr(access_log),
             )
             about = f"model {model}, format {format}, policy {policy}, seed {seed}, "
-            about += (
-                f"{len(rules)} fault {'rule' if len(rules) == 1 else 'rules'} from {faults}" if faults else "no faults"
-            )
+            about += fault_count(rules, faults)
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
             asyncio.run(live(server, lambda: _introduce(server, about)))

@@ -8,6 +8,7 @@ from typing import Any
 from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, note
 from sfusion.harness.doctor.http import HttpAnswer
+from sfusion_tools.wording import counted
 
 
 async def detect_version(context: CheckContext) -> list[Finding]:
@@ -45,7 +46,7 @@ async def detect_fake(context: CheckContext) -> list[Finding]:
         return []
     facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]
     rules = len(state["faults"])
-    facts.append(f"{rules} fault rule{'s' if rules > 1 else ''}" if rules else "no faults")
+    facts.append(counted(rules, "fault rule") if rules else "no faults")
     return [_fake(", ".join(facts), proxy="upstream" in state)]
 
 

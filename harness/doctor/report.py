@@ -13,6 +13,7 @@ from sfusion.harness.doctor.examination import Check, Examination
 from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools._version import __version__
+from sfusion_tools.wording import counted
 
 _STYLES = {Severity.BREAKS: "bold red", Severity.HURTS: "yellow", Severity.NOTE: "cyan"}
 FINE, BROKEN, UNREACHED = 0, 1, 3
@@ -64,9 +65,9 @@ def headline(examinations: Sequence[Examination]) -> str:
     if hurting:
         parts.append(f"{hurting} hurt{'' if hurting > 1 else 's'} it")
     if notes:
-        parts.append(f"{notes} note{'s' if notes > 1 else ''}")
+        parts.append(counted(notes, "note"))
     left = sum(len(one.not_examined) for one in examinations)
-    return ", ".join(parts) + (f"; {left} check{'s' if left > 1 else ''} not made" if left else "")
+    return ", ".join(parts) + (f"; {counted(left, 'check')} not made" if left else "")
 
 
 class DoctorReporter(ProgressReporter):

@@ -15,6 +15,7 @@ from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.wording import counted
 
 _SLACK = 1e-5
 """Journal times are rounded to microseconds."""
@@ -162,16 +163,12 @@ class AttemptsPerCall(Promise):
                 bound = f"at least {self.at_least}"
             else:
                 continue
-            wrong.append((f"call {call.call} made {_attempts(made)}, {bound} promised", evidence(call)))
+            wrong.append((f"call {call.call} made {counted(made, 'attempt')}, {bound} promised", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not story.made:
             return self.unknown("no call was made")
-        return self.held(f"at most {_attempts(most)} per call")
-
-
-def _attempts(count: int) -> str:
-    return "1 attempt" if count == 1 else f"{count} attempts"
+        return self.held(f"at most {counted(most, 'attempt')} per call")
 
 
 class RetryAfterHonoured(Promise):

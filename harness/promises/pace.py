@@ -11,6 +11,7 @@ from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise
 from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
+from sfusion_tools.wording import counted
 
 _OVER = {
     ("server", "restart"), ("server", "unwedge"), ("world", "limiter_started"), ("world", "worker_resumed"),
@@ -66,7 +67,7 @@ class RecoversWithin(Promise):
             return self.broken(*wrong[0], len(wrong))
         if unseen == len(ends):
             return self.unknown("no call was under way after the disturbance, so recovery could not be observed")
-        count = "1 disturbance" if len(ends) == 1 else f"{len(ends)} disturbances"
+        count = counted(len(ends), "disturbance")
         return self.held(f"{count}, the longest recovery took {longest:.3g} s")
 
 

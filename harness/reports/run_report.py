@@ -12,6 +12,7 @@ from sfusion.harness.journal import Event
 from sfusion.harness.promises.verdict import Verdict
 from sfusion.harness.runs import RunResult
 from sfusion.harness.runs.directory import scenario_text
+from sfusion_tools.wording import counted
 
 HELD, BROKEN, UNKNOWN = "held", "broken", "unknown"
 STATES = (BROKEN, UNKNOWN, HELD)
@@ -103,7 +104,7 @@ class RunReport:
 def headline(runs: Sequence[RunReport]) -> str:
     """One sentence about all runs."""
     counts = Counter(run.state for run in runs)
-    total = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    total = counted(len(runs), "run")
     if not runs:
         return "Nothing was run."
     if counts[HELD] == len(runs):

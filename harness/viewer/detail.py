@@ -17,6 +17,7 @@ from textual.widgets import Collapsible, Static
 from sfusion.harness.terminal import printable
 from sfusion.harness.viewer.sample import Sample
 from sfusion.harness.viewer.turns import TurnPart, TurnView, read_call, split_turns
+from sfusion_tools.wording import counted
 
 HIT = "black on yellow"
 _TITLE_LENGTH = 72
@@ -63,7 +64,7 @@ def _part(part: TurnPart, term: str, expanded: bool) -> Widget:
         title = f"call {name} (malformed arguments)" if name != "?" else "malformed call"
         return _collapsible(title, highlighted(part.text, term), part.text, term, expanded)
     lines = sum(value.count("\n") + 1 for _, value in call.arguments)
-    title = f"call {name} · {lines} line{'s' if lines > 1 else ''}"
+    title = f"call {name} · {counted(lines, 'line')}"
     return _collapsible(title, _arguments(call.arguments, term), part.text, term, expanded)
 
 

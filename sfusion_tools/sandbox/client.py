@@ -25,6 +25,7 @@ from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
 from sfusion_tools.sandbox.session import leave, session_for
+from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -120,12 +121,14 @@ class SandboxClient:
                 sent.reading.message += "; not repeated because the program may have run"
                 return sent.reading
             if number >= self._retry.max_attempts:
-                sent.reading.message += f"; gave up after {_attempts(number)}"
+                sent.reading.message += f"; gave up after {counted(number, 'attempt')}"
                 return sent.reading
             asked = retry_after(sent.headers, time.time())
             pause = self._retry.pause(result.call_id, number, asked)
             if pause >= left:
-                sent.reading.message += f"; gave up after {_attempts(number)}: the next would come after the deadline"
+                sent.reading.message += (
+                    f"; gave up after {counted(number, 'attempt')}: the next would come after the deadline"
+                )
                 return sent.reading
             self._emit("backing_off", result, attempt=number, seconds=pause, asked=asked)
             before = loop.time()
@@ -266,10 +269,6 @@ class SandboxClient:
     def _emit(self, event: str, result: CallResult, **facts: Any) -> None:
         if self._on_event is not None:
             self._on_event(event, {"call": result.call_id, **facts})
-
-
-def _attempts(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number} attempts"
 
 
 def _health(sent: _Sent) -> bool | None:

@@ -23,6 +23,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
+from sfusion_tools.wording import counted
 
 _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
 
@@ -55,11 +56,11 @@ class Cassette:
 
     def describe(self) -> str:
         """Return one line with the number of records, and why others are not used."""
-        served = f"{sum(map(len, self.takes.values()))} recorded answer(s)"
+        served = counted(sum(map(len, self.takes.values())), "recorded answer")
         if not self.skips:
             return served
         why = ", ".join(f"{count} {reason}" for reason, count in self.skips.most_common())
-        return f"{served}; {self.skipped} record(s) that the fake answers by itself: {why}"
+        return f"{served}; {counted(self.skipped, 'record')} that the fake answers by itself: {why}"
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
