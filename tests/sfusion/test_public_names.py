@@ -41,3 +41,27 @@ def test_the_face_is_lazy_and_complete() -> None:
     assert set(dir(sfusion)) >= set(sfusion.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'FakeSandbx'"):
         sfusion.FakeSandbx  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_dotted_name_on_the_page_exists() -> None:
+    for name in re.findall(r"`(sfusion[a-z_]*(?:\.\w+)+)`", PAGE):
+        _resolve(name)
+
+
+def test_examples_import_only_what_the_page_lists() -> None:
+    listed = {f"{module}.{name}" for module, names in LISTED.items() for name in names}
+    listed |= set(re.findall(r"`(sfusion[a-z_]*(?:\.\w+)+)`", PAGE))
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for module, names in re.findall(
+            r"^from (sfusion[\w.]*) import ([\w, ]+?) *(?:#.*)?$", path.read_text("utf-8"), re.MULTILINE
+        ):
+            used = {f"{module}.{name.strip()}" for name in names.split(",")}
+            assert used <= listed or module.endswith(".errors"), f"{path.name} uses {used - listed}"
+
+
+def _resolve(name: str) -> object:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        return getattr(import_module(module), attribute)
