@@ -98,13 +98,13 @@ class ArgumentTextParser(StreamParser):
         if edge is None and rest and any(end.startswith(rest) for end in self.ends):
             rest = ""
         if rest == scan.text.strip():
-            mended.append(Flaw("doubled_payload", "its arguments stand there twice; they were used once"))
+            mended.append(Flaw("doubled_payload", "its arguments appear twice; one copy was used"))
         elif rest.startswith("{"):
             return Flaw("several_arguments", "it has several objects of arguments; write one call for each")
         elif '"' in rest:
             return UNESCAPED
         elif rest:
-            mended.append(Flaw("stray_text", f"there is text behind its arguments ({rest[:40]!r}), which was ignored"))
+            mended.append(Flaw("stray_text", f"there is text after its arguments ({rest[:40]!r}), which was ignored"))
         if edge != self.ends[0]:
             mended.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
         return Loaded(read.value, tuple(mended))

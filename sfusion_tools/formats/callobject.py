@@ -74,7 +74,7 @@ def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
         return NotACall(read, name)
     mended = read.mended
     if keys[0] != own_key and own_key == "arguments":
-        mended = (Flaw("other_key", f"its arguments stand under {keys[0]}; write {own_key}"), *mended)
+        mended = (Flaw("other_key", f"its arguments are under {keys[0]}; use {own_key}"), *mended)
     return CallObject(name, read.value, mended)
 
 
@@ -90,8 +90,8 @@ def read_arguments(value: Any) -> Loaded | Flaw:
 
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
 """How the next call begins. Inside a string the quotes would be escaped, so this is never part of an argument."""
-DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
-UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
+DOUBLED = Flaw("doubled_payload", "the call appears twice; it was made once")
+UNESCAPED = Flaw("stray_text", "text follows its JSON; a quote inside it is probably not escaped")
 """JSON that looks complete may be the first half of a string that was closed too early, so the call is refused."""
 
 

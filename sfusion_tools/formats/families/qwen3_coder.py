@@ -47,7 +47,7 @@ class Qwen3CoderParser(RawTextParser):
                 continue
             if not functions:
                 if text.strip():
-                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> behind {OPEN}")
+                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> after {OPEN}")
                 elif edge is None:
                     flaw = Flaw("truncated", "the text ends where the call should begin")
                 else:
@@ -81,7 +81,7 @@ class Qwen3CoderParser(RawTextParser):
             if not (yield from reader.accept(PARAMETER)):
                 char = yield from reader.peek()
                 kind = "bad_layout" if char else "truncated"
-                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one belongs")
+                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one is expected")
                 yield from self.give_up(flaw, start, raw, name)
                 return False
             raw.append(PARAMETER)

@@ -61,7 +61,7 @@ def test_a_call_is_returned_in_one_piece_as_soon_as_it_is_complete() -> None:
 def test_a_finished_stream_refuses_more_text() -> None:
     stream = get_format("hermes").stream()
     stream.finish()
-    with pytest.raises(ValueError, match="new parser"):
+    with pytest.raises(ValueError, match="create a new one"):
         stream.feed("x")
 
 
