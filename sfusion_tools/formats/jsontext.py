@@ -210,12 +210,12 @@ class Loaded:
     """The value of a scan, and the flaws that were repaired."""
 
     value: Any
-    mended: tuple[Flaw, ...] = ()
+    repaired: tuple[Flaw, ...] = ()
 
 
 def load(scan: JsonScan) -> Loaded | Flaw:
     """Return the value of a complete scan, or the flaw for which it must be refused."""
-    mended: list[Flaw] = []
+    repaired: list[Flaw] = []
     text = scan.text
     if scan.broken_unicode:
         shown = scan.broken_unicode.split('"')[0]
@@ -233,11 +233,11 @@ def load(scan: JsonScan) -> Loaded | Flaw:
     if scan.strays:
         shown = text[scan.strays[0] : scan.strays[0] + 2]
         message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
-        mended.append(Flaw("bad_escape", message))
+        repaired.append(Flaw("bad_escape", message))
         text = _doubled(text, scan.strays)
     if scan.raw_control:
         message = "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
-        mended.append(Flaw("raw_control", message))
+        repaired.append(Flaw("raw_control", message))
     try:
         value = loads(text, strict=False)
     except DuplicateKeyError as twice:
@@ -246,8 +246,8 @@ def load(scan: JsonScan) -> Loaded | Flaw:
         return Flaw("bad_json", f"its JSON cannot be read ({error})")
     if odd := _odd_escape(text):
         message = f"{odd} was read as a control character, as in JSON; write \\\\ if you meant a literal backslash"
-        mended.append(Flaw("suspicious_escape", message))
-    return Loaded(value, tuple(mended))
+        repaired.append(Flaw("suspicious_escape", message))
+    return Loaded(value, tuple(repaired))
 
 
 def dump(value: Any) -> str:

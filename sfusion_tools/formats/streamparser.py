@@ -103,7 +103,7 @@ class StreamParser(ABC):
         position: int,
         raw: str,
         call_id: str | None = None,
-        mended: Sequence[Flaw] = (),
+        repaired: Sequence[Flaw] = (),
     ) -> None:
         """Report a complete call, or refuse it if the tool is unknown."""
         self._handled += 1
@@ -115,7 +115,7 @@ class StreamParser(ABC):
             flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
             self.refuse(flaw, position=position, raw=raw, name=name, counted=True)
             return
-        for flaw in mended:
+        for flaw in repaired:
             message = f"The call to {name} was made, but {flaw.message}."
             self.problem(flaw.kind, message, position, raw, "repaired", name)
         self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))

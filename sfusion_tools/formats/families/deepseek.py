@@ -73,12 +73,12 @@ class DeepSeekV3Parser(DeepSeekV31Parser):
             self.refuse(flaw, position=start, raw=header, name=head.strip() if head.strip() != "function" else None)
             return
         yield from reader.spaces()
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if (yield from reader.accept("```")):
             yield from reader.accept("json")
         else:
-            mended.append(Flaw("missing_fence", "its arguments are not in a ```json block"))
-        yield from self.arguments(name or None, start, header, mended=mended, padding="```")
+            repaired.append(Flaw("missing_fence", "its arguments are not in a ```json block"))
+        yield from self.arguments(name or None, start, header, repaired=repaired, padding="```")
 
 
 class DeepSeekV3(ArgumentTextFormat):

@@ -78,8 +78,6 @@ class HarmonyParser(ArgumentTextParser):
 
 
 class GptOss(ArgumentTextFormat):
-    """The harmony format of gpt-oss."""
-
     name = "gpt-oss"
     aliases = ("gpt_oss",)
     parser = HarmonyParser

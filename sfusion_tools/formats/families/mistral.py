@@ -136,7 +136,7 @@ class MistralParser(ObjectCallParser):
         reader.mark()
         name = yield from reader.run(_NAME)
         call_id = None
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if (yield from reader.accept(CALL_ID)):
             call_id = yield from reader.run(_ID)
         marked = yield from reader.accept(ARGS)
@@ -151,7 +151,7 @@ class MistralParser(ObjectCallParser):
             self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
             return
         if not marked:
-            mended.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
+            repaired.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
         scan = yield from scan_json(reader)
         if scan.fault:
             if scan.truncated and OPEN in reader.since_mark():
@@ -169,8 +169,8 @@ class MistralParser(ObjectCallParser):
         if isinstance(read, Flaw) or isinstance(loaded, Flaw):
             self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
         else:
-            mended.extend([*loaded.mended, *read.mended])
-            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=mended)
+            repaired.extend([*loaded.repaired, *read.repaired])
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
 
 class Mistral(ObjectFormat):

@@ -95,8 +95,8 @@ class PythonicParser(StreamParser):
             yield from reader.spaces()
             text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else None
             if text is not None and "\n" in text:
-                mended = without_raw_breaks(text)
-                broken_lines, text = mended != text, mended
+                repaired = without_raw_breaks(text)
+                broken_lines, text = repaired != text, repaired
             else:
                 broken_lines = False
             read = read_arguments(text) if text is not None else None
@@ -120,8 +120,8 @@ class PythonicParser(StreamParser):
 
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:
-            name, arguments, position, raw, mended = last
-            self.call(name, arguments, position=position, raw=raw, mended=mended)
+            name, arguments, position, raw, repaired = last
+            self.call(name, arguments, position=position, raw=raw, repaired=repaired)
 
     def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
         """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""

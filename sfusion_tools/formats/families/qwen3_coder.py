@@ -71,7 +71,7 @@ class Qwen3CoderParser(RawTextParser):
             flaw = Flaw(kind, f"{FUNCTION} is not followed by the name of a tool and >")
             yield from self.give_up(flaw, start, raw, None)
             return False
-        mended = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        repaired = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
         arguments: dict[str, Any] = {}
         while True:
             raw.append((yield from reader.spaces()))
@@ -102,7 +102,7 @@ class Qwen3CoderParser(RawTextParser):
                 yield from self.give_up(flaw or fault, start, raw, name)
                 return False
             if value.implied:
-                mended.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
+                repaired.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
             # The layout puts a line break at either end of a value.
             text = value.text.removeprefix("\n").removesuffix("\n")
             wrong = self.add_argument(arguments, name, key, text, "parameter")
@@ -110,7 +110,7 @@ class Qwen3CoderParser(RawTextParser):
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
-            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+            self.call(name, arguments, position=start, raw="".join(raw), repaired=repaired)
         return True
 
     def _header(self, raw: list[str]) -> Scan[str | None]:
@@ -125,8 +125,6 @@ class Qwen3CoderParser(RawTextParser):
 
 
 class Qwen3Coder(RawTextFormat):
-    """The format of Qwen3-Coder."""
-
     name = "qwen3_coder"
     parser = Qwen3CoderParser
     marks = (MARK, PARTS_MARK)

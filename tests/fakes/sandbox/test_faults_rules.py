@@ -30,7 +30,7 @@ MISTAKES = [
     ("- {what: {stauts: 503}}", "unknown kind of fault 'stauts'; did you mean 'status'?"),
     ("- {what: explode}", "for example {status: 503}; got 'explode'"),
     ("- {first: 3}", "what is missing"),
-    ("- {what: []}", "what is empty"),
+    ("- {what: []}", "`what` needs a fault"),
     ("- {first: 0, what: hang}", "first: input should be greater than or equal to 1, found 0"),
     ("- {probability: 2, what: hang}", "probability: input should be less than or equal to 1, found 2"),
     ("- {what: {truncate: 0.5}, phase: before}", "truncate cannot strike in phase 'before', only in: body"),
