@@ -28,7 +28,7 @@ from sfusion.fakes.faults.kinds import Delay
 MISTAKES = [
     ("- {probabilty: 0.3, what: hang}", "unknown key 'probabilty'; did you mean 'probability'?"),
     ("- {what: {stauts: 503}}", "unknown kind of fault 'stauts'; did you mean 'status'?"),
-    ("- {what: explode}", "for example {status: 503}; got 'explode'"),
+    ("- {what: explode}", "for example {status: 503}; found 'explode'"),
     ("- {first: 3}", "what is missing"),
     ("- {what: []}", "`what` needs a fault"),
     ("- {first: 0, what: hang}", "first: input should be greater than or equal to 1, found 0"),
@@ -214,4 +214,5 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
     for kind, action in KINDS.items():
         assert action.kind == kind
         assert action.__doc__
+        assert all(field.description for field in action.model_fields.values())
         assert set(action.phases) <= set(PHASES)
