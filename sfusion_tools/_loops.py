@@ -41,7 +41,7 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
             outcome: tuple[Callable[[Any], None], Any] = done.set_result, work()
         except BaseException as error:
             outcome = done.set_exception, error
-        with suppress(RuntimeError):  # the loop is closed: there is no one to notify
+        with suppress(RuntimeError):  # the loop is closed: nothing to notify
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()

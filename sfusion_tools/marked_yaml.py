@@ -82,7 +82,7 @@ def _walk(node: Any, path: Path_, places: dict[Path_, YamlPlace], file: str) -> 
     line = node.start_mark.line + 1
     places.setdefault(path, YamlPlace(file, line))
     if len(path) > _MAX_DEPTH:
-        yield f"{file}:{line}: nested more than {_MAX_DEPTH} levels deep; no file of ours needs that"
+        yield f"{file}:{line}: nested more than {_MAX_DEPTH} levels deep; this is not supported"
     elif isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How one call ended. The first four are the program's own doing, the others never are."""
+    """How one call ended. The first four are caused by the program, the others never are."""
 
     OK = "ok"
     """The program exited with code 0."""

@@ -23,10 +23,15 @@ class Status(Action):
     phases = ("before", "during", "after")
 
     status: int = Field(ge=200, le=599)
+    """The HTTP status code."""
     headers: dict[str, str] = Field(default={})
+    """Additional headers of the answer."""
     body: str | dict[str, Any] | list[Any] | None = None
+    """The body: a text, or data that is sent as JSON."""
     retry_after: float | str | None = None
+    """The value of the Retry-After header: seconds or an HTTP date."""
     content_type: str | None = None
+    """The Content-Type header, if it is not the one that fits the body."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.respond(self)
@@ -40,6 +45,7 @@ class Delay(Action):
     final = False
 
     delay: Distribution
+    """How long to wait: a duration or a distribution."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.sleep(self.delay.sample(draw))
@@ -56,8 +62,11 @@ class Degrade(Action):
     final = False
 
     start: Seconds = 0.0
+    """The delay at the beginning."""
     end: Seconds
+    """The delay at the end, and from then on."""
     over: Seconds
+    """How long the delay takes to grow, from when the faults were set."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         share = 1.0 if self.over <= 0 else min(1.0, max(0.0, site.active_for() / self.over))
@@ -71,6 +80,7 @@ class Hang(Action):
     phases = ("before", "connect", "during", "after", "body")
 
     seconds: Seconds | None = None
+    """When to close the connection; never by default."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -91,6 +101,7 @@ class Reset(Action):
     phases = ("before", "connect", "during", "after", "body")
 
     at: float = Field(default=0.5, ge=0)
+    """In phase ``body``, how much to send first: a share below 1, or a number of bytes."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.reset()
@@ -116,7 +127,9 @@ class Truncate(Action):
     phases = ("body",)
 
     at: float = Field(default=0.5, ge=0)
+    """How much of the body to send: a share below 1, or a number of bytes."""
     then: Literal["close", "reset", "hang"] = "close"
+    """What to do with the connection after that: ``close``, ``reset`` or ``hang``."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -135,7 +148,9 @@ class Drip(Action):
     final = False
 
     bytes: int = Field(default=1, ge=1)
+    """How many bytes to send at a time."""
     every: Seconds = 0.1
+    """The pause between two pieces."""
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.drip = self.bytes, self.every
@@ -148,6 +163,7 @@ class MalformedAnswer(Action):
     phases = ("body",)
 
     what: Literal["chunk", "json", "header", "status_line"] = "chunk"
+    """Which part to break: ``chunk``, ``json``, ``header`` or ``status_line``."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -181,6 +197,7 @@ class ContentType(Action):
     final = False
 
     content_type: Annotated[str, StringConstraints(min_length=1, pattern=r"^[\x20-\x7e]+$")] = "text/html"
+    """The content type to send."""
 
     def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
         spoilage.content_type = self.content_type
@@ -193,6 +210,7 @@ class SandboxError(ContentFault):
     phases = ("before", "during", "after")
 
     message: str = "exception on running command python: [Errno 11] Resource temporarily unavailable | None"
+    """The message of the answer."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -207,6 +225,7 @@ class Timeout(ContentFault):
     phases = ("during", "before", "after")
 
     stdout: str = ""
+    """What the program printed before it was stopped."""
 
 
 class Output(ContentFault):
@@ -218,9 +237,11 @@ class Output(ContentFault):
     reads_answer = True
 
     what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
+    """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
     size: int = Field(default=1_000_000, ge=0)
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
+    """Which output to change: ``stdout``, ``stderr`` or ``both``."""
 
     @model_validator(mode="before")
     @classmethod
@@ -240,6 +261,7 @@ class Crash(Action):
     phases = ("before", "connect", "during", "after", "body")
 
     restart_after: Seconds | None = None
+    """When the server comes back; never by default."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:
@@ -260,7 +282,9 @@ class Wedge(Action):
     phases = ("before", "connect")
 
     ping: Ping = "alive"
+    """Whether pings are still answered: ``alive`` or ``dead``."""
     seconds: Seconds | None = None
+    """How long the server stays wedged; until it is restarted by default."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:

@@ -28,7 +28,7 @@ def read_actions(value: Any, kinds: Mapping[str, type[Action]] = KINDS) -> tuple
     if isinstance(value, list | tuple):
         return tuple(action for one in value for action in read_actions(one, kinds))
     if not isinstance(value, dict):
-        raise ValueError(f"what must say what to do, for example {{status: 503}}; got {value!r}")
+        raise ValueError(f"`what` needs a fault, for example {{status: 503}}; found {value!r}")
     remaining = dict(value)
     actions: list[Action] = []
     if "status" in remaining:
@@ -108,13 +108,13 @@ class Rule(BaseModel):
     @model_validator(mode="after")
     def _possible(self) -> Rule:
         if not self.what:
-            raise ValueError("what is empty: say what to do, for example {status: 503}")
+            raise ValueError("`what` needs a fault, for example {status: 503}")
         for action in self.what:
             if self.phase is not None and self.phase not in action.phases:
                 able = ", ".join(phase for phase in PHASES if phase in action.phases)
                 raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}")
         if self.between is not None and self.between[0] >= self.between[1]:
-            raise ValueError(f"between takes an earlier and a later time, got {list(self.between)}")
+            raise ValueError(f"between takes an earlier and a later time, found {list(self.between)}")
         if "connect" in self.actions_by_phase:
             given = [field for field in _REQUEST_FIELDS if getattr(self, field) is not None]
             if given:

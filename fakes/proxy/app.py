@@ -69,8 +69,8 @@ class ProxyApp:
 
     def failure(self, error: Exception) -> Answer:
         if isinstance(error, BrokenStream):
-            return complaint(str(error))
-        return complaint(f"internal error ({type(error).__name__})", 500)
+            return error_answer(str(error))
+        return error_answer(f"internal error ({type(error).__name__})", 500)
 
     def own_headers(self) -> CIMultiDict[str]:
         """The headers of a request that the proxy makes itself."""
@@ -128,7 +128,7 @@ class ProxyVisit(GatedVisit):
             assert app.admin is not None
             return app.admin.answer(request)
         if app.via in request.headers.get("Via", ""):
-            return complaint("the request has been here before: the upstream leads back to this proxy", 508)
+            return error_answer("the request has been here before: the upstream leads back to this proxy", 508)
         self._execution = execution
         # aiohttp warns about long bodies that are passed whole.
         long = request.rest is not None or len(request.body) > WHOLE_BODY
@@ -146,7 +146,7 @@ class ProxyVisit(GatedVisit):
                 execution.failed("broken_off", why="the client left before all of its request had come")
             else:
                 self._upstream_failed(str(failure))
-            return complaint(str(failure))
+            return error_answer(str(failure))
         execution.finished()
         return self._relayed(reply)
 
@@ -240,6 +240,6 @@ def unpacked(answer: Answer) -> Answer:
     return replace(answer, headers=headers).with_body(body)
 
 
-def complaint(what: str, status: int = 502) -> Answer:
+def error_answer(what: str, status: int = 502) -> Answer:
     """An error answer of the proxy itself."""
     return Answer.json({"detail": f"sfusion proxy: {what}"}, status=status)

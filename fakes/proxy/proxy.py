@@ -15,7 +15,7 @@ from sfusion.fakes.proxy.upstream import read_upstream
 from sfusion.fakes.sandbox.bind import token_for
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer, WorkEvents
+from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer, WorkEvents
 from sfusion_tools.hosts import is_loopback
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -39,7 +39,7 @@ class FaultProxy(Served):
         port: int = 0,
         token: str | None = None,
         allow_remote: bool = False,
-        journal: Journal | None = None,
+        journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,

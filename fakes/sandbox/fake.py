@@ -16,7 +16,7 @@ from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
-from sfusion.fakes.wire import AdminRoutes, Guard, Journal, Served, WireServer
+from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer
 from sfusion_tools.errors import near
 from sfusion_tools.hosts import is_loopback
 
@@ -42,7 +42,7 @@ class FakeSandbox(Served):
         cassette: Cassette | str | Path | None = None,
         token: str | None = None,
         allow_remote: bool = False,
-        journal: Journal | None = None,
+        journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
     ) -> None:
         if profile not in PROFILES:

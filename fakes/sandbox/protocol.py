@@ -87,11 +87,9 @@ class Executor(Protocol):
     runs_code: bool
     """True when the programs of requests really run on this machine."""
 
-    async def run_code(self, request: RunCode) -> RunCodeAnswer:
-        """Answer ``/run_code``."""
+    async def run_code(self, request: RunCode) -> RunCodeAnswer: ...
 
-    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
-        """Answer ``/run_jupyter``."""
+    async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer: ...
 
     async def aclose(self) -> None:
         """Stop whatever is still running."""

@@ -37,8 +37,7 @@ class Type(Protocol):
     def check(self, value: Any, loc: Loc) -> Any:
         """Return the value as the server would see it; raise Refused."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return the JSON schema."""
+    def describe(self) -> dict[str, Any]: ...
 
 
 def problem(kind: str, loc: Loc, message: str, value: Any, ctx: dict[str, Any] | None = None) -> Problem:

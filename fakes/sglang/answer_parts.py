@@ -34,7 +34,6 @@ def error_event(message: str, type: str = "BadRequestError", code: int = 400) ->
 
 
 def native_error(message: str) -> JsonObject:
-    """The error object of ``/generate``."""
     return {"error": {"message": message}}
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TypeVar
 
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.routes import Handler, Handlers, ModelInfo, refused
+from sfusion.fakes.sglang.routes import Handlers, ModelInfo, refused
 from sfusion.fakes.wire import (
     MARK,
     AdminRoutes,
@@ -21,6 +21,7 @@ from sfusion.fakes.wire import (
     digest_of,
     is_admin,
 )
+from sfusion.fakes.wire.app import Handler
 
 T = TypeVar("T")
 

@@ -229,8 +229,8 @@ class ChatStream:
     def _full(self, index: int, choice: _Choice, delta: JsonObject) -> bytes:
         """An event with tool calls, which has every key."""
         whole = {"role": None, "content": None, "reasoning_content": None, "tool_calls": None} | delta
-        said = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
-        return event(self._chunk([said]) | {"usage": meta_usage(choice.meta) if self._continuous else None})
+        entry = {"index": index, "delta": whole, "logprobs": None, "finish_reason": None, "matched_stop": None}
+        return event(self._chunk([entry]) | {"usage": meta_usage(choice.meta) if self._continuous else None})
 
 
 class StreamAborted(Exception):

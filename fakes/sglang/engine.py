@@ -10,9 +10,9 @@ from typing import Any
 
 from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
-from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest, output, steps_of
+from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.rendering import render_reply
@@ -51,9 +51,9 @@ class FakeSGLang:
         step: int = 0,
     ) -> None:
         if max_running is not None and max_running < 1:
-            raise ValueError(f"max_running is {max_running}, but an engine runs at least 1 request at a time")
+            raise ValueError(f"max_running must be at least 1, found {max_running}")
         if stream_interval < 1:
-            raise ValueError(f"stream_interval is {stream_interval}, but a step has at least 1 token")
+            raise ValueError(f"stream_interval must be at least 1, found {stream_interval}")
         self.policy = policy
         self.tokenizer: Tokenizer = tokenizer or ByteTokenizer()
         self.context_length = context_length
@@ -342,8 +342,8 @@ class FakeSGLang:
             tokens = len(step.ids) - (number == 1)
             await self._wait_working_time(run, self.latency.for_tokens(tokens, factor))
             if run.ended_by is not None:
-                said = sum(len(done.ids) for done in generation.steps[: number - 1])
-                yield number - 1, generation.until(said, run.ended_by)
+                sent = sum(len(done.ids) for done in generation.steps[: number - 1])
+                yield number - 1, generation.until(sent, run.ended_by)
                 return
             yield number, generation
         self._fail(generation, len(generation.steps))
@@ -353,13 +353,13 @@ class FakeSGLang:
     async def _whole(
         self, run: EngineRun, generation: Generation, factor: float
     ) -> AsyncIterator[tuple[int, Generation]]:
-        said = 0.0
+        worked = 0.0
         if generation.error is None:
-            said = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
+            worked = await self._wait_working_time(run, self.latency.for_tokens(generation.tokens - 1, factor))
         self._fail(generation, len(generation.steps))
         if run.ended_by is not None:
             each = self.latency.for_tokens(1, factor)
-            tokens = int(said / each) + 1 if each and said else 0
+            tokens = int(worked / each) + 1 if each and worked else 0
             generation = generation.until(tokens, run.ended_by)
         yield len(generation.steps), generation
 

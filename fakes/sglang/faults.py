@@ -25,7 +25,9 @@ class Abort(Action):
     at: float = Field(default=0.5, ge=0)
     """After this share of the tokens (below 1), or after this many tokens."""
     message: str = "Aborted"
+    """The message of the finish reason."""
     status: int | None = Field(default=None, ge=400, le=599)
+    """The error status to end with; without one, the generation ends gracefully."""
 
     @classmethod
     def from_scalar(cls, value: Any) -> Any:

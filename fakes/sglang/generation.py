@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.fakes.sglang.chance import Key, digest, draw, whole
+from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, whole
 from sfusion.fakes.sglang.protocol import Finish, JsonObject, Step
 from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SampledText, SamplingParams

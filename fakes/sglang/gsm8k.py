@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sfusion.fakes.sglang.chance import hex_id
+from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.protocol import Ask, Reply, ToolCall
 from sfusion.fakes.sglang.templates import TEMPLATES, Template
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sfusion.fakes.sglang.chance import Key, draw
+from sfusion.fakes.sglang.keyed_digest import Key, draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Latency:
         for name in self.__slots__:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"latency: {name} is {value}, but it must be a number of at least 0")
+                raise ValueError(f"latency: {name} must be a finite number of at least 0, found {value}")
 
     def factor(self, running: int, *keys: Key) -> float:
         """Return how much slower this request is than an average one without load."""

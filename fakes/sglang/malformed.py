@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.sglang.chance import pick, whole
 from sfusion.fakes.sglang.dialects import dialect_of
+from sfusion.fakes.sglang.keyed_digest import pick, whole
 from sfusion.fakes.sglang.malformed_kinds import KINDS, TOOLS, Call, CallSample, Problems, TextGrade
 from sfusion_tools.formats import format_names, get_format
 
@@ -37,13 +37,12 @@ class MalformedText:
     problems: Problems
     """Severity and kind of every problem to report, in any order."""
     grade: TextGrade
-    """``harmless``: only a poor parser stumbles. ``mended``: all calls survive, with a remark. ``lost``: not all do."""
+    """``harmless``: only poor parsers fail. ``repaired``: all calls survive, with a remark. ``lost``: some do not."""
     finish_reason: str = "stop"
     """The finish reason that the engine reports."""
 
 
 def kinds() -> tuple[str, ...]:
-    """Return the names of all kinds."""
     return tuple(KINDS)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from sfusion.fakes.sglang.chance import pick, whole
+from sfusion.fakes.sglang.keyed_digest import pick, whole
 from sfusion_tools.formats import Format, Toolbox
 from sfusion_tools.formats.argumenttext import ArgumentTextFormat
 from sfusion_tools.formats.callobject import ObjectFormat
@@ -20,7 +20,7 @@ __all__ = ["KINDS", "TOOLS", "Call", "CallSample", "Made", "Maker", "Problems", 
 
 Call = dict[str, Any]
 Problems = tuple[tuple[str, str], ...]
-TextGrade = Literal["harmless", "mended", "lost"]
+TextGrade = Literal["harmless", "repaired", "lost"]
 
 
 def _tool(name: str, description: str, required: str, **properties: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class CallSample:
         marker = "\ufffc"
         return self.arguments(self.with_value(marker)).replace(marker, value)
 
-    def spoilt(self, arguments: str) -> str:
+    def spoiled(self, arguments: str) -> str:
         """Write a turn with one call, which has these arguments as they are."""
         return self.section(self.form.write_call(self.name, arguments))
 
@@ -131,32 +131,32 @@ def expecting(maker: Maker, *problems: tuple[str, str]) -> Maker:
 
 
 def bad_escape(sample: CallSample, value: str = "re.findall('\\d+', 'a1')", written: str = "") -> Made:
-    text = sample.spoilt(sample.spliced(written or value))
-    return Made(text, [sample.with_value(value)], (("repaired", "bad_escape"),), "mended")
+    text = sample.spoiled(sample.spliced(written or value))
+    return Made(text, [sample.with_value(value)], (("repaired", "bad_escape"),), "repaired")
 
 
 def mixed_escape(sample: CallSample) -> Made:
-    text = sample.spoilt(sample.spliced("import re\\nre.findall(\\d+, s)"))
+    text = sample.spoiled(sample.spliced("import re\\nre.findall(\\d+, s)"))
     return Made(text, (), (("refused", "ambiguous_escape"),))
 
 
 def latex_escape(sample: CallSample) -> Made:
     call = sample.with_value("\x0crac{1}{2}")
-    text = sample.spoilt(sample.spliced("\\frac{1}{2}"))
-    return Made(text, [call], (("repaired", "suspicious_escape"),), "mended")
+    text = sample.spoiled(sample.spliced("\\frac{1}{2}"))
+    return Made(text, [call], (("repaired", "suspicious_escape"),), "repaired")
 
 
 def broken_unicode(sample: CallSample) -> Made:
-    return Made(sample.spoilt(sample.spliced("\\u12")), (), (("refused", "bad_escape"),))
+    return Made(sample.spoiled(sample.spliced("\\u12")), (), (("refused", "bad_escape"),))
 
 
 def raw_newline(sample: CallSample) -> Made:
-    text = sample.spoilt(sample.spliced("a = 1\nprint(a)"))
-    return Made(text, [sample.with_value("a = 1\nprint(a)")], (("repaired", "raw_control"),), "mended")
+    text = sample.spoiled(sample.spliced("a = 1\nprint(a)"))
+    return Made(text, [sample.with_value("a = 1\nprint(a)")], (("repaired", "raw_control"),), "repaired")
 
 
 def unescaped_quotes(sample: CallSample) -> Made:
-    return Made(sample.spoilt(sample.spliced('print("hello")')), (), (("refused", "bad_json"),))
+    return Made(sample.spoiled(sample.spliced('print("hello")')), (), (("refused", "bad_json"),))
 
 
 def unbalanced(sample: CallSample) -> Made:
@@ -167,8 +167,8 @@ def extra_brace(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
         text = sample.section(sample.tagged(sample.object() + "}"))
     else:
-        text = sample.spoilt(sample.arguments() + "}")
-    return Made(text, [sample.call], (("repaired", "stray_text"),), "mended")
+        text = sample.spoiled(sample.arguments() + "}")
+    return Made(text, [sample.call], (("repaired", "stray_text"),), "repaired")
 
 
 def missing_name(sample: CallSample) -> Made:
@@ -182,19 +182,19 @@ def missing_name(sample: CallSample) -> Made:
 def two_objects(sample: CallSample) -> Made:
     both = [sample.call, sample.sibling]
     if not isinstance(sample.form, ObjectFormat):
-        text = sample.spoilt("\n".join(map(sample.arguments, both)))
+        text = sample.spoiled("\n".join(map(sample.arguments, both)))
         return Made(text, (), (("refused", "several_arguments"),))
     text = sample.section(sample.tagged("\n".join(map(sample.object, both))))
-    return Made(text, both, (("repaired", "several_in_one_tag"),) * 2, "mended")
+    return Made(text, both, (("repaired", "several_in_one_tag"),) * 2, "repaired")
 
 
 def doubled_payload(sample: CallSample) -> Made:
     if not isinstance(sample.form, ObjectFormat):
-        text = sample.spoilt(sample.arguments() * 2)
-        return Made(text, [sample.call], (("repaired", "doubled_payload"),), "mended")
+        text = sample.spoiled(sample.arguments() * 2)
+        return Made(text, [sample.call], (("repaired", "doubled_payload"),), "repaired")
     text = sample.section(sample.tagged(sample.object() * 2))
     problems = (("refused", "doubled_payload"), ("repaired", "several_in_one_tag"))
-    return Made(text, [sample.call], problems, "mended")
+    return Made(text, [sample.call], problems, "repaired")
 
 
 def trailing_prose(sample: CallSample) -> Made:
@@ -207,8 +207,8 @@ def prose_inside(sample: CallSample) -> Made:
     if isinstance(sample.form, ObjectFormat):
         text = sample.section(sample.tagged(sample.object() + prose))
     else:
-        text = sample.spoilt(sample.arguments() + prose)
-    return Made(text, [sample.call], (("repaired", "stray_text"),), "mended")
+        text = sample.spoiled(sample.arguments() + prose)
+    return Made(text, [sample.call], (("repaired", "stray_text"),), "repaired")
 
 
 def closing_tag_inside(sample: CallSample) -> Made:
@@ -223,7 +223,7 @@ def call_in_think(sample: CallSample) -> Made:
 
 def draft_then_call(sample: CallSample) -> Made:
     text = sample.form.write_thinking(f"maybe {sample.section(sample.call)} later") + sample.section(sample.call)
-    return Made(text, [sample.call], (("noticed", "call_in_think"),), "mended")
+    return Made(text, [sample.call], (("noticed", "call_in_think"),), "repaired")
 
 
 def unclosed_think(sample: CallSample) -> Made:
@@ -255,16 +255,16 @@ def untagged(sample: CallSample) -> Made:
 
 
 def arguments_list(sample: CallSample) -> Made:
-    return Made(sample.spoilt(json.dumps([sample.subject[1]])), (), (("refused", "arguments_not_object"),))
+    return Made(sample.spoiled(json.dumps([sample.subject[1]])), (), (("refused", "arguments_not_object"),))
 
 
 def arguments_string(sample: CallSample) -> Made:
-    return Made(sample.spoilt(json.dumps(sample.subject[1])), (), (("refused", "arguments_not_object"),))
+    return Made(sample.spoiled(json.dumps(sample.subject[1])), (), (("refused", "arguments_not_object"),))
 
 
 def double_encoded(sample: CallSample) -> Made:
-    text = sample.spoilt(json.dumps(json.dumps(sample.call["arguments"])))
-    return Made(text, [sample.call], (("repaired", "double_encoded"),), "mended")
+    text = sample.spoiled(json.dumps(json.dumps(sample.call["arguments"])))
+    return Made(text, [sample.call], (("repaired", "double_encoded"),), "repaired")
 
 
 def unknown_tool(sample: CallSample) -> Made:
@@ -275,7 +275,7 @@ def unknown_tool(sample: CallSample) -> Made:
 
 def invented_reply(sample: CallSample) -> Made:
     text = f"{sample.section(sample.call)}\n<tool_response>\n42\n</tool_response>\nThe answer is 42."
-    return Made(text, [sample.call], (("noticed", "invented_reply"),), "mended")
+    return Made(text, [sample.call], (("noticed", "invented_reply"),), "repaired")
 
 
 def bad_sibling(sample: CallSample, bad: str = "", problem: str = "bad_json") -> Made:

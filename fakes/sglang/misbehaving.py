@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfusion.fakes.sglang.chance import Key, digest, draw, pick, whole
 from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
+from sfusion.fakes.sglang.keyed_digest import Key, digest, draw, pick, whole
 from sfusion.fakes.sglang.malformed import MalformedText, kinds, malformed
 from sfusion.fakes.sglang.protocol import Ask, Finish, Policy, Reply
 from sfusion_tools.errors import near
@@ -30,7 +30,7 @@ class Misbehaving:
     ) -> None:
         for name, value in (("rate", rate), ("ceiling", ceiling)):
             if not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value}, but must be between 0 and 1")
+                raise ValueError(f"{name} must be between 0 and 1, found {value}")
         unknown = sorted(set(only or ()) - set(kinds()))
         if unknown:
             raise ValueError(f"there is no kind of malformed text called {unknown[0]!r}: {near(unknown[0], kinds())}")
@@ -49,9 +49,10 @@ class Misbehaving:
         if not good.calls:
             return good
         keys: tuple[Key, ...] = (ask.seed, "misbehave", digest(str(ask.messages)), ask.sample)
+        # The key stays as it is: it decides which turns of a seed are malformed.
         if draw(*keys, "spoilt") >= self.rate_at(ask.step):
             return good
-        bad = self._spoilt(ask.format, keys)
+        bad = self._spoiled(ask.format, keys)
         if bad is None:
             return good
         finish = None if bad.finish_reason == "stop" else Finish(bad.finish_reason)
@@ -59,7 +60,7 @@ class Misbehaving:
         own_thought = bad.kind in ("call_in_think", "draft_then_call", "unclosed_think", "unclosed_think_alone")
         return Reply(bad.text if own_thought else good.text + bad.text, finish=finish)
 
-    def _spoilt(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:
+    def _spoiled(self, form: str, keys: tuple[Key, ...]) -> MalformedText | None:
         left = list(self.kinds)
         while left:
             kind = pick(left, *keys, "kind", len(left))

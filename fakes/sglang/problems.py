@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sfusion.fakes.sglang.chance import hex_id, pick, whole
+from sfusion.fakes.sglang.keyed_digest import hex_id, pick, whole
 from sfusion.fakes.sglang.templates import BONUS, TANK, TEMPLATES, Template
 from sfusion_tools.errors import MissingExtra
 
@@ -45,7 +45,7 @@ class WordProblem:
 def problems(seed: int, count: int) -> list[WordProblem]:
     """Return ``count`` problems. The first is always John's bonus, and a longer list begins with the shorter one."""
     if count < 0:
-        raise ValueError(f"count is {count}, but must be 0 or more")
+        raise ValueError(f"count must be at least 0, found {count}")
     made = [replace(_problem("john-bonus", BONUS, "John", _JOHN), ground_truth=_JOHNS_TRUTH)] if count else []
     for number in range(1, count):
         key = (seed, "problem", number)
@@ -87,19 +87,19 @@ def prompts(
         key = (seed, "prompt", number)
         faker = fakers[pick(locales, *key, "locale")]
         faker.seed_instance(whole(0, 2**31, *key, "text"))
-        wish = pick(_WISHES, *key, "wish").format(
+        request = pick(_REQUESTS, *key, "wish").format(
             name=faker.name(), city=faker.city(), company=faker.company(), word=faker.word(), text=faker.sentence()
         )
         made.append(
             [
                 {"role": "system", "content": f"You help {faker.name()}. Session {hex_id(8, *key)}."},
-                {"role": "user", "content": wish},
+                {"role": "user", "content": request},
             ]
         )
     return made
 
 
-_WISHES = (
+_REQUESTS = (
     "{name} of {company} asks: how many letters are in “{text}”?",
     "Write the name of {city} backwards with code.",
     "Run `print({word!r} * 3)` and tell me what it printed.",

@@ -106,7 +106,6 @@ class Ask:
 
     @property
     def last_user(self) -> str:
-        """The last message of the user."""
         return next((_text(m) for m in reversed(self.messages) if m.get("role") == "user"), self.prompt)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
@@ -30,12 +30,12 @@ from sfusion.fakes.sglang.bodies import (
     PauseGenerationReqInput,
 )
 from sfusion.fakes.sglang.calls import CallPiece
-from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.chat import ChatStream, ChatView, StreamAborted, chat_body, is_error
 from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_call, refusal
 from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.parsers import (
     Quirks,
     array_parser,
@@ -57,11 +57,11 @@ from sfusion.fakes.sglang.validation import (
     read_query,
 )
 from sfusion.fakes.wire import Answer, Request
+from sfusion.fakes.wire.app import Handler
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Answer]]
 
 _CHAT = TypeAdapter(ChatCompletionRequest)
 _COMPLETION = TypeAdapter(CompletionRequest)

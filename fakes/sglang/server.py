@@ -14,7 +14,7 @@ from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.parsers import Quirks
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import ModelInfo
-from sfusion.fakes.wire import AdminRoutes, Answer, Journal, Request, Served, WireServer
+from sfusion.fakes.wire import AdminRoutes, Answer, EventSink, Request, Served, WireServer
 from sfusion_tools.hosts import is_loopback
 
 
@@ -54,7 +54,7 @@ class FakeSGLangServer(Served):
         faults: Iterable[Rule | Mapping[str, Any]] = (),
         seed: int = 0,
         allow_remote: bool = False,
-        journal: Journal | None = None,
+        journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
     ) -> None:
         if not allow_remote and not is_loopback(host):

@@ -11,8 +11,6 @@ from sfusion.fakes.sglang.protocol import Finish
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """The state of the engine at one moment."""
-
     up: bool
     paused: bool
     running: int

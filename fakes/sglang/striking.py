@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from sfusion.fakes.errors import EngineDown, EngineRefused, FaultError
 from sfusion.fakes.faults import Arrival, Fate, FaultPlan, Rule, Status
-from sfusion.fakes.sglang.chance import hex_id
 from sfusion.fakes.sglang.faults import Abort, checked
 from sfusion.fakes.sglang.generation import Generation, GenerationRequest
+from sfusion.fakes.sglang.keyed_digest import hex_id
 
 Wait = Callable[[float], Awaitable[float]]
 """Lets working time pass, unless the request is ended meanwhile."""

@@ -16,7 +16,7 @@ from sfusion.fakes.wire.app import (
     call_of,
     digest_of,
 )
-from sfusion.fakes.wire.core import Journal, WorkEvents
+from sfusion.fakes.wire.core import EventSink, WorkEvents
 from sfusion.fakes.wire.ledger import CallRecord, Ledger
 from sfusion.fakes.wire.message import Answer, dump_json
 from sfusion.fakes.wire.routes import Routes
@@ -30,9 +30,9 @@ __all__ = [
     "App",
     "BrokenStream",
     "CallRecord",
+    "EventSink",
     "Execution",
     "Guard",
-    "Journal",
     "Ledger",
     "PlainVisit",
     "PortTaken",

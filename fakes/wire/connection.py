@@ -91,7 +91,7 @@ class Connection(web.RequestHandler):
         self._connected(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Wake everyone who waits for the client; a program that it started runs on, as on the real server."""
+        """Wake all waiters; a program that the client started keeps running, as on the real server."""
         self._lost = True
         super().connection_lost(exc)
         for waiting in (self._gone, self._writable):

@@ -16,7 +16,7 @@ from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.parking import Parking
 
-Journal = Callable[[dict[str, Any]], None]
+EventSink = Callable[[dict[str, Any]], None]
 Ran = Literal["no", "began", "ended"]
 
 _LOG = logging.getLogger("sfusion.fakes")
@@ -41,7 +41,7 @@ class ServerCore:
         *,
         rules: Iterable[Rule] = (),
         seed: int = 0,
-        journal: Journal | None = None,
+        journal: EventSink | None = None,
         ledger: Ledger | None = None,
         work_events: WorkEvents | None = None,
     ) -> None:
@@ -59,7 +59,6 @@ class ServerCore:
         self._timers: list[asyncio.TimerHandle] = []
 
     def now(self) -> float:
-        """The loop's time."""
         return asyncio.get_running_loop().time()
 
     def note(self, event: str, **more: Any) -> None:

@@ -22,7 +22,6 @@ class Delivery:
         self._announce_close = announce_close
 
     async def send(self, answer: Answer) -> None:
-        """Send all of it."""
         head = render_head(answer, announce_close=self._announce_close)
         if answer.stream is None:
             connection = self._connection

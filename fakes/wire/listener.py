@@ -48,7 +48,6 @@ class ListeningPort:
         return self._server is not None
 
     async def open(self, factory: Factory) -> None:
-        """Bind and listen."""
         sock = self._bind(self._port)
         self._take_port(sock.getsockname()[1])
         if self._holder is None:

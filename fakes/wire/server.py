@@ -22,7 +22,7 @@ from sfusion.fakes.errors import WireError
 from sfusion.fakes.faults import Arrival, Rule
 from sfusion.fakes.wire.app import App, Request, parse_target
 from sfusion.fakes.wire.connection import Connection, already_sent
-from sfusion.fakes.wire.core import Journal, ServerCore, WorkEvents
+from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
 from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.exchange import Exchange
 from sfusion.fakes.wire.ledger import Ledger
@@ -46,7 +46,7 @@ class WireServer(ServerCore):
         port: int = 0,
         rules: Iterable[Rule] = (),
         seed: int = 0,
-        journal: Journal | None = None,
+        journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
         keep_alive: float = 5.0,
         ledger: Ledger | None = None,

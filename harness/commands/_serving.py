@@ -13,7 +13,7 @@ from sfusion.harness.errors import BadOption
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
-    from sfusion.fakes.wire import Journal, Served
+    from sfusion.fakes.wire import EventSink, Served
 
 
 def read_yaml(text: str | None, option: str) -> Any:
@@ -28,7 +28,7 @@ def read_yaml(text: str | None, option: str) -> Any:
         raise BadOption(f"{option} {text!r} is not YAML: {getattr(error, 'problem', None) or error}") from error
 
 
-def open_journal(stack: ExitStack, path: Path | None) -> Journal | None:
+def open_journal(stack: ExitStack, path: Path | None) -> EventSink | None:
     """Open a journal that appends one JSON line per event to a file."""
     import json
 

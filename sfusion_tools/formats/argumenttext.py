@@ -34,7 +34,7 @@ class ArgumentTextParser(StreamParser):
         header: str,
         *,
         call_id: str | None = None,
-        mended: Sequence[Flaw] = (),
+        repaired: Sequence[Flaw] = (),
         padding: str = "",
     ) -> Scan[None]:
         """Read the arguments and report the call; ``padding`` is allowed between them and the end marker."""
@@ -61,7 +61,7 @@ class ArgumentTextParser(StreamParser):
         elif name is None:
             self._nameless(read, start, raw)
         else:
-            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=[*mended, *read.mended])
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=[*repaired, *read.repaired])
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         self.refuse(Flaw("missing_name", "it does not say which tool is meant"), position=start, raw=raw)
@@ -90,7 +90,7 @@ class ArgumentTextParser(StreamParser):
         read = read_arguments(loaded.value)
         if isinstance(read, Flaw):
             return read
-        mended = [*loaded.mended, *read.mended]
+        repaired = [*loaded.repaired, *read.repaired]
         rest = tail.strip()
         if edge is None and rest and any(end.startswith(rest) for end in (*self.ends, padding)):
             rest = ""
@@ -98,16 +98,16 @@ class ArgumentTextParser(StreamParser):
         if edge is None and rest and any(end.startswith(rest) for end in self.ends):
             rest = ""
         if rest == scan.text.strip():
-            mended.append(Flaw("doubled_payload", "its arguments stand there twice; they were used once"))
+            repaired.append(Flaw("doubled_payload", "its arguments appear twice; one copy was used"))
         elif rest.startswith("{"):
             return Flaw("several_arguments", "it has several objects of arguments; write one call for each")
         elif '"' in rest:
             return UNESCAPED
         elif rest:
-            mended.append(Flaw("stray_text", f"there is text behind its arguments ({rest[:40]!r}), which was ignored"))
+            repaired.append(Flaw("stray_text", f"there is text after its arguments ({rest[:40]!r}), which was ignored"))
         if edge != self.ends[0]:
-            mended.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
-        return Loaded(read.value, tuple(mended))
+            repaired.append(Flaw("missing_close", f"its {self.ends[0]} is missing"))
+        return Loaded(read.value, tuple(repaired))
 
 
 class SectionParser(ArgumentTextParser):

@@ -33,7 +33,7 @@ class CallObject:
 
     name: str
     arguments: dict[str, Any]
-    mended: tuple[Flaw, ...] = ()
+    repaired: tuple[Flaw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def read_call_object(value: Any, own_key: str) -> CallObject | NotACall:
     read = read_arguments(value[keys[0]])
     if isinstance(read, Flaw):
         return NotACall(read, name)
-    mended = read.mended
+    repaired = read.repaired
     if keys[0] != own_key and own_key == "arguments":
-        mended = (Flaw("other_key", f"its arguments stand under {keys[0]}; write {own_key}"), *mended)
-    return CallObject(name, read.value, mended)
+        repaired = (Flaw("other_key", f"its arguments are under {keys[0]}; use {own_key}"), *repaired)
+    return CallObject(name, read.value, repaired)
 
 
 def read_arguments(value: Any) -> Loaded | Flaw:
@@ -90,8 +90,8 @@ def read_arguments(value: Any) -> Loaded | Flaw:
 
 SIBLINGS = ('{"name', '{ "name', '{"arguments', '{"parameters', '{"type', "{'name")
 """How the next call begins. Inside a string the quotes would be escaped, so this is never part of an argument."""
-DOUBLED = Flaw("doubled_payload", "the same call stands there twice; it was made once")
-UNESCAPED = Flaw("stray_text", "there is more text behind its JSON, as if a quote in it were not escaped")
+DOUBLED = Flaw("doubled_payload", "the call appears twice; it was made once")
+UNESCAPED = Flaw("stray_text", "text follows its JSON; a quote inside it is probably not escaped")
 """JSON that looks complete may be the first half of a string that was closed too early, so the call is refused."""
 
 
@@ -113,15 +113,15 @@ class ObjectCallParser(StreamParser):
             values = loaded.value if isinstance(loaded.value, list) else [loaded.value]
             if not values:
                 self.refuse(Flaw("empty_call", "its list is empty"), position=one.position, raw=one.raw)
-            mended = [*loaded.mended, *remarks]
+            repaired = [*loaded.repaired, *remarks]
             if crowded and (isinstance(loaded.value, list) or len(found) > 1):
-                mended.append(crowded)
+                repaired.append(crowded)
             for value in values:
                 if crowded and value in seen:
                     self.refuse(DOUBLED, position=one.position, raw=one.raw)
                     continue
                 seen.append(value)
-                self._make(value, one, mended)
+                self._make(value, one, repaired)
 
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Refuse a broken object that has swallowed the next call, and go back to the beginning of that call.
@@ -139,7 +139,7 @@ class ObjectCallParser(StreamParser):
             self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=reader.take(nearest))
         return bool(nearest)
 
-    def _make(self, value: Any, found: FoundObject, mended: Sequence[Flaw]) -> None:
+    def _make(self, value: Any, found: FoundObject, repaired: Sequence[Flaw]) -> None:
         read = read_call_object(value, self.own_key)
         if isinstance(read, NotACall):
             self.refuse(read.flaw, position=found.position, raw=found.raw, name=read.name)
@@ -150,7 +150,7 @@ class ObjectCallParser(StreamParser):
                 position=found.position,
                 raw=found.raw,
                 call_id=value.get("id") if isinstance(value.get("id"), str) else None,
-                mended=[*mended, *read.mended],
+                repaired=[*repaired, *read.repaired],
             )
 
 

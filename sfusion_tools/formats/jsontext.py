@@ -86,9 +86,7 @@ class JsonScan:
     def fail(self, found: str, expected: str) -> JsonScan:
         shown = json.dumps(found, ensure_ascii=False)
         self.found = found
-        self.fault = Flaw(
-            "bad_json", f"at character {self._size} of its JSON there is {shown} where {expected} belongs"
-        )
+        self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self._size}; expected {expected}")
         return self
 
     def cut(self) -> JsonScan:
@@ -212,33 +210,34 @@ class Loaded:
     """The value of a scan, and the flaws that were repaired."""
 
     value: Any
-    mended: tuple[Flaw, ...] = ()
+    repaired: tuple[Flaw, ...] = ()
 
 
 def load(scan: JsonScan) -> Loaded | Flaw:
     """Return the value of a complete scan, or the flaw for which it must be refused."""
-    mended: list[Flaw] = []
+    repaired: list[Flaw] = []
     text = scan.text
     if scan.broken_unicode:
         shown = scan.broken_unicode.split('"')[0]
         return Flaw(
             "bad_escape",
-            f"{shown} in its JSON is no \\u escape, which has four hexadecimal digits; write \\\\u for a literal \\u",
+            f"{shown} in its JSON is not a valid \\u escape (\\u needs four hexadecimal digits); "
+            "write \\\\u for a literal \\u",
         )
     if scan.ambiguous:
         return Flaw(
             "ambiguous_escape",
-            "one of its strings mixes backslashes that escape nothing with real escapes, so it is unclear which "
-            "backslashes are meant literally; write every literal backslash as \\\\",
+            "one of its strings mixes invalid and valid escapes, so it is unclear which backslashes are literal; "
+            "write every literal backslash as \\\\",
         )
     if scan.strays:
         shown = text[scan.strays[0] : scan.strays[0] + 2]
-        message = f"{shown} is no JSON escape and was read as a backslash; write \\\\ for a literal backslash"
-        mended.append(Flaw("bad_escape", message))
+        message = f"{shown} is not a JSON escape; it was read as a literal backslash (write \\\\)"
+        repaired.append(Flaw("bad_escape", message))
         text = _doubled(text, scan.strays)
     if scan.raw_control:
-        message = "a string holds a raw line break or tab, which was kept; write \\n and \\t instead"
-        mended.append(Flaw("raw_control", message))
+        message = "a string contains a raw line break or tab, which was kept; write \\n and \\t instead"
+        repaired.append(Flaw("raw_control", message))
     try:
         value = loads(text, strict=False)
     except DuplicateKeyError as twice:
@@ -246,9 +245,9 @@ def load(scan: JsonScan) -> Loaded | Flaw:
     except (ValueError, RecursionError) as error:
         return Flaw("bad_json", f"its JSON cannot be read ({error})")
     if odd := _odd_escape(text):
-        message = f"{odd} was read as a control character, as JSON says; if a backslash is meant, it has to be doubled"
-        mended.append(Flaw("suspicious_escape", message))
-    return Loaded(value, tuple(mended))
+        message = f"{odd} was read as a control character, as in JSON; write \\\\ if you meant a literal backslash"
+        repaired.append(Flaw("suspicious_escape", message))
+    return Loaded(value, tuple(repaired))
 
 
 def dump(value: Any) -> str:
@@ -282,7 +281,7 @@ def loads(text: str, *, strict: bool) -> Any:
     """Decode strict JSON: without NaN, repeated keys or lone surrogates."""
     value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     if "\\ud" in text.lower() and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-        raise ValueError("half of a \\u surrogate pair is no character")
+        raise ValueError("a lone \\u surrogate is not a character")
     return value
 
 
@@ -298,7 +297,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _float(text: str) -> float:

@@ -17,7 +17,7 @@ _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$
 _REPLY = re.compile(
     r"<tool_response>|<\|tool_response\|?>|<｜tool▁outputs?▁begin｜>|\[TOOL_RESULTS\]|<\|observation\|>\s*\S"
 )
-_UNTAGGED = "The text holds what looks like a tool call without its markers; it was not made."
+_UNTAGGED = "The text contains what looks like a tool call without its markers; it was not made."
 
 
 def lookalikes(
@@ -32,7 +32,7 @@ def lookalikes(
     if reply:
         yield (
             "invented_reply",
-            "The text holds a tool's reply that no tool gave. Stop after the calls and wait for the real reply.",
+            "The text contains a made-up tool reply. Stop after the calls and wait for the real reply.",
             _position(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
@@ -46,14 +46,12 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
         if found := mark.search(text):
             *most, last = owners
             named = f"{', '.join(most)} or {last}" if most else last
-            whose = (
-                "are not written as this format wants them" if form in owners else f"belong to {named}, not to {form}"
-            )
-            yield "stray_marker", f"The text holds markers of a tool call that {whose}, so no call was made.", found
+            whose = "do not match this format" if form in owners else f"belong to {named}, not to {form}"
+            yield "stray_marker", f"The text contains markers of a tool call that {whose}, so no call was made.", found
     if found := _OBJECT.search(text):
         yield "untagged_call", _UNTAGGED, found
     if found := _FENCE.search(text):
-        yield "fenced_code", "The text holds fenced code and no tool call; code in a fence is not run.", found
+        yield "fenced_code", "The text contains fenced code and no tool call; code in a fence is not run.", found
     if tools:
         names = "|".join(map(re.escape, tools))
         bare = re.compile(rf"^\[?\s*(?:{names})\s*\(\s*(?:\w+\s*=|['\"\[{{]|\))", re.MULTILINE)

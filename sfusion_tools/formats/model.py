@@ -15,8 +15,6 @@ in the only possible way. ``noticed``: no call is affected, but something is odd
 
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
-    """One complete call."""
-
     name: str
     arguments: dict[str, Any]
     position: int = 0

@@ -89,7 +89,7 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
     if not types or "string" in types:
         return Loaded(text)
     shown = json.dumps(text[:40], ensure_ascii=False)
-    return Flaw("bad_value", f"its parameter {parameter} has to be {' or '.join(sorted(types))}, and {shown} is not")
+    return Flaw("bad_value", f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}")
 
 
 def write_value(value: Any, types: frozenset[str]) -> str:

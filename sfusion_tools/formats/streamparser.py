@@ -61,7 +61,7 @@ class StreamParser(ABC):
 
     def feed(self, chunk: str) -> list[Delta]:
         if self._done:
-            raise ValueError("the text was finished before; start a new parser for a new text")
+            raise ValueError("this parser is finished; create a new one for each text")
         if chunk:
             self.reader.feed(chunk)
             next(self._run)
@@ -103,7 +103,7 @@ class StreamParser(ABC):
         position: int,
         raw: str,
         call_id: str | None = None,
-        mended: Sequence[Flaw] = (),
+        repaired: Sequence[Flaw] = (),
     ) -> None:
         """Report a complete call, or refuse it if the tool is unknown."""
         self._handled += 1
@@ -115,8 +115,8 @@ class StreamParser(ABC):
             flaw = Flaw("unknown_tool", f'there is no tool named "{name}"{hint}; the tools are: {known}')
             self.refuse(flaw, position=position, raw=raw, name=name, counted=True)
             return
-        for flaw in mended:
-            message = f"The call of {name} was made, but {flaw.message}."
+        for flaw in repaired:
+            message = f"The call to {name} was made, but {flaw.message}."
             self.problem(flaw.kind, message, position, raw, "repaired", name)
         self._deltas.append(CallDelta(ParsedCall(name, arguments, position, raw, call_id)))
 
@@ -127,10 +127,12 @@ class StreamParser(ABC):
             self._handled += 1
         if name is None and (guess := _NAME.search(raw)):
             name = guess[1]
-        which = f"The call of {name}" if name else "A tool call"
+        which = f"The call to {name}" if name else "A tool call"
         if flaw.kind == "truncated":
             limit = ": the output reached its length limit" if self.finish_reason == "length" else ""
-            message = f"{which} was not made: {flaw.message}{limit}. Write it again, whole and if need be shorter."
+            message = (
+                f"{which} was not made: {flaw.message}{limit}. Send the complete call again, shorter if necessary."
+            )
         else:
             message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
         self.problem(flaw.kind, message, position, raw, "refused", name)
@@ -215,7 +217,7 @@ class StreamParser(ABC):
             self.problem(
                 "stray_think_close",
                 f"There is a {THOUGHT} without {THINK}, so the calls before it may have been drafts. "
-                "If the prompt ends inside the thinking, the reader has to be told so (in_think).",
+                "If the prompt ends inside the thinking, pass in_think=True.",
                 position,
                 THOUGHT,
                 "noticed",

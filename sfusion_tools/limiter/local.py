@@ -34,7 +34,7 @@ class LocalTransport:
 
 
 def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:
-    """Make a limiter that is private to those who are given it."""
+    """Make a limiter that only holders of the returned object share."""
     return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Bucket:
-    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; full at the start unless told."""
+    """A token bucket: ``rate`` tokens per second, at most ``size`` saved up; starts full unless ``tokens`` is given."""
 
     def __init__(self, rate: float, size: int | None, *, now: float, tokens: float | None = None) -> None:
         self.rate = rate

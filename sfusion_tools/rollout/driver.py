@@ -106,13 +106,13 @@ class RolloutDriver:
         if self._interaction is None:
             request.fail(EndCause.ERROR, "the request asks for an interaction and the driver has none")
             return
-        over, said, score, _metrics = await self._interaction.generate_response(
+        over, response, score, _metrics = await self._interaction.generate_response(
             request.request_id, request.template_messages, **(request.interaction_kwargs or {})
         )
         if over:
             request.end_interaction(score)
         else:
-            request.add_user_turn(said, score)
+            request.add_user_turn(response, score)
 
     async def _release(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
         request.metrics.release_errors += await tools.release()

@@ -26,9 +26,9 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
         if any(problem.kind == "unclosed_think" for problem in parsed.problems):
             # A call at the end of thinking that is never closed was meant as a call; engines agree.
             before, mark, thinking = text.rpartition(_THINK)
-            mended = form.parse(before + thinking, shown)
-            if mended.calls:
-                return _turn(before + mark + mended.content.removeprefix(before), mended, ("unclosed_think",))
+            repaired = form.parse(before + thinking, shown)
+            if repaired.calls:
+                return _turn(before + mark + repaired.content.removeprefix(before), repaired, ("unclosed_think",))
         return _turn(parsed.content, parsed)
 
     return parse

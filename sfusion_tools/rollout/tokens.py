@@ -43,8 +43,7 @@ class TokenViews(ABC):
 
     @property
     @abstractmethod
-    def rows(self) -> TokenRows:
-        """The rows that the views are derived from."""
+    def rows(self) -> TokenRows: ...
 
     @property
     def input_ids(self) -> list[int]:

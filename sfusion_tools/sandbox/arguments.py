@@ -51,7 +51,7 @@ def _code(parameters: dict[str, Any]) -> str:
     try:
         code.encode()
     except UnicodeEncodeError as error:
-        raise BadArguments(f"`code` has half a character (a lone surrogate) at position {error.start}") from None
+        raise BadArguments(f"`code` contains a lone surrogate at position {error.start}") from None
     return code
 
 

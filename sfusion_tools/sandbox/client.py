@@ -109,7 +109,7 @@ class SandboxClient:
             try:
                 sent = await self._attempt(body, result, number, min(attempt_seconds, left))
             except PermitTimeout:
-                return Reading(Outcome.THROTTLED, f"no permit of the limiter within {self._bounds.queue:g} s")
+                return Reading(Outcome.THROTTLED, f"no permit from the limiter within {self._bounds.queue:g} s")
             except LimiterClosed as error:
                 return Reading(Outcome.CANCELLED, str(error))
             except LimiterError as error:
@@ -127,7 +127,7 @@ class SandboxClient:
             pause = self._retry.pause(result.call_id, number, asked)
             if pause >= left:
                 sent.reading.message += (
-                    f"; gave up after {counted(number, 'attempt')}: the next would come after the deadline"
+                    f"; gave up after {counted(number, 'attempt')}: the next attempt would miss the deadline"
                 )
                 return sent.reading
             self._emit("backing_off", result, attempt=number, seconds=pause, asked=asked)
@@ -229,7 +229,7 @@ class SandboxClient:
             text = f"the answer broke off or is garbled: {_reason(error)}"
             return _Sent(Reading(Outcome.BAD_RESPONSE, text), transient=True)
         except (aiohttp.ClientError, ValueError) as error:
-            return _Sent(Reading(Outcome.BAD_RESPONSE, f"not an answer in HTTP: {_reason(error)}"))
+            return _Sent(Reading(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}"))
 
     async def _parse(self, answer: aiohttp.ClientResponse) -> _Sent:
         data, whole = await self._read(answer)

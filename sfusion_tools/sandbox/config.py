@@ -24,8 +24,6 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class SandboxToolConfig(BaseModel):
-    """The ``config`` section of a tool."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: Literal["native"] = Field("native", description="kind of tool in verl; always native")
@@ -99,7 +97,7 @@ class SandboxToolConfig(BaseModel):
             if not _TOKEN.fullmatch(name):
                 raise ConfigError(f"headers: {name!r} is not the name of a header")
             if any(character in text for character in "\r\n\0"):
-                raise ConfigError(f"headers: the value of {name!r} has characters that no header may have")
+                raise ConfigError(f"headers: the value of {name!r} contains a line break or a NUL character")
         return value
 
     @model_validator(mode="after")

@@ -62,7 +62,7 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
         if size >= FULL_PIPE_BYTES:
             return (
                 f"[The program was stopped after {timeout:g} s. It had printed {size:,} bytes, more than the sandbox "
-                "takes while a program runs: it was probably blocked by printing too much, not slow.]"
+                "reads while a program runs: it was probably blocked on its output, not slow.]"
             )
         kept = "the output above is what it printed until then" if printed else "it had printed nothing"
         return f"[The program timed out after {timeout:g} s; {kept}.]"

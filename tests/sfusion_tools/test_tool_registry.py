@@ -233,7 +233,7 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
         ("{sandbox_fusion_url: 'http://h', headers: {'a b': x}}", "headers: 'a b' is not the name of a header"),
         (
             '{sandbox_fusion_url: "http://h", headers: {A: "x\\ny"}}',
-            "headers: the value of 'A' has characters that no header may have",
+            "headers: the value of 'A' contains a line break or a NUL character",
         ),
         ("{sandbox_fusion_url: 'http://h', 1: 2}", "1: Keys should be strings"),
     ],

@@ -30,8 +30,6 @@ _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
 
 @dataclass(slots=True)
 class Take:
-    """One recorded answer."""
-
     body: dict[str, Any]
     seconds: float = 0.0
     crashed: str | None = None
@@ -60,7 +58,8 @@ class Cassette:
         if not self.skips:
             return served
         why = ", ".join(f"{count} {reason}" for reason, count in self.skips.most_common())
-        return f"{served}; {counted(self.skipped, 'record')} that the fake answers by itself: {why}"
+        verb = "is" if self.skipped == 1 else "are"
+        return f"{served}; {counted(self.skipped, 'request')} {verb} answered without the cassette: {why}"
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:

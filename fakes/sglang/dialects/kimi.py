@@ -71,7 +71,7 @@ class KimiQuirkStream(TokenQuirkStream):
 def _missing_name(sample: CallSample) -> Made:
     """An id without a name is repaired, because only one tool fits the arguments."""
     text = sample.section(sample.form.write_call("", sample.arguments()))
-    return Made(text, [sample.call], (("repaired", "bad_id"),), "mended")
+    return Made(text, [sample.call], (("repaired", "bad_id"),), "repaired")
 
 
 DIALECTS = (

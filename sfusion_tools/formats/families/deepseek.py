@@ -68,17 +68,17 @@ class DeepSeekV3Parser(DeepSeekV31Parser):
             self.refuse(Flaw("truncated", "the text ends before its arguments"), position=start, raw=header)
             return
         if edge != "\n" or name.startswith(("{", "[")):
-            flaw = Flaw("bad_layout", "its name and its arguments do not stand on lines of their own")
+            flaw = Flaw("bad_layout", "its name and its arguments must be on separate lines")
             yield from reader.accept(CALL_END)
             self.refuse(flaw, position=start, raw=header, name=head.strip() if head.strip() != "function" else None)
             return
         yield from reader.spaces()
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if (yield from reader.accept("```")):
             yield from reader.accept("json")
         else:
-            mended.append(Flaw("missing_fence", "its arguments stand in no ```json fence"))
-        yield from self.arguments(name or None, start, header, mended=mended, padding="```")
+            repaired.append(Flaw("missing_fence", "its arguments are not in a ```json block"))
+        yield from self.arguments(name or None, start, header, repaired=repaired, padding="```")
 
 
 class DeepSeekV3(ArgumentTextFormat):

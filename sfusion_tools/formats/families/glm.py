@@ -44,23 +44,23 @@ class GlmParser(RawTextParser):
         if flaw:
             yield from self.give_up(flaw, start, raw, name if NAME.fullmatch(name) else None)
             return
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if len(lines) > 1:
-            mended.append(Flaw("stray_text", f"there is text behind its name ({lines[1].strip()[:40]!r})"))
-        yield from self._arguments(name, start, raw, mended)
+            repaired.append(Flaw("stray_text", f"there is text after its name ({lines[1].strip()[:40]!r})"))
+        yield from self._arguments(name, start, raw, repaired)
 
     def _name_flaw(self, name: str, head: str, edge: str) -> Flaw | None:
         if not name:
             if edge == CLOSE:
                 return Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
-            return Flaw("missing_name", f"there is no name behind {OPEN}")
+            return Flaw("missing_name", f"there is no name after {OPEN}")
         if not NAME.fullmatch(name):
-            return Flaw("missing_name", f"{name[:40]!r} is no name of a tool")
+            return Flaw("missing_name", f"{name[:40]!r} is not a tool name")
         if edge == CLOSE and "\n" not in head and "\\n" not in head:
-            return Flaw("bad_layout", "a call without arguments needs a line break behind its name")
+            return Flaw("bad_layout", "a call without arguments needs a line break after its name")
         return None
 
-    def _arguments(self, name: str, start: int, raw: list[str], mended: list[Flaw]) -> Scan[None]:
+    def _arguments(self, name: str, start: int, raw: list[str], repaired: list[Flaw]) -> Scan[None]:
         reader = self.reader
         arguments: dict[str, Any] = {}
         flaw: Flaw | None = None
@@ -70,7 +70,7 @@ class GlmParser(RawTextParser):
             raw.extend(gap)
             stray = _GAP.sub("", "".join(gap))
             if stray and edge is not None:
-                mended.append(Flaw("stray_text", f"there is text beside its arguments ({stray[:40]!r})"))
+                repaired.append(Flaw("stray_text", f"there is extra text next to its arguments ({stray[:40]!r})"))
             if edge is None:
                 flaw = flaw or Flaw("truncated", f"the text ends before {CLOSE}")
                 break
@@ -94,7 +94,7 @@ class GlmParser(RawTextParser):
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
-            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+            self.call(name, arguments, position=start, raw="".join(raw), repaired=repaired)
 
     def _pair(self, raw: list[str]) -> Scan[tuple[str, str, Flaw | None]]:
         reader = self.reader

@@ -69,17 +69,15 @@ class HarmonyParser(ArgumentTextParser):
             if edge in (END, RETURN):
                 return
             if edge is None:
-                self.unclosed(position, drafts, f"Write {END} behind the analysis.")
+                self.unclosed(position, drafts, f"Write {END} after the analysis.")
                 return
             drafts += 1
             self.draft(
-                self.reader.offset - len(CALL), CALL, f"Write it behind the {END} of the analysis if it is meant."
+                self.reader.offset - len(CALL), CALL, f"Write it after the {END} of the analysis if it is meant."
             )
 
 
 class GptOss(ArgumentTextFormat):
-    """The harmony format of gpt-oss."""
-
     name = "gpt-oss"
     aliases = ("gpt_oss",)
     parser = HarmonyParser

@@ -67,7 +67,7 @@ class HermesParser(ObjectCallParser):
         ended = not closed and not self.reader.left
         if not found and not refused:
             if stray.strip():
-                flaw = Flaw("no_call_object", f"there is no object with a name and arguments behind {OPEN}")
+                flaw = Flaw("no_call_object", f"there is no object with a name and arguments after {OPEN}")
             elif ended:
                 flaw = Flaw("truncated", "the text ends where the call should begin")
             else:
@@ -81,7 +81,7 @@ class HermesParser(ObjectCallParser):
         remarks: list[Flaw] = []
         if stray.strip(" \n,;"):
             shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is text beside its JSON ({shown!r}), which was ignored"))
+            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
         if not closed:
             remarks.append(Flaw("missing_close", f"its {CLOSE} is missing"))
         self.report(found, remarks, crowded=Flaw("several_in_one_tag", f"every call needs its own {OPEN} and {CLOSE}"))

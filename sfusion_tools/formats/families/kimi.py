@@ -48,19 +48,21 @@ class KimiK2Parser(SectionParser):
     def _identified(self, identity: str, start: int) -> Scan[None]:
         match = _ID.fullmatch(identity)
         name = match["name"].strip() if match else identity
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if name.isdigit():
             name = ""
         elif name and (match is None or match["number"] is None):
-            mended.append(Flaw("bad_id", f"its id has no number; write functions.{name}:0"))
+            repaired.append(Flaw("bad_id", f"its id has no number; write functions.{name}:0"))
         header = f"{CALL}{identity}{ARGUMENTS}"
-        yield from self.arguments(name or None, start, header, call_id=identity or None, mended=mended)
+        yield from self.arguments(name or None, start, header, call_id=identity or None, repaired=repaired)
 
     def _nameless(self, read: Loaded, start: int, raw: str) -> None:
         fitting = self.tools.takes(read.value)
         if self.tools.declared and len(fitting) == 1:
             message = f"its id does not name it; its arguments only fit {fitting[0]}"
-            self.call(fitting[0], read.value, position=start, raw=raw, mended=[Flaw("bad_id", message), *read.mended])
+            self.call(
+                fitting[0], read.value, position=start, raw=raw, repaired=[Flaw("bad_id", message), *read.repaired]
+            )
         else:
             super()._nameless(read, start, raw)
 

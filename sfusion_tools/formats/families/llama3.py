@@ -90,7 +90,7 @@ class Llama3Parser(ObjectCallParser):
                             continue
                     break
                 if separator != ";":
-                    crowded = Flaw("bad_separator", "several calls have to be separated by ;")
+                    crowded = Flaw("bad_separator", "several calls must be separated by ;")
                 continue
             if found or refused or not tagged or not char:
                 break
@@ -127,7 +127,7 @@ class Llama3Parser(ObjectCallParser):
             return scan, []
         again = JsonScan(scan.start)
         again.add(dump(value))
-        return again, [Flaw("python_spelling", "it is spelt as Python, not as JSON")]
+        return again, [Flaw("python_spelling", "it is a Python dict, not JSON")]
 
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Skip a broken object; return whether another one follows."""
@@ -151,13 +151,13 @@ class Llama3Parser(ObjectCallParser):
             if ended and not stray.strip():
                 flaw = Flaw("truncated", "the text ends where the call should begin")
             else:
-                flaw = Flaw("no_call_object", f"there is no object with a name and parameters behind {TAG}")
+                flaw = Flaw("no_call_object", f"there is no object with a name and parameters after {TAG}")
             self.refuse(flaw, position=start, raw=TAG + stray)
             return
         remarks = []
         if stray.strip():
             shown = stray.strip()[:40]
-            remarks.append(Flaw("stray_text", f"there is text beside its JSON ({shown!r}), which was ignored"))
+            remarks.append(Flaw("stray_text", f"there is extra text next to its JSON ({shown!r}), which was ignored"))
         if crowded:
             self.report([one for one, _ in found], remarks, crowded=crowded)
             return

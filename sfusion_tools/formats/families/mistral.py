@@ -77,7 +77,7 @@ class MistralParser(ObjectCallParser):
                 continue
             one = FoundObject(scan, position, reader.since_mark())
             if (yield from reader.run(_CLOSERS)):
-                remarks.append(Flaw("stray_text", "there is a } too many behind it"))
+                remarks.append(Flaw("stray_text", "it is followed by an extra }"))
             if not (yield from self._ends_well()):
                 closed = yield from self._broken(scan, UNESCAPED, position)
             elif remarks and found and found[-1][0].scan.text == scan.text:
@@ -86,10 +86,10 @@ class MistralParser(ObjectCallParser):
                 found.append((one, remarks))
         if not elements:
             kind = "empty_call" if closed else "truncated"
-            self.refuse(Flaw(kind, f"there is no call in the list behind {OPEN}"), position=start, raw=f"{OPEN} [")
+            self.refuse(Flaw(kind, f"there is no call in the list after {OPEN}"), position=start, raw=f"{OPEN} [")
         if not closed and found:
-            found[-1][1].append(Flaw("missing_close", "the ] behind the calls is missing"))
-        nested = Flaw("bad_layout", "its list stands inside another list")
+            found[-1][1].append(Flaw("missing_close", "the ] after the calls is missing"))
+        nested = Flaw("bad_layout", "its list is nested in another list")
         for one, remarks in found:
             self.report([one], remarks, crowded=nested)
 
@@ -125,7 +125,7 @@ class MistralParser(ObjectCallParser):
         scan = yield from scan_json(reader)
         if scan.fault is None:
             self.report(
-                [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls have to stand in a list")]
+                [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls must be in a list")]
             )
             return
         yield from reader.before(_OPEN, lambda text: None)
@@ -136,7 +136,7 @@ class MistralParser(ObjectCallParser):
         reader.mark()
         name = yield from reader.run(_NAME)
         call_id = None
-        mended: list[Flaw] = []
+        repaired: list[Flaw] = []
         if (yield from reader.accept(CALL_ID)):
             call_id = yield from reader.run(_ID)
         marked = yield from reader.accept(ARGS)
@@ -147,11 +147,11 @@ class MistralParser(ObjectCallParser):
             if name and not char:
                 flaw = Flaw("truncated", "the text ends before its arguments")
             else:
-                flaw = Flaw("bad_layout", f"behind {OPEN} there is neither a list nor a name with {ARGS}")
+                flaw = Flaw("bad_layout", f"after {OPEN} there is neither a list nor a name with {ARGS}")
             self.refuse(flaw, position=start, raw=OPEN + reader.since_mark(), name=name or None)
             return
         if not marked:
-            mended.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
+            repaired.append(Flaw("missing_marker", f"{ARGS} is missing between its name and its arguments"))
         scan = yield from scan_json(reader)
         if scan.fault:
             if scan.truncated and OPEN in reader.since_mark():
@@ -169,8 +169,8 @@ class MistralParser(ObjectCallParser):
         if isinstance(read, Flaw) or isinstance(loaded, Flaw):
             self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)
         else:
-            mended.extend([*loaded.mended, *read.mended])
-            self.call(name, read.value, position=start, raw=raw, call_id=call_id, mended=mended)
+            repaired.extend([*loaded.repaired, *read.repaired])
+            self.call(name, read.value, position=start, raw=raw, call_id=call_id, repaired=repaired)
 
 
 class Mistral(ObjectFormat):

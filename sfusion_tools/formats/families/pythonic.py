@@ -51,7 +51,7 @@ class PythonicParser(StreamParser):
             return
         self.content("[")
         if not subscript and not name and not char:
-            message = "The text ends with a bracket. If a call was to follow, write it again, whole."
+            message = "The text ends with a bracket. If you meant to make a call, send the complete call again."
             self.problem("truncated", message, start, "[", "noticed")
 
     def _head(self) -> Scan[tuple[str, str]]:
@@ -95,8 +95,8 @@ class PythonicParser(StreamParser):
             yield from reader.spaces()
             text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else None
             if text is not None and "\n" in text:
-                mended = without_raw_breaks(text)
-                broken_lines, text = mended != text, mended
+                repaired = without_raw_breaks(text)
+                broken_lines, text = repaired != text, repaired
             else:
                 broken_lines = False
             read = read_arguments(text) if text is not None else None
@@ -110,18 +110,18 @@ class PythonicParser(StreamParser):
             else:
                 last = self._checked(name, text or "", read, position, reader.since_mark())
                 if last and broken_lines:
-                    message = "a string holds a raw line break, which was kept; write \\n instead"
+                    message = "a string contains a raw line break, which was kept; write \\n instead"
                     last[4].append(Flaw("raw_control", message))
         if not closed and last:
-            last[4].append(Flaw("missing_close", "the ] behind the calls is missing"))
+            last[4].append(Flaw("missing_close", "the ] after the calls is missing"))
         self._flush(last)
         if not calls:
             self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")
 
     def _flush(self, last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None) -> None:
         if last:
-            name, arguments, position, raw, mended = last
-            self.call(name, arguments, position=position, raw=raw, mended=mended)
+            name, arguments, position, raw, repaired = last
+            self.call(name, arguments, position=position, raw=raw, repaired=repaired)
 
     def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
         """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
@@ -163,12 +163,13 @@ class PythonicParser(StreamParser):
         if mixed:
             flaw = Flaw(
                 "ambiguous_escape",
-                f"a string mixes {stray}, which escapes nothing, with real escapes; double every literal backslash",
+                f"a string mixes {stray}, which is not an escape, with valid escapes; "
+                "write every literal backslash as \\\\",
             )
             self.refuse(flaw, position=position, raw=raw, name=name)
             return None
-        mended = [Flaw("bad_escape", f"{stray} is no escape and was read as a backslash; write \\\\")] if stray else []
-        return name, read, position, raw, mended
+        message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
+        return name, read, position, raw, [Flaw("bad_escape", message)] if stray else []
 
 
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
@@ -179,20 +180,19 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
             tree = ast.parse(f"f{text}", mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        return Flaw("bad_literal", f"its arguments are no Python ({reason})")
+        return Flaw("bad_literal", f"its arguments are not valid Python ({reason})")
     if not isinstance(tree, ast.Call):
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):
-        return Flaw("positional_argument", "every argument has to be written as KEY=VALUE")
+        return Flaw("positional_argument", "write every argument as KEY=VALUE")
     arguments: dict[str, Any] = {}
     for item in tree.keywords:
         assert item.arg is not None
         try:
             value = _value(item.value)
         except (ValueError, RecursionError):
-            return Flaw(
-                "bad_literal", f"its argument {item.arg} is no plain literal: text, number, list, dict, True, None"
-            )
+            kinds = "string, number, list, dict, True, False or None"
+            return Flaw("bad_literal", f"its argument {item.arg} is not a literal ({kinds})")
         arguments[item.arg] = value
     return arguments
 
@@ -208,7 +208,7 @@ def _value(node: ast.expr) -> Any:
         case _:
             value = ast.literal_eval(node)
             if not is_json_tree(value):
-                raise ValueError("no JSON")
+                raise ValueError("not representable as JSON")
             return value
 
 
@@ -216,7 +216,7 @@ def _keys(nodes: Sequence[ast.expr | None]) -> list[str]:
     keys = [ast.literal_eval(node) if node else None for node in nodes]
     named = [key for key in keys if isinstance(key, str)]
     if len(set(named)) < len(keys):
-        raise ValueError("keys of a dict have to be strings, each used once")
+        raise ValueError("dict keys must be unique strings")
     return named
 
 

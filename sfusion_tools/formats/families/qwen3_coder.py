@@ -47,7 +47,7 @@ class Qwen3CoderParser(RawTextParser):
                 continue
             if not functions:
                 if text.strip():
-                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> behind {OPEN}")
+                    flaw = Flaw("no_call_object", f"there is no {FUNCTION}TOOL> after {OPEN}")
                 elif edge is None:
                     flaw = Flaw("truncated", "the text ends where the call should begin")
                 else:
@@ -71,7 +71,7 @@ class Qwen3CoderParser(RawTextParser):
             flaw = Flaw(kind, f"{FUNCTION} is not followed by the name of a tool and >")
             yield from self.give_up(flaw, start, raw, None)
             return False
-        mended = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
+        repaired = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
         arguments: dict[str, Any] = {}
         while True:
             raw.append((yield from reader.spaces()))
@@ -81,7 +81,7 @@ class Qwen3CoderParser(RawTextParser):
             if not (yield from reader.accept(PARAMETER)):
                 char = yield from reader.peek()
                 kind = "bad_layout" if char else "truncated"
-                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one belongs")
+                flaw = flaw or Flaw(kind, f"there is neither {PARAMETER}KEY> nor {FUNCTION_END} where one is expected")
                 yield from self.give_up(flaw, start, raw, name)
                 return False
             raw.append(PARAMETER)
@@ -102,7 +102,7 @@ class Qwen3CoderParser(RawTextParser):
                 yield from self.give_up(flaw or fault, start, raw, name)
                 return False
             if value.implied:
-                mended.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
+                repaired.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
             # The layout puts a line break at either end of a value.
             text = value.text.removeprefix("\n").removesuffix("\n")
             wrong = self.add_argument(arguments, name, key, text, "parameter")
@@ -110,7 +110,7 @@ class Qwen3CoderParser(RawTextParser):
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
-            self.call(name, arguments, position=start, raw="".join(raw), mended=mended)
+            self.call(name, arguments, position=start, raw="".join(raw), repaired=repaired)
         return True
 
     def _header(self, raw: list[str]) -> Scan[str | None]:
@@ -125,8 +125,6 @@ class Qwen3CoderParser(RawTextParser):
 
 
 class Qwen3Coder(RawTextFormat):
-    """The format of Qwen3-Coder."""
-
     name = "qwen3_coder"
     parser = Qwen3CoderParser
     marks = (MARK, PARTS_MARK)

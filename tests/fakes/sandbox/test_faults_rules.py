@@ -28,9 +28,9 @@ from sfusion.fakes.faults.kinds import Delay
 MISTAKES = [
     ("- {probabilty: 0.3, what: hang}", "unknown key 'probabilty'; did you mean 'probability'?"),
     ("- {what: {stauts: 503}}", "unknown kind of fault 'stauts'; did you mean 'status'?"),
-    ("- {what: explode}", "for example {status: 503}; got 'explode'"),
+    ("- {what: explode}", "for example {status: 503}; found 'explode'"),
     ("- {first: 3}", "what is missing"),
-    ("- {what: []}", "what is empty"),
+    ("- {what: []}", "`what` needs a fault"),
     ("- {first: 0, what: hang}", "first: input should be greater than or equal to 1, found 0"),
     ("- {probability: 2, what: hang}", "probability: input should be less than or equal to 1, found 2"),
     ("- {what: {truncate: 0.5}, phase: before}", "truncate cannot strike in phase 'before', only in: body"),
@@ -214,4 +214,5 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
     for kind, action in KINDS.items():
         assert action.kind == kind
         assert action.__doc__
+        assert all(field.description for field in action.model_fields.values())
         assert set(action.phases) <= set(PHASES)

@@ -139,7 +139,7 @@ def test_problems_are_a_function_of_the_seed() -> None:
     assert problems(3, 40)[:10] == problems(3, 10)
     assert problems(3, 40) != problems(4, 40)
     assert problems(3, 0) == []
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(ValueError, match="count must be at least 0, found -1"):
         problems(3, -1)
 
 
@@ -249,7 +249,7 @@ def test_tool_results_in_the_template_of_qwen_are_recognised() -> None:
     assert read_prompt("no layout at all") == ({"role": "user", "content": "no layout at all"},)
 
 
-def spoilt(step: int, seed: int = 3, **options: Any) -> set[str]:
+def spoiled(step: int, seed: int = 3, **options: Any) -> set[str]:
     """Return the problems whose first call is malformed at a step."""
     good, bad = Gsm8kSolver(), Misbehaving(**options)
     asked = {problem.id: ask(*problem.messages(), seed=seed, step=step) for problem in problems(1, 120)}
@@ -257,12 +257,12 @@ def spoilt(step: int, seed: int = 3, **options: Any) -> set[str]:
 
 
 def test_malformed_turns_increase_with_the_step_and_stay_malformed() -> None:
-    early, middle, late = (spoilt(step, rate=0.1, slope=0.01) for step in (0, 30, 70))
+    early, middle, late = (spoiled(step, rate=0.1, slope=0.01) for step in (0, 30, 70))
     assert len(early) < len(middle) < len(late)
     assert early <= middle <= late
-    assert spoilt(0, rate=0.0, slope=0.0) == set()
-    assert len(spoilt(0, rate=1.0)) == 120
-    assert spoilt(0, rate=0.5) != spoilt(0, seed=4, rate=0.5)
+    assert spoiled(0, rate=0.0, slope=0.0) == set()
+    assert len(spoiled(0, rate=1.0)) == 120
+    assert spoiled(0, rate=0.5) != spoiled(0, seed=4, rate=0.5)
 
 
 def test_malformed_texts_have_the_requested_kinds_and_the_format_of_the_engine() -> None:
@@ -285,7 +285,7 @@ def test_turns_without_calls_are_unchanged_and_wrong_settings_are_refused() -> N
     john = problems(0, 1)[0]
     last = ask(*john.messages(), {"role": "assistant", "content": ""}, tool("220000.0"))
     assert Misbehaving(rate=1.0).reply(last) == Gsm8kSolver().reply(last)
-    with pytest.raises(ValueError, match="rate is 3"):
+    with pytest.raises(ValueError, match="rate must be between 0 and 1, found 3"):
         Misbehaving(rate=3)
     with pytest.raises(ValueError, match="no kind of malformed text called 'shouting'"):
         Misbehaving(only=["shouting"])

@@ -106,7 +106,7 @@ def test_a_cassette_describes_what_it_does_not_serve(recorded: Path) -> None:
     assert cassette.meta["target"] == "http://<HOST>"
     assert cassette.skips.keys() == {"not for an endpoint that runs code", "refused"}
     message = cassette.describe()
-    assert f"{cassette.skipped} records that the fake answers by itself: " in message
+    assert f"{cassette.skipped} requests are answered without the cassette: " in message
     assert sum(map(len, cassette.takes.values())) + cassette.skipped == len(read_recording(recorded).answers)
 
 

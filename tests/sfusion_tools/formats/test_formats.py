@@ -61,7 +61,7 @@ def test_a_call_is_returned_in_one_piece_as_soon_as_it_is_complete() -> None:
 def test_a_finished_stream_refuses_more_text() -> None:
     stream = get_format("hermes").stream()
     stream.finish()
-    with pytest.raises(ValueError, match="new parser"):
+    with pytest.raises(ValueError, match="create a new one"):
         stream.feed("x")
 
 
@@ -212,13 +212,13 @@ def test_one_wrong_character_in_a_call_loses_at_most_that_call(name: str, new: s
     begin = text.index("code_interpreter") + len("code_interpreter")
     end = text.rindex("5", begin, text.index("calc_gsm8k_reward", begin))
     for at in range(begin, end):
-        spoilt = text[:at] + new + text[at + 1 :]
-        parsed = form.parse(spoilt, TOOLS)
+        spoiled = text[:at] + new + text[at + 1 :]
+        parsed = form.parse(spoiled, TOOLS)
         read = plain(parsed)
-        assert first in read, spoilt
-        assert last in read, spoilt
-        assert len(read) == 3 or parsed.refused, spoilt
-        assert len(read) <= 3, spoilt
+        assert first in read, spoiled
+        assert last in read, spoiled
+        assert len(read) == 3 or parsed.refused, spoiled
+        assert len(read) <= 3, spoiled
 
 
 @pytest.mark.parametrize("name", format_names())
@@ -242,7 +242,7 @@ def test_a_broken_closing_tag_does_not_make_the_next_call_part_of_a_value(name: 
     begin = text.index("print(1)") + len("print(1)")
     for at in range(begin, text.index("<tool_call>", begin)):
         for new in ("", "x"):
-            spoilt = text[:at] + new + text[at + 1 :]
-            read = plain(form.parse(spoilt, TOOLS))
-            assert last in read, spoilt
-            assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), spoilt
+            spoiled = text[:at] + new + text[at + 1 :]
+            read = plain(form.parse(spoiled, TOOLS))
+            assert last in read, spoiled
+            assert not any("<tool_call>" in call["arguments"].get("code", "") for call in read), spoiled

@@ -49,7 +49,7 @@ def test_the_grade_matches_the_calls_and_problems(entry: MalformedText) -> None:
         case "harmless":
             assert entry.calls
             assert not entry.problems
-        case "mended":
+        case "repaired":
             assert entry.calls
             assert entry.problems
         case "lost":
@@ -57,4 +57,4 @@ def test_the_grade_matches_the_calls_and_problems(entry: MalformedText) -> None:
 
 
 def test_all_grades_occur() -> None:
-    assert {entry.grade for entry in catalogue(0)} == {"harmless", "mended", "lost"}
+    assert {entry.grade for entry in catalogue(0)} == {"harmless", "repaired", "lost"}

@@ -43,7 +43,7 @@ def test_a_refused_call_is_explained_and_exits_with_1(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "1 call, 1 refused" in result.output
     assert "bad_json" in result.output
-    assert "where ',' or '}' belongs" in result.output
+    assert "expected ',' or '}'" in result.output
 
 
 @pytest.mark.parametrize("name", ["tools.json", "tools.yaml"])

@@ -83,7 +83,7 @@ def test_arguments_without_code_are_refused_with_an_example(parameters, says):
 
 
 def test_a_lone_surrogate_in_the_code_is_refused():
-    assert refused({"code": "print('\ud800')"}) == "`code` has half a character (a lone surrogate) at position 7"
+    assert refused({"code": "print('\ud800')"}) == "`code` contains a lone surrogate at position 7"
 
 
 NO_TIMES = ["abc", "", -1, 0, "-1", float("nan"), True, False, [5], {"s": 5}, 10**400, 10**5000]

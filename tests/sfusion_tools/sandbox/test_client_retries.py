@@ -154,7 +154,7 @@ def test_a_retry_after_beyond_the_deadline_ends_the_call_at_once():
             result = await client(url, bounds=Bounds(deadline=60.0)).run(PROGRAM)
         assert (result.outcome, len(server.requests)) == (Outcome.THROTTLED, 1)
         assert result.seconds < 1.0
-        assert "gave up after 1 attempt: the next would come after the deadline" in result.message
+        assert "gave up after 1 attempt: the next attempt would miss the deadline" in result.message
 
     in_virtual_time(go)
 
@@ -228,7 +228,7 @@ def test_a_call_without_a_permit_in_time_is_throttled_and_sends_nothing():
             held = await limiter.acquire()
             result = await sandbox.run(PROGRAM)
             assert (result.outcome, result.attempts, server.requests) == (Outcome.THROTTLED, [], [])
-            assert result.message == "no permit of the limiter within 120 s"
+            assert result.message == "no permit from the limiter within 120 s"
             assert result.waited == pytest.approx(120.0)
             held.release()
             assert (await sandbox.run(PROGRAM)).outcome is Outcome.OK

@@ -51,7 +51,7 @@ def test_a_call_ends_at_its_deadline(serve):
             assert sum(a.seconds for a in result.attempts) + result.backed_off == pytest.approx(90.0, abs=0.01)
             assert len(result.attempts) == len(server.requests) == result.possible_executions == 3
             assert last.seconds < 40.0
-            assert "the next would come after the deadline" in result.message
+            assert "the next attempt would miss the deadline" in result.message
 
     in_virtual_time(go)
 

@@ -162,11 +162,11 @@ def _close(*things: socket.socket | Capture) -> None:
 async def _wait_for_end(control: socket.socket, captures: tuple[Capture, Capture]) -> tuple[CommandReport, str, str]:
     """Wait for the report, take the output at that moment, then wait until no process is left."""
     loop = asyncio.get_running_loop()
-    said = await loop.sock_recv(control, 65536)
-    report = CommandReport(**json.loads(said)) if said else CommandReport("stopped")
+    data = await loop.sock_recv(control, 65536)
+    report = CommandReport(**json.loads(data)) if data else CommandReport("stopped")
     stdout, stderr = (decoded(stream.take()) for stream in captures)
-    while said:
-        said = await loop.sock_recv(control, 65536)
+    while data:
+        data = await loop.sock_recv(control, 65536)
     return report, stdout, stderr
 
 

@@ -67,7 +67,6 @@ class CountingCapture:
     """For systems other than Linux: all output counts as one large write."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the stream and read from it as data arrives."""
         self._loop = loop
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
@@ -76,18 +75,15 @@ class CountingCapture:
         loop.add_reader(self._ours, self._read)
 
     def fileno(self) -> int:
-        """Return the descriptor that the program writes to."""
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        """Stop reading and return what was kept."""
         while self._lost < WHOLE and self._read():
             pass
         self._loop.remove_reader(self._ours)
         return bytes(self._held)
 
     def close(self) -> None:
-        """Close the stream; later writes of the program fail."""
         if self._ours.fileno() >= 0:
             self._loop.remove_reader(self._ours)
         self._ours.close()
@@ -111,7 +107,6 @@ class PacketCapture:
     """For Linux: reads like the real server, packet by packet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make the stream and read from it as data arrives."""
         self._loop = loop
         # Keep the program's end open here, too: it knows the cost of the bytes in between.
         self._ours, self._theirs = stream_pair()
@@ -124,18 +119,15 @@ class PacketCapture:
         loop.add_reader(self._ours, self._readable)
 
     def fileno(self) -> int:
-        """Return the descriptor that the program writes to."""
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        """Stop reading and return what has arrived."""
         while self._reading and (waiting := bytes_waiting(self._ours)):
             self._read(waiting)
         self._stop()
         return bytes(self._held)
 
     def close(self) -> None:
-        """Close the stream; later writes of the program fail."""
         self._stop()
         self._ours.close()
         self._theirs.close()
