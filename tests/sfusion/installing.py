@@ -48,10 +48,10 @@ class Environment:
             file.write_text("\n".join([*lines, "sys.exit(main())", ""]))
             file.chmod(0o755)
 
-    def install(self, wheel: Path) -> None:
-        """Install a wheel, without its dependencies."""
+    def install(self, *what: str) -> None:
+        """Install a wheel or ``-e FOLDER`` without its dependencies."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.bin / "python"), "install", "--no-deps", "--no-index"]
-        done = subprocess.run([*pip, str(wheel)], capture_output=True, text=True)
+        done = subprocess.run([*pip, "--no-build-isolation", *what], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
     def run(self, *command: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:

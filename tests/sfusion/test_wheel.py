@@ -21,13 +21,12 @@ load: {calls: 6, concurrency: 2}
 promises: [every_call_ends_once, {outcomes: {ok: all}}]
 """
 THEIR_TESTS = """\
-import fakes
-import harness
-from harness.engine import START
+import fakes.engine
+import harness.engine
 
 
 def test_harness_and_fakes_are_theirs(theirs):
-    assert (harness.OWNER, fakes.OWNER, START, theirs) == ("them", "them", "vroom", "their fixture")
+    assert (harness.engine.START, fakes.engine.START, theirs) == ("vroom", "vroom", "their fixture")
 
 
 def test_our_fixtures_work(fake_sandbox, sandbox, fake_sglang, run_scenario, virtual_loop):
@@ -40,28 +39,49 @@ def test_our_fixtures_work(fake_sandbox, sandbox, fake_sglang, run_scenario, vir
 """
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """A repository of somebody else, with packages called harness and fakes and a conftest of its own."""
-    for name, text in {
-        "harness/__init__.py": "OWNER = 'them'\n",
-        "harness/engine.py": "START = 'vroom'\n",
-        "fakes/__init__.py": "OWNER = 'them'\n",
-        "conftest.py": "import harness, pytest\n\n\n@pytest.fixture\ndef theirs():\n    return 'their fixture'\n",
+LAYOUTS = {
+    "packages": ("", ["__init__.py"], ""),
+    "folders without __init__": ("", [], "[pytest]\npythonpath = .\n"),
+    "src": ("src/", ["__init__.py"], "[pytest]\npythonpath = src\n"),
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Another project's repository, with packages called harness and fakes and a conftest of its own."""
+    source, inits, ini = LAYOUTS[request.param]
+    files = {f"{source}{package}/{init}": "" for package in ("harness", "fakes") for init in inits}
+    files |= {f"{source}{package}/engine.py": "START = 'vroom'\n" for package in ("harness", "fakes")}
+    files |= {
+        "pytest.ini": ini or "[pytest]\n",
+        "conftest.py": "import pytest\n\n\n@pytest.fixture\ndef theirs():\n    return 'their fixture'\n",
         "test_theirs.py": THEIR_TESTS,
         "scenarios/quiet.yaml": QUIET,
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
 
 
 @pytest.mark.parametrize("command", [("pytest",), ("python", "-m", "pytest")], ids=" ".join)
+@pytest.mark.parametrize("installed", ["core", "editable"])
 def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
-    core: Environment, repository: Path, command: tuple[str, ...]
+    request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...]
 ) -> None:
-    done = core.run(*command, "-p", "no:cacheprovider", ".", "scenarios/quiet.yaml", cwd=repository)
+    environment: Environment = request.getfixturevalue(installed)
+    done = environment.run(*command, "-p", "no:cacheprovider", ".", "scenarios/quiet.yaml", cwd=repository)
     assert "3 passed" in done.stdout
+
+
+def test_an_editable_install_puts_only_our_names_on_the_path(editable: Environment, tmp_path: Path) -> None:
+    code = (
+        "from importlib.util import find_spec\n"
+        "names = ('harness', 'fakes', 'scenarios', 'tests', 'conftest', 'docker', 'sfusion', 'sfusion_tools')\n"
+        "print([name for name in names if find_spec(name)])"
+    )
+    assert editable.python(code, cwd=tmp_path) == "['sfusion', 'sfusion_tools']"
+    assert editable.run("sfusion", "run", "single-node", cwd=tmp_path).returncode == 0
 
 
 def test_only_our_own_names_are_installed(core: Environment, wheel: Path) -> None:
@@ -92,6 +112,8 @@ def test_a_wheel_built_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -
     with tarfile.open(build("sdist", tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
     (source,) = (tmp_path / "unpacked").iterdir()
+    needed = {"CHANGELOG.md", "CONTRIBUTING.md", "conftest.py", "docs", "lowest.txt", "tests", "tox.ini"}
+    assert needed <= {path.name for path in source.iterdir()}
     again = build("wheel", tmp_path / "again", source)
     assert again.read_bytes() == wheel.read_bytes()
 
