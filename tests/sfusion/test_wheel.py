@@ -101,7 +101,7 @@ def test_a_bare_checkout_runs_its_tests_without_being_installed(wheel: Path, tmp
     checkout = Path(shutil.copytree(ROOT, tmp_path / "checkout", symlinks=True, ignore=ignored))
     bare = Environment(tmp_path / "venv", [*core_requirements(wheel), "pytest", "pytest-asyncio", "pytest-timeout"])
     for command in (("pytest",), ("python", "-m", "pytest")):
-        done = bare.run(*command, "--override-ini=addopts=", "tests/fakes/sglang/test_fixture.py", cwd=checkout)
+        done = bare.run(*command, "--override-ini=addopts=", "tests/harness/plugin/test_fake_sglang.py", cwd=checkout)
         assert " passed" in done.stdout
 
 

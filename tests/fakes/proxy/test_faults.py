@@ -12,9 +12,9 @@ from sfusion.fakes.faults import Phase
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.effects import EFFECTS, PROGRAM, check_effect, rule_of
-from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, Visitor, always, behind
+from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
 
 # Whether the code has run, as far as a proxy can know.
 RAN = {"connect": "no", "before": "no", "during": "unknown", "after": "unknown", "body": "unknown"}

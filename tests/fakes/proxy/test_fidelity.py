@@ -14,9 +14,9 @@ import pytest
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.raw import Raw, get, one, post, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, Visitor, always, behind
 from tests.fakes.sandbox.recordings import HERE, Recording, recordings
+from tests.fakes.wire.raw import Raw, get, one, post, run_code, whole
 
 FILES = ("http", "validation", "run_code_python", "run_code_languages", "run_jupyter")
 

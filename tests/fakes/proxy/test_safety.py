@@ -11,8 +11,8 @@ import pytest
 
 from sfusion.fakes.proxy import BadUpstream, FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, UnsafeBindError
-from tests.fakes.proxy.behind import OK, always, behind
-from tests.fakes.sandbox.raw import PING, RawAnswer, Watch, get, one, post, run_code
+from tests.fakes.proxy.scripted_upstream import OK, always, behind
+from tests.fakes.wire.raw import PING, RawAnswer, Watch, get, one, post, run_code
 
 
 async def ask(proxy: FaultProxy, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:

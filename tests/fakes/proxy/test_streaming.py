@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.proxy import FaultProxy
-from tests.fakes.proxy.behind import OK, Visitor, behind
-from tests.fakes.sandbox.raw import PATIENCE, Raw, Watch, get, post, whole
+from tests.fakes.proxy.scripted_upstream import OK, Visitor, behind
+from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, post, whole
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
-from tests.fakes.sandbox.raw import PING, RawAnswer, one, post, run_code
+from tests.fakes.wire.raw import PING, RawAnswer, one, post, run_code
 
 
 async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:

@@ -8,8 +8,8 @@ import pytest
 
 from sfusion.fakes.sandbox import Cassette, CassetteError, FakeSandbox
 from sfusion.fakes.sandbox.executors.recorded import write_cassette
-from tests.fakes.sandbox.raw import one, run_code
 from tests.fakes.sandbox.recordings import HERE, Recording, differences, recordings, replay
+from tests.fakes.wire.raw import one, run_code
 
 SERVED = [
     recording

@@ -12,7 +12,7 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError,
 from sfusion.fakes.sandbox.executors.scripted import WHOLE
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
-from tests.fakes.sandbox.raw import one, run_code
+from tests.fakes.wire.raw import one, run_code
 
 
 def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:

@@ -14,7 +14,7 @@ import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
-from tests.fakes.sglang.command import serving
+from tests.harness.commands.serve_sglang import serving
 
 JOHN, OTHER = problems(3, 2)
 

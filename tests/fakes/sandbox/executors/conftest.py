@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from tests.fakes.sandbox.executors.witness import Witness
+from tests.fakes.sandbox.executors.liveness import Witness
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confinement is Linux's")
 

@@ -17,7 +17,7 @@ from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBound
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
-from tests.fakes.sandbox.executors.witness import Witness, dead
+from tests.fakes.sandbox.executors.liveness import Witness, dead
 
 pytestmark = on_linux
 

@@ -11,7 +11,7 @@ import pytest
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
-from tests.fakes.sandbox.executors.witness import Witness, dead
+from tests.fakes.sandbox.executors.liveness import Witness, dead
 
 
 @pytest.fixture(params=["kernel", "builtin"])

@@ -9,7 +9,7 @@ import pytest
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict, judge, read_promise
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene
+from tests.harness.promises.scenes import scene
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tests.fakes.sandbox.raw import PATIENCE
+from tests.fakes.wire.raw import PATIENCE
 
 Behaviour = Callable[["Visitor"], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

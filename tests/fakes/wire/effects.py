@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.fakes.faults import Phase
 from sfusion.fakes.wire import Served
-from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
+from tests.fakes.wire.raw import PING, Raw, Watch, one, run_code, whole
 
 PROGRAM = run_code('# sfusion:call=c1 prints="hello\\n" seconds=0.05')
 OK = b'{"status":"Success","message":"","compile_result":null,"run_result":{"status":"Finished",'

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from tests.fakes.proxy.behind import OK, always, behind
-from tests.fakes.sandbox.raw import PATIENCE, Raw, Watch, get, one, run_code
-from tests.fakes.sandbox.test_serving import Served
+from tests.fakes.proxy.scripted_upstream import OK, always, behind
+from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
+from tests.harness.commands.test_serve_sandbox import Served
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, one, run_code
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 
 
 class Served:

@@ -13,8 +13,8 @@ import pytest
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.proxy.forwarding import in_words
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.raw import PING, Raw, Watch, get, one, post, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, Visitor, always, behind
+from tests.fakes.wire.raw import PING, Raw, Watch, get, one, post, run_code, whole
 
 NOBODY = "http://127.0.0.1:1"
 

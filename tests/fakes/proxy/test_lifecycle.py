@@ -11,8 +11,8 @@ import pytest
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, Visitor, always, behind
+from tests.fakes.wire.raw import PING, Raw, Watch, one, run_code, whole
 
 
 def named(name: str) -> bytes:

@@ -15,7 +15,7 @@ from sfusion.harness.promises import judge
 from sfusion.harness.runs import read_tasks, run_all
 from sfusion.harness.scenarios import Scenario, read_scenarios, scenario_files
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene
+from tests.harness.promises.scenes import scene
 
 STORMY = """\
 scenario: stormy
