@@ -31,7 +31,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_a_worked_example_does_what_it_says(title: str, tmp_path: Path, copy: Path) -> None:
+def test_worked_example_passes_in_a_copy_of_the_repository(title: str, tmp_path: Path, copy: Path) -> None:
     (tmp_path / "CONTRIBUTING.md").write_text(EXAMPLES[title], encoding="utf-8")
     page = read_page(tmp_path / "CONTRIBUTING.md", tmp_path)
     for name, content in page.files.items():
@@ -41,7 +41,7 @@ def test_a_worked_example_does_what_it_says(title: str, tmp_path: Path, copy: Pa
     assert not wrong, "\n\n".join(wrong)
 
 
-def test_everything_that_people_add_has_an_example() -> None:
+def test_every_kind_of_addition_has_a_worked_example() -> None:
     wanted = {"fault", "promise", "format", "doctor finding", "command", "scenario field"}
     assert {title.removeprefix("Add a ").removeprefix("tool-call ") for title in EXAMPLES if "Add a" in title} == wanted
 

@@ -105,7 +105,7 @@ def test_a_bare_checkout_runs_its_tests_without_being_installed(wheel: Path, tmp
         assert " passed" in done.stdout
 
 
-def test_python_m_sfusion_is_the_command(core: Environment, tmp_path: Path) -> None:
+def test_python_m_sfusion_runs_the_same_command(core: Environment, tmp_path: Path) -> None:
     command = core.run("sfusion", "--version", cwd=tmp_path).stdout
     assert command.startswith("sfusion ")
     assert core.run("python", "-m", "sfusion", "--version", cwd=tmp_path).stdout == command

@@ -146,7 +146,9 @@ def test_first_attempts_counts_per_call() -> None:
     ],
     ids=["path", "work only", "method", "language", "code", "call", "above_in_flight"],
 )
-def test_condition_on_the_request(conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]) -> None:
+def test_rule_strikes_only_requests_that_meet_its_condition(
+    conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]
+) -> None:
     plan = FaultPlan([read_rule({"what": "hang", **conditions})])
     assert struck(plan, Arrival(**{"call": "c", **fits}))
     assert not struck(plan, Arrival(**{"call": "c", **not_fits}))

@@ -87,7 +87,7 @@ def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: i
     assert (answer.run_result.status, len(answer.run_result.stdout or "")) == (status, kept)
 
 
-def test_exits_exceptions_and_memory() -> None:
+def test_hints_set_exit_code_exception_and_memory_error() -> None:
     assert run("# sfusion:call=a exit=-9")[0].run_result.return_code == -9  # type: ignore[union-attr] # it ran
     raised = run('# sfusion:call=a raises="ValueError: bad"')[0]
     assert raised.run_result is not None

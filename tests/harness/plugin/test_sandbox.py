@@ -46,12 +46,12 @@ def test_faults_can_be_set_in_the_test(sandbox):
 """
 
 
-def test_the_fake_by_default(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_sandbox_fixture_is_the_fake_by_default(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
     run_pytest().assert_outcomes(passed=3)
 
 
-def test_a_real_address_by_option_or_ini(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_sandbox_fixture_proxies_the_configured_address(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
     with FakeSandbox(executor="python") as real:
         run_pytest("--sfusion-sandbox", real.url).assert_outcomes(passed=3)

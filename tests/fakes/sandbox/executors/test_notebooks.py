@@ -30,7 +30,7 @@ async def builtin() -> AsyncIterator[PythonExecutor]:
     await made.aclose()
 
 
-async def test_a_notebook_with_all_kinds_of_output(notebook: PythonExecutor) -> None:
+async def test_every_kind_of_cell_output_is_returned(notebook: PythonExecutor) -> None:
     answer = await cells(
         notebook,
         "x = 1\nimport mine",
