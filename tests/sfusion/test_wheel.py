@@ -42,7 +42,7 @@ def test_our_fixtures_work(fake_sandbox, sandbox, fake_sglang, run_scenario, vir
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository of somebody else, with packages called harness and fakes and a conftest of its own."""
+    """A user's repository with its own packages named harness and fakes, and its own conftest."""
     for name, text in {
         "harness/__init__.py": "OWNER = 'them'\n",
         "harness/engine.py": "START = 'vroom'\n",

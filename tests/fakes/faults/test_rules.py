@@ -54,10 +54,10 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "sentence"), MISTAKES, ids=[text for text, _ in MISTAKES])
 def test_mistake_in_a_rule_is_reported_with_its_place_and_a_hint(text: str, sentence: str) -> None:
-    with pytest.raises(FaultError) as told:
+    with pytest.raises(FaultError) as error:
         parse_rules(text, where="f.yaml")
-    assert sentence in str(told.value)
-    assert str(told.value).startswith("f.yaml")
+    assert sentence in str(error.value)
+    assert str(error.value).startswith("f.yaml")
 
 
 def test_error_names_the_line_of_the_rule() -> None:

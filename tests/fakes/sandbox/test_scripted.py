@@ -119,16 +119,16 @@ def test_first_matching_script_wins_and_hints_override_it() -> None:
     ]
     executor = ScriptedExecutor(scripts, default={"prints": "otherwise"})
 
-    def said(code: str) -> tuple[str | None, int | None]:
+    def result_of(code: str) -> tuple[str | None, int | None]:
         result = run(code, executor)[0].run_result
         assert result is not None
         return result.stdout, result.return_code
 
-    assert said("print() # sfusion:call=special") == ("by call", 0)
-    assert said("import numpy")[1] == 1
-    assert said("print()") == ("by pattern", 3)
-    assert said("print() # sfusion:call=x exit=0") == ("by pattern", 0)
-    assert said("pass") == ("otherwise", 0)
+    assert result_of("print() # sfusion:call=special") == ("by call", 0)
+    assert result_of("import numpy")[1] == 1
+    assert result_of("print()") == ("by pattern", 3)
+    assert result_of("print() # sfusion:call=x exit=0") == ("by pattern", 0)
+    assert result_of("pass") == ("otherwise", 0)
 
 
 def test_files_are_returned_when_fetched() -> None:

@@ -245,10 +245,10 @@ async def test_http_to_a_tls_port_breaks_training(authority: trustme.CA) -> None
 
 
 async def test_http_to_a_gateway_that_rejects_it_breaks_training() -> None:
-    said = Answer.text("400 The plain HTTP request was sent to HTTPS port", 400)
+    refusal = Answer.text("400 The plain HTTP request was sent to HTTPS port", 400)
 
     async def handler(request: Request) -> Answer:
-        return said
+        return refusal
 
     async with answering(handler) as url:
         assert breaking(await examined(url)) == ["http-to-tls-port"]
