@@ -3,7 +3,7 @@
     sglang_parse("hermes", text, tools)      # Extract(content, pieces): the non-streaming parse
     quirk_stream("hermes", tools)            # an object with feed(delta) and finish(reason): the streaming parse
 
-How far both agree with the recordings is measured in tests/sfusion_tools/formats and listed in
+How far both agree with the recordings is measured in tests/fakes/sglang/test_quirks.py and listed in
 docs/tool-call-formats.md.
 """
 

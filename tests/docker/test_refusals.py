@@ -27,13 +27,16 @@ FOREIGN = elf_for(0xBEEF)
 def refusal(image: str = "sandbox", say: Callable[[str], None] = lambda _: None) -> str:
     with pytest.raises(MissingTarget) as refused, open_targets([DockerTarget(image)], say=say):
         pass
+    assert refused.value.exit_code == 3
     return str(refused.value)
 
 
 # -- the engine; these tests need none --
 
 
-def test_no_engine_at_docker_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_engine_at_docker_host_is_reported_with_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     error = refusal()
     assert error.startswith(
@@ -42,14 +45,16 @@ def test_no_engine_at_docker_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert "start Docker" in error
 
 
-def test_an_engine_that_has_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stopped_engine_is_reported_with_exit_code_3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as ended:
         ended.bind(str(tmp_path / "docker.sock"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
     assert "does not answer: connection refused" in refusal()
 
 
-def test_docker_host_is_not_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_docker_host_that_is_not_an_engine_is_reported_with_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         from threading import Thread
 
@@ -65,14 +70,16 @@ def test_docker_host_is_not_an_engine(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "\n" not in error
 
 
-def test_no_engine_at_the_default_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_engine_at_the_default_address_is_reported_with_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr("sfusion.harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
     assert "(the default, as DOCKER_HOST is not set) does not answer" in refusal()
 
 
-def test_no_permission(tmp_path: Path) -> None:
+def test_missing_permission_is_reported_with_the_group_to_join(tmp_path: Path) -> None:
     path = tmp_path / "docker.sock"
     with socket.socket(socket.AF_UNIX) as forbidden:
         forbidden.bind(str(path))
@@ -92,7 +99,9 @@ def test_no_permission(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["tcp://10.1.2.3:2376", "ssh://me:hunter2@builder"])
-def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_engine_on_another_machine_is_refused_without_showing_the_password(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
     error = refusal()
     assert "is on another machine" in error
@@ -100,7 +109,7 @@ def test_an_engine_on_another_machine(monkeypatch: pytest.MonkeyPatch, address: 
     assert "hunter2" not in error
 
 
-def test_the_sdk_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_docker_sdk_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "docker", None)
     assert "pip install 'sfusion[docker]'" in refusal()
 
@@ -142,7 +151,9 @@ def load(engine: ContainerEngine) -> Iterator[Callable[..., str]]:
         engine.client.images.remove(image, force=True)
 
 
-def test_made_for_another_architecture(engine: ContainerEngine, load: Callable[..., str]) -> None:
+def test_image_for_another_architecture_is_reported_with_exit_code_3(
+    engine: ContainerEngine, load: Callable[..., str]
+) -> None:
     name = "s390x" if engine.architecture != "s390x" else "amd64"
     image, before, lines = load("foreign", FOREIGN, ["/sandbox"], name), containers(engine), list[str]()
     error = refusal(image, lines.append)
@@ -155,17 +166,23 @@ def test_made_for_another_architecture(engine: ContainerEngine, load: Callable[.
     assert containers(engine) <= before
 
 
-def test_an_image_with_a_wrong_architecture_label(engine: ContainerEngine, load: Callable[..., str]) -> None:
+def test_image_with_a_wrong_architecture_label_is_reported_with_exit_code_3(
+    engine: ContainerEngine, load: Callable[..., str]
+) -> None:
     image = load("liar", FOREIGN, ["/sandbox"], engine.architecture)
     assert refusal(image).startswith(f"{image} is for another architecture than this engine's")
 
 
-def test_an_image_without_a_command(load: Callable[..., str], engine: ContainerEngine) -> None:
+def test_image_without_a_command_is_reported_with_exit_code_3(
+    load: Callable[..., str], engine: ContainerEngine
+) -> None:
     image = load("empty", b"", [], engine.architecture)
     assert re.match(f"no container of {image} could be created .*: .*[Nn]o command", refusal(image))
 
 
-def test_an_image_whose_command_does_not_exist(load: Callable[..., str], engine: ContainerEngine) -> None:
+def test_image_whose_command_does_not_exist_is_reported_with_exit_code_3(
+    load: Callable[..., str], engine: ContainerEngine
+) -> None:
     image = load("wrong", b"", ["/server"], engine.architecture)
     assert re.match(f"the container of {image} could not be started .*/server.*no such file", refusal(image))
 
@@ -190,7 +207,9 @@ def test_a_container_that_exits_at_once_is_an_error_with_its_log(
     assert containers(engine) <= before
 
 
-def test_a_container_that_never_answers(make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_container_that_never_answers_is_reported_with_exit_code_3(
+    make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_READY", "0.3")
     image = make_image("silent", ["sleep", "1000"])
     error = refusal(image)
@@ -198,7 +217,7 @@ def test_a_container_that_never_answers(make_image: Callable[..., str], monkeypa
     assert error.endswith("\nIts log is empty.")
 
 
-def test_a_container_killed_at_its_memory_limit(
+def test_container_killed_at_its_memory_limit_is_reported_with_the_limit(
     make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "24m")
@@ -208,7 +227,7 @@ def test_a_container_killed_at_its_memory_limit(
     )
 
 
-def test_a_port_that_is_already_in_use(
+def test_port_in_use_is_reported_and_no_container_is_left(
     engine: ContainerEngine, sandbox_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = containers(engine)

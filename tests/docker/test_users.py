@@ -17,7 +17,9 @@ pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
 
-def test_rollout_in_two_containers_with_faults(engine: ContainerEngine, sandbox_image: str, tmp_path: Path) -> None:
+def test_rollout_uses_two_containers_and_retries_injected_faults(
+    engine: ContainerEngine, sandbox_image: str, tmp_path: Path
+) -> None:
     faults = tmp_path / "faults.yaml"
     faults.write_text("- {first: 1, what: {status: 503}}\n")
     options = ["--sandbox", f"docker:{sandbox_image}"] * 2 + ["--faults", str(faults)]
@@ -30,7 +32,7 @@ def test_rollout_in_two_containers_with_faults(engine: ContainerEngine, sandbox_
     assert containers(engine) <= before
 
 
-def test_the_fixture_in_front_of_a_container(
+def test_sandbox_fixture_proxies_a_container(
     pytester: pytest.Pytester, engine: ContainerEngine, sandbox_image: str
 ) -> None:
     before = containers(engine)

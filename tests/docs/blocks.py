@@ -1,9 +1,9 @@
-"""The fenced blocks of a Markdown page, with what hidden comments before them say.
+"""Reads the fenced blocks of a Markdown page and the hidden comments before them.
 
-``<!-- snippet: not run: REASON -->`` before a block says why it cannot be run here. ``<!-- snippet: file NAME -->``
-saves the block for the commands of the page; with text behind the name, the comment itself is the file.
+``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME -->`` saves the block
+as a file for the commands of the page; if text follows the name, that text is the file.
 ``<!-- snippet: add to FILE -->`` appends the block to a file of the repository, ``add to FILE after TEXT`` inserts it
-behind the line that begins with TEXT: the worked examples of CONTRIBUTING.md, tried in a copy of the repository.
+after the first line that begins with TEXT; CONTRIBUTING.md uses these two, and runs in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ _NOT_RUN, _FILE, _ADD = "not run: ", "file ", "add to "
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block."""
-
     page: str
     line: int
     language: str
@@ -28,19 +26,18 @@ class Block:
     not_run: str = ""
     """Why it cannot be run here."""
     adds_to: str = ""
-    """The file that it is added to, and where: ``FILE`` or ``FILE after TEXT``."""
+    """``FILE`` or ``FILE after TEXT``; empty if the block is not added to a file."""
     shows: str | None = None
-    """What the page says it prints: the text block right behind a program."""
+    """The expected output: the text block that directly follows a program."""
 
     @property
     def place(self) -> str:
-        """Where it is."""
         return f"{self.page}:{self.line}"
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page: its blocks in order, and the files that they use."""
+    """The blocks of a page in order, and the files that they use."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -48,7 +45,7 @@ class Page:
 
 
 def read_page(path: Path, root: Path) -> Page:
-    """Read a page; a comment for this module that it does not understand is an error."""
+    """Read a page; raise ValueError for an unknown ``snippet:`` comment."""
     text, name = path.read_text(encoding="utf-8"), path.relative_to(root).as_posix()
     files: dict[str, str] = {}
     blocks: list[Block] = []
@@ -61,23 +58,23 @@ def read_page(path: Path, root: Path) -> Page:
         if first.startswith(_FILE) and rest:
             files[first.removeprefix(_FILE)] = rest + "\n"
     for place, fence in enumerate(fences):
-        said = _said(text[fences[place - 1].end() if place else 0 : fence.start()])
+        instruction = _instruction(text[fences[place - 1].end() if place else 0 : fence.start()])
         body = re.sub(rf"^{fence[1]}", "", fence[4], flags=re.MULTILINE)
-        if said.startswith(_FILE):
-            files[said.removeprefix(_FILE)] = body
+        if instruction.startswith(_FILE):
+            files[instruction.removeprefix(_FILE)] = body
         following = fences[place + 1] if place + 1 < len(fences) else None
         shows = None
         if following is not None and following[3] == "text" and not text[fence.end() : following.start()].strip():
             shows = following[4]
         line = text.count("\n", 0, fence.start()) + 1
-        reason = said.removeprefix(_NOT_RUN) if said.startswith(_NOT_RUN) else ""
-        adds_to = said.removeprefix(_ADD) if said.startswith(_ADD) else ""
+        reason = instruction.removeprefix(_NOT_RUN) if instruction.startswith(_NOT_RUN) else ""
+        adds_to = instruction.removeprefix(_ADD) if instruction.startswith(_ADD) else ""
         blocks.append(Block(name, line, fence[3], body, reason, adds_to, shows))
     return Page(name, tuple(blocks), files)
 
 
-def _said(between: str) -> str:
-    """What a comment right before a block says; one that is a file itself says nothing of the block."""
+def _instruction(between: str) -> str:
+    """The comment directly before a block, unless it contains a file itself; empty if there is none."""
     comments = list(_COMMENT.finditer(between))
     if not comments or between[comments[-1].end() :].strip() or "\n" in comments[-1][1]:
         return ""

@@ -1,4 +1,4 @@
-"""How a block is tried: programs are run, commands too and compared with what they are said to print, data is read."""
+"""Checks a block: runs programs and commands, compares their output with the page, and parses data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHANGES = re.compile(
     r"^(sudo |python -m |python3 -m )?(pip|pipx|uv|apt|apt-get|docker|ray|git|rm)\b"
     r"|^sfusion .*(--world ray|--sandbox (docker|http)|limiter )"
 )
-"""Commands that change the machine or want something real: never run by these tests."""
+"""Commands that change the machine or need a real server, cluster or engine; these tests never run them."""
 _SERVES = re.compile(r"^sfusion (serve|proxy)\b")
 _VARIES = (
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
@@ -33,7 +33,7 @@ _VARIES = (
 
 
 def try_block(block: Block, folder: Path) -> str:
-    """What is wrong with a block; nothing when it does what the page says."""
+    """Return what is wrong with a block, or an empty text."""
     if block.adds_to:
         return _add(block, folder)
     match block.language:
@@ -50,15 +50,15 @@ def try_block(block: Block, folder: Path) -> str:
         case "ini":
             return _reads(configparser.ConfigParser().read_string, block)
         case "text":
-            return ""  # output of the program above it, or a picture
+            return ""  # the output of the program above it, or a diagram
         case other:
             return (
-                f"nobody knows how to check a block of {other or 'no language'!r}; name one, or say why it is not run"
+                f"cannot check a block of {other or 'no language'!r}; name a known language, or say why it is not run"
             )
 
 
 def _add(block: Block, folder: Path) -> str:
-    """Add the block to a file, at its end or behind a line."""
+    """Add the block to a file, at its end or after a line."""
     name, _, after = block.adds_to.partition(" after ")
     file = folder / name
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -70,7 +70,7 @@ def _add(block: Block, folder: Path) -> str:
 
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
-    """Commands and what they are said to print. Without any ``$`` every line is a command that says nothing."""
+    """Commands with their expected output. Without any ``$``, every line is a command without expected output."""
     joined = text.replace("\\\n", " ")
     lines = joined.splitlines()
     if not any(line.startswith("$ ") for line in lines):
@@ -84,16 +84,16 @@ def commands_of(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def differs(said: list[str], shown: str) -> str:
-    """How output differs from what was said; ``...`` on a line of its own stands for any lines, ``…`` for any text."""
+def differs(expected: list[str], shown: str) -> str:
+    """Return both texts if they differ, else nothing; a line ``...`` matches any lines, ``…`` any text."""
     pattern = ""
-    for line in _steady("\n".join(said)).strip().splitlines():
+    for line in _steady("\n".join(expected)).strip().splitlines():
         if line.strip() == "...":
             pattern += r"(?:.*\n)*?"
         else:
             pattern += ".*".join(re.escape(part) for part in line.strip().split("…")) + r" *\n"
     found = "".join(line.strip() + "\n" for line in _steady(shown).strip().splitlines())
-    return "" if re.fullmatch(pattern, found) else f"said:\n{chr(10).join(said)}\nfound:\n{shown}"
+    return "" if re.fullmatch(pattern, found) else f"expected:\n{chr(10).join(expected)}\nfound:\n{shown}"
 
 
 def _steady(text: str) -> str:
@@ -108,7 +108,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(command: list[str], folder: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run in a group of its own, of which nothing is left when it takes too long."""
+    """Run a command in its own process group; kill the group after ``TIMEOUT``."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, env=_environment(), start_new_session=True, **pipes) as process:
         try:
@@ -132,33 +132,33 @@ def _python(block: Block, folder: Path) -> str:
 
 
 def _commands(block: Block, folder: Path) -> str:
-    for command, said in commands_of(block.text):
-        wrong = _serve(command, said, folder) if _SERVES.match(command) else _command(command, said, folder)
+    for command, expected in commands_of(block.text):
+        wrong = _serve(command, expected, folder) if _SERVES.match(command) else _command(command, expected, folder)
         if wrong:
             return f"$ {command}\n{wrong}"
     return ""
 
 
-def _command(command: str, said: list[str], folder: Path) -> str:
+def _command(command: str, expected: list[str], folder: Path) -> str:
     if _CHANGES.match(command):
-        return "changes the machine, or wants something real; say why it is not run"
-    expected = re.search(r"  # exit code (\d+)$", command)
+        return "changes the machine, or needs something real; say why it is not run"
+    code = re.search(r"  # exit code (\d+)$", command)
     done = _run(["bash", "-c", command], folder)
-    if done.returncode != (int(expected[1]) if expected else 0):
+    if done.returncode != (int(code[1]) if code else 0):
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
-    if not said or not differs(said, done.stdout):
+    if not expected or not differs(expected, done.stdout):
         return ""
-    return differs(said, done.stdout + done.stderr)
+    return differs(expected, done.stdout + done.stderr)
 
 
-def _serve(command: str, said: list[str], folder: Path) -> str:
-    """Start a server on a free port, read as many lines as it is said to print (at least one), and stop it."""
+def _serve(command: str, expected: list[str], folder: Path) -> str:
+    """Start a server on a free port, read as many lines as are expected (at least one), and stop it."""
     command = "exec " + (re.sub(r"--port \d+", "--port 0", command) if "--port" in command else f"{command} --port 0")
     shown = ""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(["bash", "-c", command], cwd=folder, env=_environment(), **pipes) as server:
         try:
-            for _ in said or [""]:
+            for _ in expected or [""]:
                 shown += server.stdout.readline()  # type: ignore[union-attr] # it is a pipe
             server.send_signal(signal.SIGINT)
             _, errors = server.communicate(timeout=TIMEOUT)
@@ -166,7 +166,7 @@ def _serve(command: str, said: list[str], folder: Path) -> str:
             server.kill()
     if not shown.strip() or server.returncode:
         return f"exit code {server.returncode}\n{shown}{errors}"
-    return differs(said, shown) if said else ""
+    return differs(expected, shown) if expected else ""
 
 
 def _reads(read: Any, block: Block) -> str:
@@ -178,7 +178,7 @@ def _reads(read: Any, block: Block) -> str:
 
 
 def _yaml(block: Block, folder: Path) -> str:
-    """Each kind of YAML goes to whoever reads it."""
+    """Parse YAML with the reader of its kind: fault rules, scenario, tool config, probes, acceptances or workflow."""
     from sfusion.fakes.faults import parse_rules
     from sfusion.harness.drift import read_acceptances
     from sfusion.harness.probes import read_probes
@@ -208,20 +208,20 @@ def _yaml(block: Block, folder: Path) -> str:
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
                 return "neither fault rules, a scenario, a part of one, a tool config, probes nor a workflow"
-    except Exception as error:  # whatever a reader says is wrong with it
+    except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""
 
 
 def _saved(block: Block, folder: Path) -> Path:
-    """The block as a file of its own."""
+    """Write the block to a file."""
     file = folder / f"block_{block.line}.yaml"
     file.write_text(block.text, encoding="utf-8")
     return file
 
 
 def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
-    """A workflow of GitHub: it has a trigger, every step does one thing, every ``sfusion`` option exists."""
+    """Check a GitHub workflow: it has a trigger, each step does one thing and all ``sfusion`` options exist."""
     if True not in workflow and "on" not in workflow:  # YAML 1.1 reads `on` as true
         return "a workflow without `on`"
     for name, job in jobs.items():
@@ -237,7 +237,7 @@ def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
 
 
 def _options(line: str) -> str:
-    """The options of an ``sfusion`` command that it does not have."""
+    """Report options of a line that the ``sfusion`` command does not have."""
     words = line.split()
     if words[:1] != ["sfusion"]:
         return ""

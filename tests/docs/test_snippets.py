@@ -14,7 +14,7 @@ PAGES = [read_page(path, ROOT) for path in [ROOT / "README.md", *sorted((ROOT / 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_of_a_page_does_what_it_says(page: Page, tmp_path: Path) -> None:
+def test_every_block_of_a_page_works_as_described(page: Page, tmp_path: Path) -> None:
     for name, content in page.files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content, encoding="utf-8")
@@ -29,8 +29,8 @@ def test_blocks_that_are_not_run_say_why(record_property: pytest.RecordProperty)
     left = [block for page in PAGES for block in page.blocks if block.not_run]
     for block in left:
         record_property(block.place, block.not_run)
-        assert len(block.not_run.split()) >= 3, f"{block.place}: {block.not_run!r} is no reason"
-    # Anything more than this is to be looked at twice: an example that nobody runs is wrong soon.
+        assert len(block.not_run.split()) >= 3, f"{block.place}: {block.not_run!r} does not say why"
+    # Raise this only with a good reason: examples that are not run go stale.
     assert len(left) <= 12, [block.place for block in left]
 
 
@@ -48,9 +48,9 @@ def _problem(tmp_path: Path, text: str) -> str:
     ("text", "problem"),
     [
         ("```python\nraise SystemExit(3)\n```\n", "exit code 3"),
-        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "said:\n2"),
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", "expected:\n2"),
         ("```python\ndef test_it():\n    assert False\n```\n", "exit code 1"),
-        ("```console\n$ echo one\ntwo\n```\n", "said:\ntwo"),
+        ("```console\n$ echo one\ntwo\n```\n", "expected:\ntwo"),
         ("```bash\nfalse\n```\n", "exit code 1"),
         ("```console\n$ pip install nothing\n```\n", "say why it is not run"),
         ("```yaml\n- {what: {statsu: 503}}\n```\n", "statsu"),
@@ -64,7 +64,7 @@ def _problem(tmp_path: Path, text: str) -> str:
         ("```\nwhat is this\n```\n", "no language"),
     ],
 )
-def test_what_is_wrong_is_found(tmp_path: Path, text: str, problem: str) -> None:
+def test_checker_reports_a_broken_block(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in _problem(tmp_path, text)
 
 
@@ -77,11 +77,11 @@ def test_what_is_wrong_is_found(tmp_path: Path, text: str, problem: str) -> None
         "```yaml\nevents: [{at: 5s, kill: worker-1}]\n```\n",
     ],
 )
-def test_what_varies_is_forgiven(tmp_path: Path, text: str) -> None:
+def test_checker_ignores_ports_and_times(tmp_path: Path, text: str) -> None:
     assert _problem(tmp_path, text) == ""
 
 
-def test_comments_name_files_and_reasons(tmp_path: Path) -> None:
+def test_snippet_comments_are_parsed(tmp_path: Path) -> None:
     page = _page(
         tmp_path,
         "<!-- snippet: file a.txt\nhidden\n-->\n<!-- snippet: file b.py -->\n```python\npass\n```\n"
@@ -92,12 +92,12 @@ def test_comments_name_files_and_reasons(tmp_path: Path) -> None:
     assert page.blocks[1] == Block("page.md", 10, "bash", "exit 3\n", "needs a real container")
 
 
-def test_a_comment_that_is_misspelt_is_refused(tmp_path: Path) -> None:
+def test_misspelt_snippet_comment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not one of `not run: REASON`, `file NAME` or `add to FILE`"):
         _page(tmp_path, "<!-- snippet: skip -->\n```bash\ntrue\n```\n")
 
 
-def test_commands_are_told_from_their_output() -> None:
+def test_dollar_lines_are_commands_and_the_rest_is_output() -> None:
     assert commands_of("$ a \\\n  b\nout\n$ c\n") == [("a    b", ["out"]), ("c", [])]
     assert commands_of("a\n# why\nb\n") == [("a", []), ("b", [])]
     assert differs(["x"], "y")

@@ -1,4 +1,7 @@
-"""The limiter of a whole cluster: three nodes, with processes that are really killed."""
+"""The limiter of a whole cluster: three nodes, with processes that are really killed.
+
+The names ``rate_limiter`` and ``rotten_execution`` are those of the tests in verl's original design.
+"""
 
 from __future__ import annotations
 

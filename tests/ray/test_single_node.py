@@ -1,4 +1,7 @@
-"""The single-node tests of verl's original design, with events instead of a stopwatch, and our own."""
+"""The single-node tests of verl's original design, with events instead of a stopwatch, and our own.
+
+Four names are verl's: ``tools_registration``, ``basic_multi_process_init``, ``rate_limiter``, ``rotten_execution``.
+"""
 
 from __future__ import annotations
 

@@ -77,12 +77,12 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
     assert times == sorted(times)
     chain = [("client", "attempt_started"), ("server", "arrived"), ("server", "finished"), ("client", "attempt_ended")]
     for number in range(1, 81):
-        told = [
+        order = [
             (one["source"], one["event"])
             for one in journal.events
             if one.get("call") == f"c{number:04d}" and (one["source"], one["event"]) in chain
         ]
-        assert told == chain
+        assert order == chain
 
 
 def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:

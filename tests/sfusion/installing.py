@@ -1,4 +1,4 @@
-"""Archives of this checkout, and environments that hold nothing but what they are told to."""
+"""Builds archives of this checkout, and environments that contain only the given requirements."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ asyncio.run(main())
 """
 
 
-def test_no_extra_is_there(core: Environment, tmp_path: Path) -> None:
+def test_core_install_has_no_extras(core: Environment, tmp_path: Path) -> None:
     code = (
         "from importlib.util import find_spec\n"
         "extras = ('ray', 'faker', 'docker', 'textual', 'transformers', 'ipykernel')\n"
@@ -47,35 +47,35 @@ def test_no_extra_is_there(core: Environment, tmp_path: Path) -> None:
     assert core.python(code, cwd=tmp_path) == "[]"
 
 
-def test_the_bundled_scenarios_run(core: Environment, tmp_path: Path) -> None:
+def test_bundled_scenarios_run_without_extras(core: Environment, tmp_path: Path) -> None:
     done = core.run("sfusion", "run", "-k", "rotten or single-node", "--out", "runs", cwd=tmp_path)
     assert re.search(r"\d+ runs: every promise held", done.stdout)
     assert (tmp_path / "runs" / "single-node" / "report.html").is_file()
 
 
-def test_scenarios_are_listed_checked_and_explained(core: Environment, tmp_path: Path) -> None:
+def test_list_check_and_explain_work_without_extras(core: Environment, tmp_path: Path) -> None:
     assert "throttled-gateway" in core.run("sfusion", "list", cwd=tmp_path).stdout
     core.run("sfusion", "check", str(core.packages / "sfusion" / "scenarios"), cwd=tmp_path)
     assert "in_flight_within_limit" in core.run("sfusion", "explain", "in_flight_within_limit", cwd=tmp_path).stdout
 
 
-def test_calls_are_parsed(core: Environment, tmp_path: Path) -> None:
+def test_parse_works_without_extras(core: Environment, tmp_path: Path) -> None:
     (tmp_path / "call.txt").write_text(HERMES)
     assert "1 call" in core.run("sfusion", "parse", "--format", "hermes", "call.txt", cwd=tmp_path).stdout
 
 
-def test_the_tool_runs_code_with_the_local_limiter(core: Environment, tmp_path: Path) -> None:
+def test_tool_and_local_limiter_work_without_extras(core: Environment, tmp_path: Path) -> None:
     assert core.python(TOOL, cwd=tmp_path) == "42 ok"
 
 
 @pytest.mark.parametrize("what", ["sandbox", "sglang"])
-def test_the_fakes_serve(core: Environment, tmp_path: Path, what: str) -> None:
+def test_serve_works_without_extras(core: Environment, tmp_path: Path, what: str) -> None:
     with _served(core, tmp_path, "serve", what, "--port", "0") as url:
         path = "/v1/ping" if what == "sandbox" else "/health"
         assert urllib.request.urlopen(url + path).status == 200
 
 
-def test_the_proxy_serves_faults_before_a_server(core: Environment, tmp_path: Path) -> None:
+def test_proxy_works_without_extras(core: Environment, tmp_path: Path) -> None:
     (tmp_path / "faults.yaml").write_text(FAULTS)
     with (
         _served(core, tmp_path, "serve", "sandbox", "--port", "0") as behind,
@@ -96,7 +96,9 @@ def test_the_proxy_serves_faults_before_a_server(core: Environment, tmp_path: Pa
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_a_missing_extra_is_named(core: Environment, tmp_path: Path, command: list[str], extra: str) -> None:
+def test_missing_extra_is_named_with_exit_code_3(
+    core: Environment, tmp_path: Path, command: list[str], extra: str
+) -> None:
     done = core.run("sfusion", *command, cwd=tmp_path, check=False)
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"pip install 'sfusion[{extra}]'" in done.stderr
@@ -127,7 +129,7 @@ def test_the_lowest_versions_are_those_that_the_project_states() -> None:
     assert pinned == sorted(text.replace(">=", "==") for text in stated)
 
 
-def test_all_holds_every_extra_for_users() -> None:
+def test_extra_all_includes_every_user_extra() -> None:
     assert EXTRAS["all"] == [f"sfusion[{','.join(USER_EXTRAS)}]"]
 
 

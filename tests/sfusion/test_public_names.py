@@ -35,7 +35,7 @@ def test_every_package_with_public_names_is_on_the_page() -> None:
     assert packages - set(LISTED) == set()
 
 
-def test_the_face_is_lazy_and_complete() -> None:
+def test_sfusion_imports_public_names_on_first_use() -> None:
     import sfusion
 
     assert set(dir(sfusion)) >= set(sfusion.__all__)

@@ -123,11 +123,11 @@ def test_a_bare_checkout_runs_its_tests_without_being_installed(wheel: Path, tmp
     checkout = Path(shutil.copytree(ROOT, tmp_path / "checkout", symlinks=True, ignore=ignored))
     bare = Environment(tmp_path / "venv", [*core_requirements(wheel), "pytest", "pytest-asyncio", "pytest-timeout"])
     for command in (("pytest",), ("python", "-m", "pytest")):
-        done = bare.run(*command, "--override-ini=addopts=", "tests/fakes/sglang/test_fixture.py", cwd=checkout)
+        done = bare.run(*command, "--override-ini=addopts=", "tests/harness/plugin/test_fake_sglang.py", cwd=checkout)
         assert " passed" in done.stdout
 
 
-def test_python_m_sfusion_is_the_command(core: Environment, tmp_path: Path) -> None:
+def test_python_m_sfusion_runs_the_same_command(core: Environment, tmp_path: Path) -> None:
     command = core.run("sfusion", "--version", cwd=tmp_path).stdout
     assert command.startswith("sfusion ")
     assert core.run("python", "-m", "sfusion", "--version", cwd=tmp_path).stdout == command

@@ -57,7 +57,7 @@ def test_a_wrong_answer_gets_the_format_score():
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.text("0123456789.,$-# \nx", max_size=30), st.text("0123456789.,$- x", max_size=10))
-def test_no_solution_text_raises(text, truth):
+def test_any_solution_text_is_scored(text, truth):
     for method in ("strict", "flexible"):
         assert compute_score(text, truth, method) in (0.0, 1.0)
 
@@ -69,7 +69,7 @@ def test_the_right_number_always_scores(number):
         assert compute_score(text, str(number), "strict") == compute_score(text, str(number), "flexible") == 1.0
 
 
-async def test_a_trajectory_as_in_verls_guide():
+async def test_trajectory_of_verls_guide_gets_its_rewards():
     tool = Gsm8kTool({"type": "native"})
     instance, response = await tool.create(ground_truth="72")
     assert response.is_empty()

@@ -14,7 +14,7 @@ from sfusion_tools.hosts import is_loopback, is_this_machine
      ("::ffff:0.0.0.0", False), ("::ffff:10.0.0.1", False), ("10.0.0.1", False), ("example.com", False),
      ("notlocalhost", False), ("", False)],
 )  # fmt: skip
-def test_only_loopback_addresses_cannot_be_reached_from_other_machines(host: str, local: bool) -> None:
+def test_is_loopback_is_true_only_for_loopback_addresses(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 
 

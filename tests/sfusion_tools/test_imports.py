@@ -52,7 +52,7 @@ PACKAGES = [
 
 
 @pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in NAMES_THAT_STAY.items() for n in names])
-def test_a_name_that_stays_can_be_imported(module: str, name: str) -> None:
+def test_names_from_verls_design_can_be_imported(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
 
 

@@ -12,12 +12,12 @@ import pytest
 from sfusion_tools._loops import in_daemon_thread
 
 
-async def test_the_result_comes_back_to_the_loop() -> None:
+async def test_in_daemon_thread_returns_the_result() -> None:
     main = threading.get_ident()
     assert await in_daemon_thread(lambda: threading.get_ident() != main)
 
 
-async def test_the_error_comes_back_to_the_loop() -> None:
+async def test_in_daemon_thread_raises_the_error() -> None:
     with pytest.raises(ZeroDivisionError):
         await in_daemon_thread(lambda: 1 // 0)
 

@@ -60,7 +60,7 @@ async def results(generation: str, runner: SandboxClient, **in_outs: Any) -> lis
     return (await judge(generation, in_outs, runner, memory_limit_mb=-1)).results
 
 
-async def test_a_case_is_true_or_false(runner):
+async def test_case_result_is_true_if_the_output_matches(runner):
     assert await results(DOUBLE, runner, inputs=["2", "3\n", 4], outputs=["4", "7", 8]) == [True, False, True]
 
 

@@ -89,7 +89,7 @@ def test_the_schema_of_verls_original_design_is_dumped_unchanged():
     assert json.dumps(CODE_INTERPRETER.model_dump()) == json.dumps(PLAN)
 
 
-def test_enum_and_strict_survive():
+def test_enum_and_strict_are_kept():
     written = json.loads(json.dumps(PLAN))
     written["function"]["strict"] = True
     written["function"]["parameters"]["properties"]["code"]["enum"] = ["a", 1, None]
@@ -140,7 +140,7 @@ def test_arguments_that_are_not_an_object_are_reported(arguments):
 
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(st.text(max_size=50))
-def test_no_argument_text_raises(arguments):
+def test_any_argument_text_is_decoded_or_reported(arguments):
     decoded, failed = _decode(arguments)
     assert failed or isinstance(decoded, dict)
 
@@ -156,7 +156,7 @@ def test_a_tool_call_is_dumped_like_openais():
     assert call.model_dump() == {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
 
 
-def test_is_empty_and_is_text_only():
+def test_response_reports_whether_it_is_empty_or_text_only():
     assert ToolResponse().is_empty()
     assert ToolResponse(text="").is_empty()
     assert ToolResponse(text="3").is_text_only()

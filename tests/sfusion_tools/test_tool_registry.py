@@ -1,4 +1,7 @@
-"""Tools from a config file: verl's format works unchanged, and errors name their place."""
+"""Tools from a config file: verl's format works unchanged, and errors name their place.
+
+The name ``tools_registration`` is that of the test in verl's original design.
+"""
 
 from __future__ import annotations
 

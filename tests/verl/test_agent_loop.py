@@ -123,7 +123,7 @@ async def test_invalid_calls_do_not_end_the_conversation(play: Any) -> None:
 
 @pytest.mark.parametrize("allowed", [1, 2])
 async def test_verl_executes_only_the_first_calls_of_a_turn(play: Any, allowed: int) -> None:
-    """``max_parallel_calls`` is 1 by default; further calls are dropped and the model is not told."""
+    """``max_parallel_calls`` is 1 by default; further calls are dropped silently."""
     script = ScriptedPolicy(
         [
             calling(*(f'print({n})  # sfusion:call={n} seconds=20ms prints="result {n}"' for n in (1, 2))),

@@ -47,7 +47,9 @@ LOOKS_EMPTY = {
 
 
 @pytest.mark.parametrize("name", LOOKS_EMPTY)
-async def test_failures_that_looked_like_empty_output_are_reported(model: Path, tmp_path: Path, name: str) -> None:
+async def test_old_tool_returns_empty_output_for_failures_that_ours_reports(
+    model: Path, tmp_path: Path, name: str
+) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox(faults=LOOKS_EMPTY[name]) as sandbox:
         theirs, nothing = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", CODE)
@@ -58,7 +60,7 @@ async def test_failures_that_looked_like_empty_output_are_reported(model: Path, 
     assert metrics["infrastructure"]
 
 
-async def test_a_transient_failure_lost_the_output_and_now_does_not(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_loses_the_output_of_a_transient_failure_and_ours_retries(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox(faults=[{"first_attempts": 1, "what": {"status": 429}}]) as sandbox:
         theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", CODE)
@@ -68,7 +70,9 @@ async def test_a_transient_failure_lost_the_output_and_now_does_not(model: Path,
     assert metrics["attempts"] == 2
 
 
-async def test_a_sandbox_that_is_down_looked_like_empty_output(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_returns_empty_output_when_the_sandbox_is_down_and_ours_reports_it(
+    model: Path, tmp_path: Path
+) -> None:
     file, url = tmp_path / "tools.yaml", f"http://127.0.0.1:{free_port()}/run_code"
     theirs, _ = await ask(model, file, THEIRS, url, CODE)
     ours, metrics = await ask(model, file, OURS, url, CODE)
@@ -77,7 +81,9 @@ async def test_a_sandbox_that_is_down_looked_like_empty_output(model: Path, tmp_
     assert metrics["outcome"] == "unreachable"
 
 
-async def test_the_output_of_a_program_that_timed_out_was_dropped(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_drops_the_output_of_a_program_that_timed_out_and_ours_keeps_it(
+    model: Path, tmp_path: Path
+) -> None:
     file, code = tmp_path / "tools.yaml", '1  # sfusion:call=a seconds=60 early="half\\n"'
     async with FakeSandbox() as sandbox:
         theirs, _ = await ask(model, file, THEIRS, f"{sandbox.url}/run_code", code, default_timeout=1)
@@ -87,7 +93,7 @@ async def test_the_output_of_a_program_that_timed_out_was_dropped(model: Path, t
     assert (metrics["outcome"], metrics["infrastructure"]) == ("program_timeout", False)
 
 
-async def test_without_a_limiter_every_call_failed(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_fails_every_call_without_a_limiter_and_ours_runs_them(model: Path, tmp_path: Path) -> None:
     """verl defect (a)."""
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
@@ -99,7 +105,7 @@ async def test_without_a_limiter_every_call_failed(model: Path, tmp_path: Path) 
     assert ours == "3\n"
 
 
-async def test_both_tools_give_the_same_output_for_a_good_program(model: Path, tmp_path: Path) -> None:
+async def test_old_tool_and_ours_return_the_same_output_of_a_good_program(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     async with FakeSandbox() as sandbox:
         answers = [await ask(model, file, tool, f"{sandbox.url}/run_code", CODE) for tool in (THEIRS, OURS)]

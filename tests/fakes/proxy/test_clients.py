@@ -41,7 +41,7 @@ def test_faults_strike_the_sandbox_sdk(proxy: FaultProxy) -> None:
         sdk.run_code(request, endpoint=proxy.url, max_attempts=1)
 
 
-def test_many_at_once(proxy: FaultProxy) -> None:
+def test_sdk_runs_many_programs_concurrently(proxy: FaultProxy) -> None:
     codes = [f'# sfusion:call=c{number} prints="{number}" seconds=0.01' for number in range(50)]
     requests = [sdk.RunCodeRequest(code=code, language="python") for code in codes]
     answers = sdk.run_concurrent(

@@ -12,9 +12,9 @@ from sfusion.fakes.faults import Phase
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.effects import EFFECTS, PROGRAM, check_effect, rule_of
-from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, always, scripted_upstream
+from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
 
 # Whether the code has run, as far as a proxy can know.
 RAN = {"connect": "no", "before": "no", "during": "unknown", "after": "unknown", "body": "unknown"}
@@ -79,13 +79,13 @@ async def test_same_rules_and_seed_strike_the_same_calls_as_in_the_fake() -> Non
 
 
 async def test_another_seed_strikes_other_calls() -> None:
-    said = []
+    statuses = []
     async with FakeSandbox() as sandbox:
         for seed in (1, 1, 2):
             rules = [{"name": "r", "probability": 0.5, "what": {"status": 503}}]
             async with FaultProxy(sandbox.url, faults=rules, seed=seed) as proxy:
-                said.append([(await one(proxy.port, run_code(f"# sfusion:call=c{n}"))).status for n in range(20)])
-    assert said[0] == said[1] != said[2]
+                statuses.append([(await one(proxy.port, run_code(f"# sfusion:call=c{n}"))).status for n in range(20)])
+    assert statuses[0] == statuses[1] != statuses[2]
 
 
 async def test_program_keeps_running_upstream_after_a_reset_during_it() -> None:
@@ -103,11 +103,11 @@ async def test_connection_of_a_suppressed_answer_is_released() -> None:
     left = asyncio.Event()
     go_on = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
         await go_on.wait()
-        await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
-        await visitor.gone()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+        await peer.gone()
         left.set()
 
     for phase, what, status in (
@@ -118,7 +118,11 @@ async def test_connection_of_a_suppressed_answer_is_released() -> None:
         left.clear()
         go_on.clear()
         rule = {"phase": phase, "what": what}
-        async with behind(serve) as server, FaultProxy(server.url, faults=[rule]) as proxy, Raw(proxy.port) as raw:
+        async with (
+            scripted_upstream(serve) as server,
+            FaultProxy(server.url, faults=[rule]) as proxy,
+            Raw(proxy.port) as raw,
+        ):
             if phase == "after":
                 go_on.set()
             assert (await raw.ask(post("/x", b"{}"))).status == status
@@ -130,7 +134,7 @@ async def test_connection_of_a_suppressed_answer_is_released() -> None:
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 @pytest.mark.parametrize(
-    ("what", "said", "end"),
+    ("what", "expected", "end"),
     [
         ({"truncate": 0.5}, b"0123", "closed"),
         ({"truncate": {"at": 5, "then": "reset"}}, b"01234", "reset"),
@@ -140,35 +144,35 @@ async def test_connection_of_a_suppressed_answer_is_released() -> None:
     ids=["half", "bytes", "reset", "nothing"],
 )
 async def test_answer_is_cut_at_the_configured_place_for_every_framing(
-    framing: str, what: object, said: bytes, end: str
+    framing: str, what: object, expected: bytes, end: str
 ) -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
         if framing == "length":
-            await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n")
+            await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n")
             for piece in (b"0", b"123", b"4567"):
-                await visitor.say(piece)
+                await peer.send(piece)
         else:
-            await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n0\r\n")
-            await visitor.say(b"3\r\n123\r\n4\r\n4567\r\n0\r\n\r\n")
-        await visitor.gone()
+            await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n0\r\n")
+            await peer.send(b"3\r\n123\r\n4\r\n4567\r\n0\r\n\r\n")
+        await peer.gone()
 
     phase = {"phase": "body"} if "reset" in str(what) and "truncate" not in str(what) else {}
-    async with behind(serve) as server, FaultProxy(server.url, faults=[{**phase, "what": what}]) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[{**phase, "what": what}]) as proxy:
         got, ended = await whole(proxy.port, post("/x", b"{}"))
     head, _, body = got.partition(b"\r\n\r\n")
     if b"chunked" in head:
         assert what == {"truncate": {"at": 5, "then": "reset"}}, "cutting at a share needs the whole body"
         body = b"".join(body.split(b"\r\n")[1::2])
-    assert (body, ended) == (said, end)
+    assert (body, ended) == (expected, end)
 
 
 async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
     answer = {"status": "Success", "run_result": {"stdout": "hello", "stderr": ""}}
     packed = gzip.compress(json.dumps(answer).encode())
-    said = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
+    sent = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
     rules = [{"what": {"output": "lost"}}]
-    async with behind(always(said)) as server, FaultProxy(server.url, faults=rules) as proxy:
+    async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, faults=rules) as proxy:
         got, _ = await whole(proxy.port, run_code().replace(b"host: x", b"host: x\r\nconnection: close"))
     head, _, body = got.partition(b"\r\n\r\n")
     assert head == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: y\r\nconnection: close" % len(body)
@@ -176,40 +180,44 @@ async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
 
 
 async def test_wrong_content_type_replaces_the_right_one() -> None:
-    said = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
+    sent = b"HTTP/1.1 200 OK\r\na: 1\r\nContent-Type: text/plain\r\ncontent-length: 2\r\n\r\nok"
     rules = [{"what": {"content_type": "text/html"}}]
-    async with behind(always(said)) as server, FaultProxy(server.url, faults=rules) as proxy:
+    async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, faults=rules) as proxy:
         answer = await one(proxy.port, post("/x", b"{}"))
-    assert answer.head + answer.body == said.replace(b"text/plain", b"text/html")
+    assert answer.head + answer.body == sent.replace(b"text/plain", b"text/html")
 
 
 async def test_dripping_stream_arrives_complete() -> None:
-    said = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n"
+    sent = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n"
     rule = {"what": {"drip": {"bytes": 2, "every": "1ms"}}}
-    async with behind(always(said)) as server, FaultProxy(server.url, faults=[rule]) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(always(sent)) as server,
+        FaultProxy(server.url, faults=[rule]) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(post("/x", b"{}"))
         got = await raw.reader.readuntil(b"0\r\n\r\n")
     assert got.partition(b"\r\n\r\n")[2] == b"2\r\nab\r\n2\r\ncd\r\n2\r\nef\r\n0\r\n\r\n"
 
 
 async def test_phase_after_is_skipped_when_the_upstream_gives_no_answer() -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
 
     events = Watch()
     rule = {"name": "r", "phase": "after", "what": {"status": 504}}
-    async with behind(serve) as server, FaultProxy(server.url, faults=[rule], journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[rule], journal=events.note) as proxy:
         assert (await one(proxy.port, post("/x", b"{}"))).status == 502
     assert "strike" not in events.kinds()
 
 
 async def test_answer_that_breaks_while_being_buffered_becomes_502() -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
 
     for what in ({"output": "lost"}, {"truncate": 0.5}, {"malformed": "json"}):
-        async with behind(serve) as server, FaultProxy(server.url, faults=[{"what": what}]) as proxy:
+        async with scripted_upstream(serve) as server, FaultProxy(server.url, faults=[{"what": what}]) as proxy:
             answer = await one(proxy.port, run_code())
         assert answer.status == 502
         assert answer.json["detail"].endswith("broke off in the middle of its answer")
@@ -217,7 +225,7 @@ async def test_answer_that_breaks_while_being_buffered_becomes_502() -> None:
 
 async def test_posts_to_other_paths_are_work_identified_by_mark_or_body() -> None:
     rules = [{"code": "needle", "what": {"status": 503}}]
-    async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
+    async with scripted_upstream(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
         assert (await one(proxy.port, post("/execute", b'{"x": "# sfusion:call=m1"}'))).status == 200
         assert (await one(proxy.port, post("/execute", b"needle in hay"))).status == 503
         assert (await one(proxy.port, get("/needle"))).status == 200
@@ -246,8 +254,8 @@ async def test_stream_of_an_engine_is_struck_in_its_body() -> None:
     question = {"model": "m", "messages": [{"role": "user", "content": "Say something."}], "stream": True}
     request = post("/v1/chat/completions", json.dumps(question).encode())
     async with FakeSGLangServer() as engine, FaultProxy(engine.url) as proxy:
-        said, _ = await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
-        assert said.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        got, _ = await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+        assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         proxy.set_faults([{"what": {"truncate": 0.5}}])
         cut, end = await whole(proxy.port, request)
     assert end == "closed"
@@ -258,15 +266,19 @@ async def test_stream_of_an_engine_is_struck_in_its_body() -> None:
 async def test_answer_of_known_length_streams_until_it_is_cut() -> None:
     go_on = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n01")
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n01")
         await go_on.wait()
-        await visitor.say(b"234567")
-        await visitor.gone()
+        await peer.send(b"234567")
+        await peer.gone()
 
     rules = [{"what": {"truncate": 0.5}}]
-    async with behind(serve) as server, FaultProxy(server.url, faults=rules) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, faults=rules) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(post("/x", b"{}"))
         async with asyncio.timeout(PATIENCE):
             assert (await raw.reader.readuntil(b"01")).endswith(b"content-length: 8\r\n\r\n01")
@@ -275,7 +287,10 @@ async def test_answer_of_known_length_streams_until_it_is_cut() -> None:
 
 
 async def test_malformed_chunk_removes_content_length_in_any_case() -> None:
-    said = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\nabcd"
-    async with behind(always(said)) as server, FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy:
+    sent = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\nabcd"
+    async with (
+        scripted_upstream(always(sent)) as server,
+        FaultProxy(server.url, faults=[{"what": "malformed"}]) as proxy,
+    ):
         got, _ = await whole(proxy.port, post("/x", b"{}"))
     assert got.startswith(b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n")

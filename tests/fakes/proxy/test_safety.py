@@ -11,8 +11,8 @@ import pytest
 
 from sfusion.fakes.proxy import BadUpstream, FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox, SandboxSetupError, UnsafeBindError
-from tests.fakes.proxy.behind import OK, always, behind
-from tests.fakes.sandbox.raw import PING, RawAnswer, Watch, get, one, post, run_code
+from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
+from tests.fakes.wire.raw import PING, RawAnswer, Watch, get, one, post, run_code
 
 
 async def ask(proxy: FaultProxy, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
@@ -64,7 +64,7 @@ def test_forwarding_code_for_other_machines_needs_a_flag_and_a_token() -> None:
 async def test_other_machines_need_the_token_and_it_is_not_forwarded() -> None:
     seen: list[tuple[bytes, bytes]] = []
     remote: dict[str, Any] = {"host": "0.0.0.0", "allow_remote": True, "token": "t0k-secret"}
-    async with behind(always(OK, seen)) as server, FaultProxy(server.url, **remote) as proxy:
+    async with scripted_upstream(always(OK, seen)) as server, FaultProxy(server.url, **remote) as proxy:
         assert (await one(proxy.port, run_code())).status == 401
         assert (await one(proxy.port, get("/v1/models"))).status == 401
         assert (await ask(proxy, "GET", "state")).status == 401
@@ -85,7 +85,7 @@ async def test_other_machines_need_the_token_and_it_is_not_forwarded() -> None:
 
 async def test_authorization_header_of_the_client_is_forwarded_on_loopback() -> None:
     seen: list[tuple[bytes, bytes]] = []
-    async with behind(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
+    async with scripted_upstream(always(OK, seen)) as server, FaultProxy(server.url) as proxy:
         await one(proxy.port, post("/run_code", b"{}", "Authorization: Bearer mine\r\n"))
     assert b"Authorization: Bearer mine\r\n" in seen[0][0]
 
@@ -95,29 +95,29 @@ async def test_secrets_reach_only_the_upstream(caplog: pytest.LogCaptureFixture)
     seen: list[tuple[bytes, bytes]] = []
     lines: list[str] = []
     events = Watch()
-    said: list[bytes] = []
-    async with behind(always(OK, seen)) as server:
+    answers: list[bytes] = []
+    async with scripted_upstream(always(OK, seen)) as server:
         url = f"http://me:p%40ss-secret@127.0.0.1:{server.port}/base?key=key-secret"
         headers = {"X-Api-Key": "api-secret"}
         async with FaultProxy(url, headers=headers, journal=events.note, access_log=lines.append) as proxy:
             request = post(
                 "/run_code?q=query-secret", b"{}", "authorization: Bearer client-secret\r\nx-api-key: other\r\n"
             )
-            said.append((await one(proxy.port, request)).body)
-            said.append((await ask(proxy, "GET", "state")).body)
-            said.append((await ask(proxy, "GET", "ledger")).body)
+            answers.append((await one(proxy.port, request)).body)
+            answers.append((await ask(proxy, "GET", "state")).body)
+            answers.append((await ask(proxy, "GET", "ledger")).body)
             shown = f"{proxy.upstream} {proxy!r} {proxy.state()} {vars(proxy.server.app)['forwarder'].upstream!r}"
             proxy.upstream = url.replace(str(server.port), "1")
             failed = await one(proxy.port, request)
             assert failed.status == 502
-            said.append(failed.body)
+            answers.append(failed.body)
     head = seen[0][0].decode()
     assert head.startswith("POST /base/run_code?key=key-secret&q=query-secret HTTP/1.1\r\n")
     assert f"Authorization: Basic {base64.b64encode(b'me:p@ss-secret').decode()}\r\n" in head
     assert "X-Api-Key: api-secret\r\n" in head
     assert "client-secret" not in head, "the server gets the credentials of the proxy, not those of the client"
     assert "other" not in head
-    everything = b"".join(said).decode() + shown + str(events) + str(lines) + caplog.text
+    everything = b"".join(answers).decode() + shown + str(events) + str(lines) + caplog.text
     assert "secret" not in everything
     assert base64.b64encode(b"me:p@ss-secret").decode() not in everything
 

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.proxy import FaultProxy
-from tests.fakes.proxy.behind import OK, Visitor, behind
-from tests.fakes.sandbox.raw import PATIENCE, Raw, Watch, get, post, whole
+from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, scripted_upstream
+from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, post, whole
 
 CHUNKED = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
@@ -28,15 +28,15 @@ LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n"
 async def test_client_receives_a_piece_before_the_upstream_sends_the_next(head: bytes, pieces: list[bytes]) -> None:
     go_on = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(head)
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(head)
         for piece in pieces:
             await go_on.wait()
             go_on.clear()
-            await visitor.say(piece)
+            await peer.send(piece)
 
-    async with behind(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(get("/a"))
         async with asyncio.timeout(PATIENCE):
             assert await raw.reader.readexactly(len(head)) == head
@@ -50,21 +50,21 @@ async def test_client_that_does_not_read_slows_the_upstream_down() -> None:
     sent = 0
     stuck = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
+    async def serve(peer: UpstreamConnection) -> None:
         nonlocal sent
-        await visitor.request()
-        await visitor.say(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (1024 * len(piece)))
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (1024 * len(piece)))
         while sent < 1024:
-            visitor.writer.write(piece)
+            peer.writer.write(piece)
             sent += 1
             try:
                 async with asyncio.timeout(0.5):
-                    await visitor.writer.drain()
+                    await peer.writer.drain()
             except TimeoutError:
                 stuck.set()
-                await visitor.writer.drain()
+                await peer.writer.drain()
 
-    async with behind(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(get("/a"))
         await raw.reader.readuntil(b"\r\n\r\n")
         async with asyncio.timeout(PATIENCE):
@@ -77,14 +77,14 @@ async def test_client_that_does_not_read_slows_the_upstream_down() -> None:
 async def test_stream_ends_when_the_client_disconnects_in_the_middle() -> None:
     left = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(CHUNKED + b"3\r\none\r\n")
-        await visitor.gone()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + b"3\r\none\r\n")
+        await peer.gone()
         left.set()
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         async with Raw(proxy.port) as raw:
             await raw.send(post("/stream", b"{}"))
             await raw.reader.readuntil(b"one\r\n")
@@ -99,16 +99,16 @@ async def test_stream_ends_when_the_client_disconnects_in_the_middle() -> None:
 async def test_upstream_may_finish_when_the_client_disconnects_before_the_answer() -> None:
     asked, go_on, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
         asked.set()
         await go_on.wait()
-        await visitor.say(OK)
+        await peer.send(OK)
         finished.set()
-        await visitor.gone()
+        await peer.gone()
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         async with Raw(proxy.port) as raw:
             await raw.send(post("/run_code", b"{}"))
             await asked.wait()
@@ -122,19 +122,23 @@ async def test_upstream_may_finish_when_the_client_disconnects_before_the_answer
 
 @pytest.mark.parametrize("how", ["close", "reset", "garbage"])
 async def test_answer_that_breaks_off_upstream_breaks_off_for_the_client(how: str) -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(CHUNKED + b"3\r\none\r\n")
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(CHUNKED + b"3\r\none\r\n")
         await seen.wait()
         if how == "garbage":
-            await visitor.say(b"zz\r\nnot a chunk\r\n")
-            await visitor.gone()
+            await peer.send(b"zz\r\nnot a chunk\r\n")
+            await peer.gone()
         elif how == "reset":
-            visitor.reset()
+            peer.reset()
 
     seen = asyncio.Event()
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy, Raw(proxy.port) as raw:
+    async with (
+        scripted_upstream(serve) as server,
+        FaultProxy(server.url, journal=events.note) as proxy,
+        Raw(proxy.port) as raw,
+    ):
         await raw.send(post("/run_code", b"# sfusion:call=c1"))
         assert await raw.reader.readuntil(b"one\r\n") == CHUNKED + b"3\r\none\r\n"
         seen.set()
@@ -147,25 +151,25 @@ async def test_answer_that_breaks_off_upstream_breaks_off_for_the_client(how: st
 
 
 async def test_body_shorter_than_announced_is_relayed_as_it_is() -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(LONG + b"one")
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(LONG + b"one")
 
-    async with behind(serve) as server, FaultProxy(server.url) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy:
         assert await whole(proxy.port, get("/a")) == (LONG + b"one", "closed")
 
 
 async def test_client_that_disconnects_while_sending_is_not_an_upstream_failure() -> None:
     begun = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.head()
-        await visitor.reader.readexactly(1 << 20)
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.head()
+        await peer.reader.readexactly(1 << 20)
         begun.set()
-        await visitor.gone()
+        await peer.gone()
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         async with Raw(proxy.port) as raw:
             await raw.send(b"POST /run_code HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 3_000_000)
             await begun.wait()
@@ -177,12 +181,12 @@ async def test_client_that_disconnects_while_sending_is_not_an_upstream_failure(
 
 
 async def test_upstream_may_answer_before_the_request_is_complete() -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.head()
-        await visitor.say(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-        await visitor.gone()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await peer.gone()
 
-    async with behind(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
         await raw.send(b"POST /run_code HTTP/1.1\r\nhost: x\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000)
         assert (await raw.answer()).status == 413
 
@@ -191,21 +195,21 @@ async def test_bodies_in_any_pieces_arrive_complete_both_ways() -> None:
     chance = random.Random(7)
     bodies = [chance.randbytes(chance.choice([0, 1, 100, 5000, 70_000, 300_000, 1_500_000])) for _ in range(24)]
 
-    async def serve(visitor: Visitor) -> None:
+    async def serve(peer: UpstreamConnection) -> None:
         """Echo what was sent, in other chunks."""
         while True:
-            _, body = await visitor.request()
+            _, body = await peer.request()
             chunked = chance.random() < 0.5
             framing = b"transfer-encoding: chunked" if chunked else b"content-length: %d" % len(body)
-            await visitor.say(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n")
+            await peer.send(b"HTTP/1.1 200 OK\r\n" + framing + b"\r\n\r\n")
             while body:
                 size = chance.randint(1, len(body))
                 piece, body = body[:size], body[size:]
-                await visitor.say(b"%x\r\n%b\r\n" % (size, piece) if chunked else piece)
+                await peer.send(b"%x\r\n%b\r\n" % (size, piece) if chunked else piece)
             if chunked:
-                await visitor.say(b"0\r\n\r\n")
+                await peer.send(b"0\r\n\r\n")
 
-    async with behind(serve) as server, FaultProxy(server.url) as proxy, aiohttp.ClientSession() as session:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, aiohttp.ClientSession() as session:
         for body in bodies:
             async with session.post(f"{proxy.url}/echo", data=io.BytesIO(body)) as answer:
                 assert await answer.read() == body

@@ -1,1 +1,1 @@
-"""Tests of the faults, the wire and the fake sandbox."""
+"""Tests of the fake sandbox."""

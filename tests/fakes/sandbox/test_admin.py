@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
-from tests.fakes.sandbox.raw import PING, RawAnswer, one, post, run_code
+from tests.fakes.wire.raw import PING, RawAnswer, one, post, run_code
 
 
 async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
@@ -30,8 +30,8 @@ async def test_state_shows_the_settings() -> None:
 async def test_faults_are_set_read_and_cleared_over_http() -> None:
     async with FakeSandbox() as sandbox:
         rules = [{"name": "flaky", "first": 1, "what": {"status": 503}}]
-        told = await ask(sandbox, "PUT", "faults", json.dumps({"seed": 3, "faults": rules}))
-        assert told.json["seed"] == 3
+        answer = await ask(sandbox, "PUT", "faults", json.dumps({"seed": 3, "faults": rules}))
+        assert answer.json["seed"] == 3
         assert (await one(sandbox.port, run_code())).status == 503
         assert (await one(sandbox.port, run_code())).status == 200
         now = (await ask(sandbox, "GET", "faults")).json
@@ -54,9 +54,9 @@ async def test_faults_are_set_read_and_cleared_over_http() -> None:
 )
 async def test_invalid_faults_are_refused_and_change_nothing(body: str, sentence: str) -> None:
     async with FakeSandbox(faults=[{"name": "old", "what": {"status": 503}}]) as sandbox:
-        told = await ask(sandbox, "PUT", "faults", body)
-        assert told.status == 422
-        assert sentence in told.json["detail"]
+        answer = await ask(sandbox, "PUT", "faults", body)
+        assert answer.status == 422
+        assert sentence in answer.json["detail"]
         assert (await ask(sandbox, "GET", "state")).json["faults"] == ["old"]
 
 

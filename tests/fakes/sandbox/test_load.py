@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.sandbox.raw import PATIENCE, Raw, RawAnswer, Watch, one, run_code
+from tests.fakes.wire.raw import PATIENCE, Raw, RawAnswer, Watch, one, run_code
 
 
 async def test_quota_of_8_holds_against_64_clients() -> None:

@@ -13,7 +13,7 @@ from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import QueueLine, QuotaCounter, SharedCores
 from sfusion.harness.worlds.virtual_time import run_virtually
 from tests.fakes.sandbox.memory import MemoryConnection
-from tests.fakes.sandbox.raw import PING, run_code
+from tests.fakes.wire.raw import PING, run_code
 
 
 def test_model_has_a_short_and_a_full_form() -> None:

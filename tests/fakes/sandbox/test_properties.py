@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.sandbox.raw import PATIENCE, PING
+from tests.fakes.wire.raw import PATIENCE, PING
 
 KINDS = {
     200: (b'{"status":', b'"pong"', b"<!doctype html>", b"[]", b'{"openapi":'),

@@ -8,8 +8,8 @@ import pytest
 
 from sfusion.fakes.sandbox import Cassette, CassetteError, FakeSandbox
 from sfusion.fakes.sandbox.executors.recorded import write_cassette
-from tests.fakes.sandbox.raw import one, run_code
 from tests.fakes.sandbox.recordings import HERE, Recording, differences, recordings, replay
+from tests.fakes.wire.raw import one, run_code
 
 SERVED = [
     recording
@@ -55,8 +55,8 @@ async def test_repeated_request_is_answered_in_the_recorded_order(tmp_path: Path
     async with FakeSandbox(executor="recorded", cassette=tmp_path / "dice.jsonl") as sandbox:
         # Defaults may be written out or left out: the request is the same.
         requests = [run_code("roll()"), run_code("roll()", run_timeout=10, files={}), run_code("roll()")]
-        said = [(await one(sandbox.port, request)).json["run_result"]["stdout"] for request in requests]
-    assert said == ["1", "2", "2"]
+        outputs = [(await one(sandbox.port, request)).json["run_result"]["stdout"] for request in requests]
+    assert outputs == ["1", "2", "2"]
 
 
 async def test_unrecorded_request_gets_an_error_that_names_the_nearest_recording(tmp_path: Path) -> None:

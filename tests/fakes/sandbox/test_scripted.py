@@ -12,7 +12,7 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError,
 from sfusion.fakes.sandbox.executors.scripted import WHOLE
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
-from tests.fakes.sandbox.raw import one, run_code
+from tests.fakes.wire.raw import one, run_code
 
 
 def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:
@@ -87,7 +87,7 @@ def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: i
     assert (answer.run_result.status, len(answer.run_result.stdout or "")) == (status, kept)
 
 
-def test_exits_exceptions_and_memory() -> None:
+def test_hints_set_exit_code_exception_and_memory_error() -> None:
     assert run("# sfusion:call=a exit=-9")[0].run_result.return_code == -9  # type: ignore[union-attr] # it ran
     raised = run('# sfusion:call=a raises="ValueError: bad"')[0]
     assert raised.run_result is not None
@@ -119,16 +119,16 @@ def test_first_matching_script_wins_and_hints_override_it() -> None:
     ]
     executor = ScriptedExecutor(scripts, default={"prints": "otherwise"})
 
-    def said(code: str) -> tuple[str | None, int | None]:
+    def result_of(code: str) -> tuple[str | None, int | None]:
         result = run(code, executor)[0].run_result
         assert result is not None
         return result.stdout, result.return_code
 
-    assert said("print() # sfusion:call=special") == ("by call", 0)
-    assert said("import numpy")[1] == 1
-    assert said("print()") == ("by pattern", 3)
-    assert said("print() # sfusion:call=x exit=0") == ("by pattern", 0)
-    assert said("pass") == ("otherwise", 0)
+    assert result_of("print() # sfusion:call=special") == ("by call", 0)
+    assert result_of("import numpy")[1] == 1
+    assert result_of("print()") == ("by pattern", 3)
+    assert result_of("print() # sfusion:call=x exit=0") == ("by pattern", 0)
+    assert result_of("pass") == ("otherwise", 0)
 
 
 def test_files_are_returned_when_fetched() -> None:

@@ -25,7 +25,7 @@ def request(code: str = HELLO, **fields: Any) -> sdk.RunCodeRequest:
     return sdk.RunCodeRequest(code=code, language="python", **fields)
 
 
-def test_run_code(sandbox: FakeSandbox) -> None:
+def test_sdk_runs_a_program(sandbox: FakeSandbox) -> None:
     answer = sdk.run_code(request(), endpoint=sandbox.url, max_attempts=1)
     assert answer.status == sdk.RunStatus.Success
     assert answer.run_result.stdout == "hello\n"
@@ -37,7 +37,7 @@ def test_files_are_sent_and_fetched(sandbox: FakeSandbox) -> None:
     assert answer.files == files
 
 
-def test_run_jupyter(sandbox: FakeSandbox) -> None:
+def test_sdk_runs_a_notebook(sandbox: FakeSandbox) -> None:
     cells = sdk.RunJupyterRequest(cells=[HELLO, '# sfusion:call=b raises="ValueError: x"'])
     answer = sdk.run_jupyter(cells, endpoint=sandbox.url, max_attempts=1)
     assert answer.status == sdk.RunStatus.Success
@@ -45,7 +45,7 @@ def test_run_jupyter(sandbox: FakeSandbox) -> None:
     assert answer.cells[1].error[0]["ename"] == "ValueError"
 
 
-def test_many_at_once(sandbox: FakeSandbox) -> None:
+def test_sdk_runs_many_programs_concurrently(sandbox: FakeSandbox) -> None:
     codes = [f'# sfusion:call=c{number} prints="{number}" seconds=0.01' for number in range(50)]
     answers = sdk.run_concurrent(
         sdk.run_code, kwargs=[{"request": request(code), "endpoint": sandbox.url} for code in codes], concurrency=16
@@ -54,7 +54,7 @@ def test_many_at_once(sandbox: FakeSandbox) -> None:
     assert sandbox.ledger.finished == 50
 
 
-def test_the_endpoint_can_be_set(sandbox: FakeSandbox) -> None:
+def test_sdk_uses_the_endpoint_that_was_set(sandbox: FakeSandbox) -> None:
     before = sdk.config.SANDBOX_ENDPOINT
     sdk.set_sandbox_endpoint(sandbox.url)
     try:
@@ -78,7 +78,7 @@ def test_unknown_dataset_is_refused_as_by_the_real_server(sandbox: FakeSandbox) 
         sdk.get_prompts(wanted, endpoint=sandbox.url)
 
 
-async def test_run_code_asynchronously() -> None:
+async def test_sdk_runs_a_program_asynchronously() -> None:
     async with FakeSandbox() as sandbox:
         answers = await asyncio.gather(
             *(sdk.run_code_async(request(), endpoint=sandbox.url, max_attempts=1) for _ in range(20))
@@ -86,7 +86,7 @@ async def test_run_code_asynchronously() -> None:
     assert {answer.run_result.stdout for answer in answers} == {"hello\n"}
 
 
-async def test_run_jupyter_asynchronously() -> None:
+async def test_sdk_runs_a_notebook_asynchronously() -> None:
     async with FakeSandbox() as sandbox:
         cells = sdk.RunJupyterRequest(cells=[HELLO])
         answer = await sdk.run_jupyter_async(cells, endpoint=sandbox.url, max_attempts=1)

@@ -19,19 +19,19 @@ def saying(text: str = "Hello", *calls: ToolCall, **options: Any) -> FakeSGLangS
 
 def streamed(events: list[Any]) -> dict[str, Any]:
     """Return what a streaming client ends up with, of the first choice."""
-    told: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "finish": None}
+    answer: dict[str, Any] = {"content": "", "reasoning": "", "calls": {}, "finish": None}
     for event in events:
         for choice in event["choices"]:
             delta = choice["delta"]
-            told["content"] += delta.get("content") or ""
-            told["reasoning"] += delta.get("reasoning_content") or ""
+            answer["content"] += delta.get("content") or ""
+            answer["reasoning"] += delta.get("reasoning_content") or ""
             for piece in delta.get("tool_calls") or ():
-                call = told["calls"].setdefault(piece["index"], {"arguments": ""})
+                call = answer["calls"].setdefault(piece["index"], {"arguments": ""})
                 call["name"] = piece["function"]["name"] or call.get("name")
                 call["id"] = piece["id"] or call.get("id")
                 call["arguments"] += piece["function"]["arguments"]
-            told["finish"] = choice["finish_reason"] or told["finish"]
-    return told
+            answer["finish"] = choice["finish_reason"] or answer["finish"]
+    return answer
 
 
 async def test_calls_are_complete_and_have_unique_ids() -> None:
@@ -51,11 +51,11 @@ async def test_streamed_and_whole_answers_have_the_same_calls(format: str) -> No
     async with saying("", CALL, ToolCall("search", {"query": "π", "top_k": 3}), tool_call_parser=format) as server:
         whole = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL])).json["choices"][0]
         events = (await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], stream=True)).events
-    told = streamed(events)
-    assert [(call["name"], call["arguments"]) for call in told["calls"].values()] == [
+    answer = streamed(events)
+    assert [(call["name"], call["arguments"]) for call in answer["calls"].values()] == [
         (call["function"]["name"], call["function"]["arguments"]) for call in whole["message"]["tool_calls"]
     ]
-    assert told["finish"] == whole["finish_reason"] == "tool_calls"
+    assert answer["finish"] == whole["finish_reason"] == "tool_calls"
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_finish_usage_and_done() -> None:
@@ -103,11 +103,11 @@ async def test_tool_choice_required_forces_a_call() -> None:
 async def test_a_named_tool_choice_forces_a_call_of_that_tool(format: str, stream: bool) -> None:
     choice = {"type": "function", "function": {"name": "search"}}
     async with saying("", CALL, tool_call_parser=format) as server:
-        told = await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], tool_choice=choice, stream=stream)
+        answer = await chat(server.url, tools=[CODE_TOOL, SEARCH_TOOL], tool_choice=choice, stream=stream)
     names = (
-        [call["name"] for call in streamed(told.events)["calls"].values()]
+        [call["name"] for call in streamed(answer.events)["calls"].values()]
         if stream
-        else [call["function"]["name"] for call in told.json["choices"][0]["message"]["tool_calls"]]
+        else [call["function"]["name"] for call in answer.json["choices"][0]["message"]["tool_calls"]]
     )
     assert names == ["search"]
 
@@ -142,12 +142,12 @@ async def test_a_call_of_an_unknown_tool_is_returned_and_a_broken_call_is_report
 @pytest.mark.parametrize("stream", [False, True])
 async def test_with_quirks_an_unknown_tool_vanishes_and_the_finish_reason_is_stop(stream: bool) -> None:
     async with saying("", ToolCall("rm_rf", {"path": "/"}), quirks="sglang") as server:
-        told = await chat(server.url, tools=[CODE_TOOL], stream=stream)
+        answer = await chat(server.url, tools=[CODE_TOOL], stream=stream)
     if stream:
-        held = streamed(told.events)
+        held = streamed(answer.events)
         assert (held["calls"], held["finish"]) == ({}, "stop")
     else:
-        choice = told.json["choices"][0]
+        choice = answer.json["choices"][0]
         assert (choice["message"]["tool_calls"], choice["finish_reason"]) == (None, "stop")
 
 
@@ -161,12 +161,12 @@ async def test_finish_reason_length_is_kept_if_there_are_calls() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_reasoning_parser_separates_thinking(stream: bool) -> None:
     async with saying("<think>\nhm\n</think>\n\nYes.", reasoning_parser="qwen3") as server:
-        told = await chat(server.url, stream=stream)
+        answer = await chat(server.url, stream=stream)
     if stream:
-        held = streamed(told.events)
+        held = streamed(answer.events)
         assert (held["reasoning"], held["content"]) == ("\nhm\n", "\n\nYes.")
     else:
-        message = told.json["choices"][0]["message"]
+        message = answer.json["choices"][0]["message"]
         assert (message["reasoning_content"], message["content"]) == ("\nhm\n", "\n\nYes.")
 
 
@@ -184,12 +184,12 @@ async def test_unclosed_thinking_is_all_reasoning_if_thinking_is_on(
     more: dict[str, Any], reasoning: str, content: str, stream: bool
 ) -> None:
     async with saying("No end", reasoning_parser="qwen3") as server:
-        told = await chat(server.url, stream=stream, **more)
+        answer = await chat(server.url, stream=stream, **more)
     if stream:
-        held = streamed(told.events)
+        held = streamed(answer.events)
         assert (held["reasoning"], held["content"]) == (reasoning, content)
     else:
-        message = told.json["choices"][0]["message"]
+        message = answer.json["choices"][0]["message"]
         assert (message["reasoning_content"] or "", message["content"]) == (reasoning, content)
 
 
@@ -201,13 +201,13 @@ async def test_harmony_separates_analysis_final_and_calls(stream: bool) -> None:
         '{"code": "print(1)"}<|call|>'
     )
     async with saying(text, tool_call_parser="gpt-oss", reasoning_parser="gpt-oss") as server:
-        told = await chat(server.url, tools=[CODE_TOOL], stream=stream)
+        answer = await chat(server.url, tools=[CODE_TOOL], stream=stream)
     if stream:
-        held = streamed(told.events)
+        held = streamed(answer.events)
         assert held["reasoning"] == "I need code."
         assert held["calls"][0]["arguments"] == '{"code": "print(1)"}'
     else:
-        message = told.json["choices"][0]["message"]
+        message = answer.json["choices"][0]["message"]
         assert message["reasoning_content"] == "I need code."
         assert message["tool_calls"][0]["function"]["arguments"] == '{"code": "print(1)"}'
 
@@ -282,11 +282,11 @@ async def test_tool_results_of_several_turns_reach_the_policy() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refused_request_gets_the_flat_error_of_sglang(body: Any, type: str, why: str, stream: bool) -> None:
     async with saying() as server:
-        told = await chat(server.url, **({"stream": stream} | body))
-    assert told.status == 400
-    assert list(told.json) == ["object", "message", "type", "param", "code"]
-    assert why in told.json["message"]
-    assert (told.json["type"], told.json["code"]) == (type, 400)
+        answer = await chat(server.url, **({"stream": stream} | body))
+    assert answer.status == 400
+    assert list(answer.json) == ["object", "message", "type", "param", "code"]
+    assert why in answer.json["message"]
+    assert (answer.json["type"], answer.json["code"]) == (type, 400)
 
 
 async def test_the_server_survives_bodies_that_are_not_objects() -> None:
@@ -299,10 +299,10 @@ async def test_the_server_survives_bodies_that_are_not_objects() -> None:
 async def test_a_script_without_a_matching_turn_is_an_internal_error_with_the_reason() -> None:
     async with FakeSGLangServer(ScriptedPolicy([])) as server:
         for stream in (False, True):
-            told = await chat(server.url, stream=stream)
-            assert told.status == 500
-            assert told.json["type"] == "InternalServerError"
-            assert "No turn of the script matches" in told.json["message"]
+            answer = await chat(server.url, stream=stream)
+            assert answer.status == 500
+            assert answer.json["type"] == "InternalServerError"
+            assert "No turn of the script matches" in answer.json["message"]
 
 
 async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continued() -> None:
@@ -310,8 +310,8 @@ async def test_an_unknown_model_is_echoed_and_a_final_assistant_message_continue
         body = (await chat(server.url, model="whatever")).json
         assert body["model"] == "whatever"
         messages = [*HI, {"role": "assistant", "content": "Once upon"}]
-        told = await chat(server.url, messages=messages, continue_final_message=True)
-        assert told.json["choices"][0]["message"]["content"] == "and so on"
+        answer = await chat(server.url, messages=messages, continue_final_message=True)
+        assert answer.json["choices"][0]["message"]["content"] == "and so on"
 
 
 @pytest.mark.parametrize("incremental", [False, True])
@@ -323,8 +323,8 @@ async def test_incremental_engine_output_gives_the_same_answer(incremental: bool
     )
     async with FakeSGLangServer(engine) as server:
         events = (await chat(server.url, tools=[CODE_TOOL], stream=True, logprobs=True)).events
-    told = streamed(events)
-    assert told["content"] == "Let me see. ☃"
-    assert json.loads(told["calls"][0]["arguments"]) == dict(CALL.arguments)
+    answer = streamed(events)
+    assert answer["content"] == "Let me see. ☃"
+    assert json.loads(answer["calls"][0]["arguments"]) == dict(CALL.arguments)
     rows = [row for e in events for c in e["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
     assert rows[-1]["token"] == "<|im_end|>"

@@ -63,7 +63,7 @@ async def test_the_end_of_sequence_token_is_in_the_ids_but_not_in_the_text() -> 
     assert answer["text"] == "ab"
 
 
-async def test_a_prompt_and_its_ids_are_the_same_question() -> None:
+async def test_prompt_and_its_token_ids_get_the_same_answer() -> None:
     by_text = await FakeSGLang(Echo()).async_generate("ping")
     by_ids = await FakeSGLang(Echo()).async_generate(input_ids=TOKENIZER.encode("ping"))
     assert by_text["text"] == by_ids["text"] == "you said ping"
@@ -90,7 +90,7 @@ async def test_sampling_params_end_the_generation(params: Any, text: str, finish
     assert answer["meta_info"]["finish_reason"] == finish
 
 
-async def test_half_a_character_is_held_back() -> None:
+async def test_incomplete_character_is_not_returned_as_text() -> None:
     answer = await engine("é").async_generate("Hi", {"max_new_tokens": 1})
     assert answer["text"] == ""
     assert answer["output_ids"] == [0xC3]

@@ -139,13 +139,13 @@ async def test_a_disconnected_client_ends_its_generation(stream: bool) -> None:
 def test_faults_also_apply_to_the_engine_object() -> None:
     async def struck(*rules: Any) -> tuple[list[str], float]:
         engine = FakeSGLang(ScriptedPolicy([], otherwise="ok"), faults=engine_rules(list(rules)))
-        said = []
+        results = []
         for _ in range(3):
             try:
-                said.append((await engine.async_generate("hi"))["text"])
+                results.append((await engine.async_generate("hi"))["text"])
             except (EngineRefused, EngineDown) as error:
-                said.append(type(error).__name__)
-        return said, asyncio.get_running_loop().time()
+                results.append(type(error).__name__)
+        return results, asyncio.get_running_loop().time()
 
     assert run_virtually(struck({"first": 1, "what": {"status": 503}})) == (["EngineRefused", "ok", "ok"], 0.0)
     assert run_virtually(struck({"every": 2, "what": {"delay": 2.0}})) == (["ok", "ok", "ok"], 2.0)

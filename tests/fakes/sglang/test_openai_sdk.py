@@ -14,7 +14,7 @@ import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
-from tests.fakes.sglang.command import serving
+from tests.harness.commands.serve_sglang import serving
 
 JOHN, OTHER = problems(3, 2)
 
@@ -52,14 +52,14 @@ def run(arguments: str) -> str:
 
 def answered(messages: list[Any], text: str | None, calls: list[tuple[str, str, str]]) -> list[Any]:
     """Return the conversation after a turn of the assistant and its tool results."""
-    said: dict[str, Any] = {"role": "assistant", "content": text}
+    reply: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
-        said["tool_calls"] = [
+        reply["tool_calls"] = [
             {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
             for id, name, arguments in calls
         ]
     results = [{"role": "tool", "tool_call_id": id, "content": run(arguments)} for id, _, arguments in calls]
-    return [*messages, said, *results]
+    return [*messages, reply, *results]
 
 
 def held(chunks: list[Any]) -> tuple[str, list[tuple[str, str, str]], str]:

@@ -138,7 +138,7 @@ async def test_an_answer_that_is_not_a_sandboxs_is_identified(answer: Answer, ex
         assert result.reached is True
 
 
-async def test_a_redirect_to_get_says_that_the_program_is_lost() -> None:
+async def test_redirect_that_drops_the_body_is_explained() -> None:
     async with always(Answer(302, headers=(("location", "https://box.test/run_code"),))) as url:
         (lost,) = (await examined(url)).findings
     assert "as a GET without the program" in lost.training
@@ -218,7 +218,7 @@ async def test_a_success_without_the_expected_output_breaks_training() -> None:
         assert "is a Success with the output ''" in seen(result, "wrong-output")
 
 
-async def test_https_to_a_port_that_speaks_plain_http() -> None:
+async def test_https_to_a_plain_http_port_breaks_training() -> None:
     async with scripted() as sandbox:
         result = await examined(f"https://127.0.0.1:{sandbox.port}/run_code", HASTY)
         assert ids(result) == {"https-to-plain-port"}
@@ -237,25 +237,25 @@ def server_side(authority: trustme.CA, name: str) -> ssl.SSLContext:
     return context
 
 
-async def test_http_to_a_port_that_expects_tls(authority: trustme.CA) -> None:
+async def test_http_to_a_tls_port_breaks_training(authority: trustme.CA) -> None:
     async with serving_tls(server_side(authority, "127.0.0.1")) as port:
         result = await examined(f"http://127.0.0.1:{port}/run_code", HASTY)
         assert ids(result) == {"http-to-tls-port"}
         assert breaking(result) == ["http-to-tls-port"]
 
 
-async def test_http_to_a_gateway_that_rejects_plain_http() -> None:
-    said = Answer.text("400 The plain HTTP request was sent to HTTPS port", 400)
+async def test_http_to_a_gateway_that_rejects_it_breaks_training() -> None:
+    refusal = Answer.text("400 The plain HTTP request was sent to HTTPS port", 400)
 
     async def handler(request: Request) -> Answer:
-        return said
+        return refusal
 
     async with answering(handler) as url:
         assert breaking(await examined(url)) == ["http-to-tls-port"]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "elsewhere.test"])
-async def test_a_certificate_that_is_not_trusted(authority: trustme.CA, name: str) -> None:
+async def test_untrusted_certificate_breaks_training(authority: trustme.CA, name: str) -> None:
     async with serving_tls(server_side(authority, name)) as port:
         result = await examined(f"https://127.0.0.1:{port}/run_code", HASTY)
         assert ids(result) == {"certificate"}

@@ -169,6 +169,6 @@ def test_a_config_without_a_sandbox_is_refused(tmp_path: Path) -> None:
         settings_of_tools(path)
 
 
-def test_a_word_is_not_an_address() -> None:
+def test_url_without_scheme_and_port_is_refused() -> None:
     with pytest.raises(ConfigError, match="must be the address"):
         settings_of_url("sandbox")

@@ -41,7 +41,7 @@ def noise(*keys: object) -> float:
         ((10,), 1, "rising"),
     ],
 )
-def test_the_knee_of_every_shape(throughputs: tuple[float, ...], rate_limit: int, shape: str) -> None:
+def test_find_knee_handles_every_curve_shape(throughputs: tuple[float, ...], rate_limit: int, shape: str) -> None:
     knee = find_knee(points(*throughputs))
     assert knee is not None
     assert (knee.rate_limit, knee.shape) == (rate_limit, shape)

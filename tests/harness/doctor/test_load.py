@@ -42,7 +42,7 @@ async def test_a_throttled_burst_is_not_examined() -> None:
         assert result.not_examined == [("stdin race", "none of 24 programs sent at once was run: 24 x throttled")]
 
 
-async def test_a_queue_of_known_size_is_recommended() -> None:
+async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
     async with scripted(model={"queue": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert ids(result) == {"rate-limit"}
@@ -79,7 +79,7 @@ async def test_shared_cores_bound_the_recommended_limit() -> None:
     ("client", "limit", "expected"),
     [(VERL, 10, "breaks"), (SFUSION, 10, "hurts"), (SFUSION, None, "hurts"), (VERL, 2, "note")],
 )
-async def test_throttling_is_as_bad_as_client_and_limit_make_it(
+async def test_severity_of_throttling_depends_on_client_and_rate_limit(
     client: object, limit: int | None, expected: str
 ) -> None:
     async with scripted(model={"quota": 4, "retry_after": 0.5}) as sandbox:

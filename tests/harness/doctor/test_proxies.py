@@ -67,7 +67,7 @@ async def test_no_proxy_exempts_a_sandbox() -> None:
     assert ids(result) == {"unreachable"}
 
 
-async def test_only_requests_uses_the_proxy_for_loopback() -> None:
+async def test_requests_library_proxies_loopback_but_our_client_does_not() -> None:
     environ = {"HTTP_PROXY": "http://127.0.0.1:1"}
     async with scripted() as sandbox:
         unknown = await examined(sandbox.url, environ=environ, checks=HELLO)
@@ -115,7 +115,7 @@ ENTRIES = (
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),
     names=st.sets(st.sampled_from(["http_proxy", "HTTP_PROXY", "ALL_PROXY", "https_proxy"])),
 )
-def test_our_model_of_requests_agrees_with_requests(host: str, entries: list[str], names: set[str]) -> None:
+def test_proxy_of_requests_matches_the_requests_library(host: str, entries: list[str], names: set[str]) -> None:
     environ = {name: f"http://{name.lower().partition('_')[0]}.proxy:3128" for name in names}
     if entries:
         environ["NO_PROXY"] = ", ".join(entries)

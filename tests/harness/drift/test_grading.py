@@ -58,7 +58,7 @@ def test_every_difference_is_graded(place: str, kind: str, left: object, right: 
         ("body.anything", "value", 1, 2, "number"),
     ],
 )
-def test_each_place_gets_its_rule(place: str, kind: str, left: object, right: object, rule: str) -> None:
+def test_rule_is_chosen_by_place(place: str, kind: str, left: object, right: object, rule: str) -> None:
     assert rule_for(Difference("a/b", place, kind, left, right)).name == rule  # type: ignore[arg-type] # kinds as text
 
 

@@ -92,6 +92,6 @@ def test_a_broken_promise_fails_the_test(run_scenario):
 '''
 
 
-def test_a_suite_that_uses_them_all(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_every_fixture_works_in_a_user_suite(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
     run_pytest("--strict-markers").assert_outcomes(passed=9)

@@ -46,12 +46,12 @@ def test_faults_can_be_set_in_the_test(sandbox):
 """
 
 
-def test_the_fake_by_default(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_sandbox_fixture_is_the_fake_by_default(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
     run_pytest().assert_outcomes(passed=3)
 
 
-def test_a_real_address_by_option_or_ini(pytester: pytest.Pytester, run_pytest: Run) -> None:
+def test_sandbox_fixture_proxies_the_configured_address(pytester: pytest.Pytester, run_pytest: Run) -> None:
     pytester.makepyfile(SUITE)
     with FakeSandbox(executor="python") as real:
         run_pytest("--sfusion-sandbox", real.url).assert_outcomes(passed=3)
@@ -63,17 +63,17 @@ def test_a_real_address_by_option_or_ini(pytester: pytest.Pytester, run_pytest: 
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "reason"),
     [
         ("http://127.0.0.1:1", "--sfusion-sandbox: nothing answers at http://127.0.0.1:1: connection refused"),
         ("dokcer", "--sfusion-sandbox: 'dokcer' is not a sandbox; did you mean 'docker'?"),
     ],
 )
 def test_a_sandbox_that_cannot_be_used_fails_with_the_reason(
-    pytester: pytest.Pytester, run_pytest: Run, typed: str, said: str
+    pytester: pytest.Pytester, run_pytest: Run, typed: str, reason: str
 ) -> None:
     pytester.makepyfile(SUITE)
     done = run_pytest("--sfusion-sandbox", typed)
     done.assert_outcomes(errors=3)
-    done.stdout.fnmatch_lines([f"*{said}*".replace("[", "[[]")])
+    done.stdout.fnmatch_lines([f"*{reason}*".replace("[", "[[]")])
     done.stdout.no_fnmatch_line("*Traceback*")

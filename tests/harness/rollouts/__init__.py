@@ -1,1 +1,1 @@
-"""Tests of the rollouts on the fakes and of ``sfusion rollout``."""
+"""Tests of the rollouts on the fakes."""

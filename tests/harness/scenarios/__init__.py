@@ -1,1 +1,1 @@
-"""Tests of scenarios, worlds, journals, verdicts and the commands around them."""
+"""Tests of scenario files and of the bundled scenarios."""

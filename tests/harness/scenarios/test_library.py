@@ -40,7 +40,7 @@ def test_the_promises_of_a_bundled_scenario_hold(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_bundled_scenario_can_fail(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_scenario_breaks_when_the_code_is_broken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = read_scenarios(path)[0]
     if not_held(cell, core=Barren):
         return

@@ -13,7 +13,7 @@ from sfusion.harness.cli import app
 from sfusion.harness.promises import Verdict
 from sfusion.harness.scenarios import Scenario
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene, verdicts
+from tests.harness.promises.scenes import scene, verdicts
 
 SCHEMA = {
     "type": "function",
@@ -31,7 +31,7 @@ SCHEMA = {
 
 def entry(name: str, **config: Any) -> dict[str, Any]:
     given = {"sandbox_fusion_url": "http://example.invalid", "rate_limit": 4, **config}
-    return {"class_name": f"tests.harness.scenarios.tools_of_others.{name}", "config": given, "tool_schema": SCHEMA}
+    return {"class_name": f"tests.harness.scenarios.third_party_tools.{name}", "config": given, "tool_schema": SCHEMA}
 
 
 def with_tool(name: str, **changes: Any) -> Scenario:

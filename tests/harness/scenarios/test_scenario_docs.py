@@ -16,7 +16,7 @@ from sfusion.harness.scenarios import parse_scenarios, read_scenarios, scenario_
 from sfusion.harness.scenarios.tables import tables, updated
 from sfusion.harness.worlds import sim
 from tests import ROOT
-from tests.harness.scenarios.test_determinism import STORMY
+from tests.harness.runs.test_determinism import STORMY
 
 DOCS = ROOT / "docs"
 SCENARIOS = (DOCS / "scenarios.md").read_text()

@@ -28,7 +28,7 @@ sfusion("record", "docker", "-o", "more.jsonl")
 """
 
 
-def test_only_containers_need_an_extra(tmp_path: Path) -> None:
+def test_docker_extra_is_needed_only_for_containers(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert [line.rsplit(" ")[:2] for line in lines[:3]] == [["doctor", "0"], ["record", "0"], ["drift", "0"]], done

@@ -32,7 +32,7 @@ def test_layers_are_summed_up() -> None:
     assert progress.text == "pulling sandbox:1: 2 of 3 layers, 5 MiB of 10 MiB"
 
 
-def test_lines_are_rate_limited_and_only_for_news() -> None:
+def test_progress_lines_are_rate_limited_and_never_repeated() -> None:
     progress = PullProgress("sandbox:1")
     lines = [
         progress.update(event("a", "Downloading", at * 2**20, 600 * 2**20), now=at / 100)  # a hundred events a second

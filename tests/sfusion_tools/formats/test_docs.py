@@ -8,8 +8,8 @@ from pathlib import Path
 import sfusion_tools.formats
 from sfusion_tools.formats import format_names, get_format
 from tests import ROOT
+from tests.fakes.sglang.test_quirks import REACHED
 from tests.sfusion_tools.formats.recordings import records
-from tests.sfusion_tools.formats.test_quirks import REACHED
 
 DOC = (ROOT / "docs" / "tool-call-formats.md").read_text(encoding="utf-8")
 

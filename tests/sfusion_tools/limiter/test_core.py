@@ -301,7 +301,7 @@ class TestRestart:
         assert core.next_deadline(9.9) == 10.0
         assert len(core.poll(10.0, "b", 1).grants) == 2
 
-    def test_with_unknown_clients_it_waits_one_lease(self) -> None:
+    def test_restarted_limiter_with_unknown_clients_waits_one_lease(self) -> None:
         core = self.successor(None)
         core.exchange(0.0, Batch("a", Attach(1, ("0-1", "0-2"), ((5, 3),))))
         core.exchange(9.0, Batch("a", renew=("0-1", "0-2")))

@@ -1,4 +1,8 @@
-"""The rollout tests of verl's original design, with the tool, its limiter and a fake sandbox that executes the code."""
+"""The rollout tests of verl's original design, with the tool, its limiter and a fake sandbox that executes the code.
+
+The names of the first four tests are verl's: ``rollout_req_creation``, ``over_size_case``, ``tool_call_basic_case`` and
+``tool_call_batch_case``.
+"""
 
 from __future__ import annotations
 

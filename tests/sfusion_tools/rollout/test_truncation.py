@@ -19,7 +19,7 @@ from sfusion_tools.rollout import BadLimits, RolloutLimits, TruncateSide, trunca
         (TruncateSide.MIDDLE, "01...(truncated)...789"),
     ],
 )
-def test_each_side_names_what_is_cut_away(side: TruncateSide, kept: str) -> None:
+def test_side_names_the_part_that_is_removed(side: TruncateSide, kept: str) -> None:
     assert truncate("0123456789", 5, side) == kept
 
 

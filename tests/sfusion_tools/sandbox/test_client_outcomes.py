@@ -235,7 +235,7 @@ async def test_an_answer_up_to_the_limit_is_read_completely():
     ],
     ids=["longer than the limit", "broken off"],
 )
-async def test_the_status_of_a_refusal_decides_whatever_its_body(busy):
+async def test_the_status_of_a_refusal_decides_the_outcome_whatever_its_body(busy):
     events = Events()
 
     async def serve(writer: asyncio.StreamWriter, number: int) -> None:

@@ -48,7 +48,7 @@ def test_loopback_never_goes_through_a_proxy(host):
         ("http://10.1.2.3", {"HTTP_PROXY": PROXY}, PROXY),
     ],
 )
-def test_which_variable_applies(url, environ, proxy):
+def test_proxy_variable_matches_the_url_scheme(url, environ, proxy):
     assert proxy_for(url, environ) == proxy
 
 
@@ -72,7 +72,7 @@ def test_which_variable_applies(url, environ, proxy):
         ("http://11.1.2.3:8080", "10.0.0.0/8", False),
     ],
 )
-def test_no_proxy_exempts(url, no_proxy, exempt):
+def test_no_proxy_matches_hosts_suffixes_and_networks(url, no_proxy, exempt):
     """Networks count too: ignoring them sent calls through a proxy (THUDM/slime#1714)."""
     environ = {"HTTP_PROXY": PROXY, "HTTPS_PROXY": PROXY, "NO_PROXY": no_proxy}
     assert proxy_for(url, environ) == (None if exempt else PROXY)

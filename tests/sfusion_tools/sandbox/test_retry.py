@@ -39,11 +39,11 @@ def test_a_pause_is_never_shorter_than_the_server_asked_for():
     ("value", "seconds"),
     [("0", 0.0), ("7", 7.0), (" 1.5 ", 1.5), ("-3", 0.0), ("", None), ("soon", None), ("nan", None), ("1e999", None)],
 )
-def test_retry_after_in_seconds(value, seconds):
+def test_retry_after_is_read_in_seconds(value, seconds):
     assert retry_after({"Retry-After": value}, NOW.timestamp()) == seconds
 
 
-def test_retry_after_as_a_date():
+def test_retry_after_is_read_as_a_date():
     later = format_datetime(NOW + timedelta(seconds=90), usegmt=True)
     assert retry_after({"Retry-After": later}, NOW.timestamp()) == 90.0
     assert retry_after({"Retry-After": later}, NOW.timestamp() + 3600) == 0.0
@@ -66,11 +66,11 @@ def test_retry_after_is_none_without_the_header():
 @example("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", "")
 @example("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", "Mon, 01 Jan 0001 00:00:00 -2359")
 @example("Fri, 31 Dec 9999 23:59:59 -2359", "Mon, 01 Jan 0001 00:00:00 +2359")
-def test_no_header_value_raises(value, date):
+def test_retry_after_never_raises(value, date):
     asked = retry_after({"Retry-After": value, "Date": date}, NOW.timestamp())
     assert asked is None or asked >= 0
 
 
-def test_after_which_statuses_the_program_may_have_run():
+def test_may_have_run_is_true_for_200_and_5xx_except_503():
     assert {status for status in range(200, 600) if may_have_run(status)} == {200, *range(500, 600)} - {503}
     assert {429, 502, 503, 504} == RETRIED_STATUSES

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from tests.fakes.sandbox.executors.witness import Witness
+from tests.fakes.sandbox.executors.liveness import LivenessSocket
 
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confinement is Linux's")
 
@@ -35,12 +35,12 @@ async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
 
 
 @pytest.fixture
-def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
-    """A witness to which programs connect, and which notices when they die."""
+def liveness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivenessSocket]:
+    """A socket to which programs connect, so that a test notices when they die."""
     # Not tmp_path: the path of a local socket may have at most 107 characters.
     path = Path(tmp_path_factory.mktemp("w"), "s")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen(64)
         listening.settimeout(30)
-        yield Witness(listening, str(path))
+        yield LivenessSocket(listening, str(path))

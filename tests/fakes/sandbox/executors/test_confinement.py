@@ -17,7 +17,7 @@ from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBound
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
-from tests.fakes.sandbox.executors.witness import Witness, dead
+from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
 
 pytestmark = on_linux
 
@@ -125,30 +125,32 @@ def indented(text: str) -> str:
 
 @pytest.mark.parametrize("end", ["pass", "time.sleep(600)", "os.kill(os.getpid(), 9)"])
 async def test_a_daemon_is_killed_with_its_request(
-    held: PythonExecutor, witness: Witness, end: str, caplog: pytest.LogCaptureFixture
+    held: PythonExecutor, liveness: LivenessSocket, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code = DAEMON.format(connect=indented(witness.python)) + f"{end}\n"
+    code = DAEMON.format(connect=indented(liveness.python)) + f"{end}\n"
     running = asyncio.ensure_future(run(held, code, run_timeout=2.0))
-    daemon = await witness.meet()
+    daemon = await liveness.accept()
     await running
     assert await dead(daemon)
     if end != "time.sleep(600)":
         assert any(text.startswith("killed 1 process that a program left behind") for text in warnings(caplog))
 
 
-async def test_a_cancelled_request_leaves_no_processes(held: PythonExecutor, witness: Witness) -> None:
-    running = asyncio.ensure_future(run(held, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
-    program = await witness.meet()
+async def test_a_cancelled_request_leaves_no_processes(held: PythonExecutor, liveness: LivenessSocket) -> None:
+    running = asyncio.ensure_future(run(held, f"{liveness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
+    program = await liveness.accept()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await dead(program)
 
 
-async def test_closing_the_executor_ends_running_programs(witness: Witness) -> None:
+async def test_closing_the_executor_ends_running_programs(liveness: LivenessSocket) -> None:
     executor = PythonExecutor()
-    running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport time; time.sleep(600)", run_timeout=600.0))
-    program = await witness.meet()
+    running = asyncio.ensure_future(
+        run(executor, f"{liveness.python}\nimport time; time.sleep(600)", run_timeout=600.0)
+    )
+    program = await liveness.accept()
     await executor.aclose()
     assert await dead(program)
     answer = await running
@@ -180,14 +182,14 @@ asyncio.run(PythonExecutor().run_code(RunCode(code=sys.argv[2], language="python
 """
 
 
-async def test_a_killed_server_leaves_neither_programs_nor_files(witness: Witness, tmp_path: Path) -> None:
-    code = f"{witness.python}\nimport os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(600)"
+async def test_a_killed_server_leaves_neither_programs_nor_files(liveness: LivenessSocket, tmp_path: Path) -> None:
+    code = f"{liveness.python}\nimport os, time\nif os.fork() == 0: os.setsid()\ntime.sleep(600)"
     server = await asyncio.create_subprocess_exec(
         sys.executable, "-c", SERVER, str(tmp_path), code, stderr=asyncio.subprocess.PIPE
     )
     assert server.stderr is not None
     try:
-        program = await witness.meet()
+        program = await liveness.accept()
         assert len(os.listdir(tmp_path)) == 1
     finally:
         server.kill()
@@ -204,16 +206,16 @@ async def test_other_processes_cannot_be_signalled(held: PythonExecutor) -> None
     """Use a harmless signal: a broken guard must not kill the machine that tests it."""
     if not (await held.confinement()).signals:
         pytest.skip("this kernel's Landlock does not hold signals back")
-    heard: list[int] = []
-    before = signal.signal(signal.SIGWINCH, lambda number, frame: heard.append(number))
+    received: list[int] = []
+    before = signal.signal(signal.SIGWINCH, lambda number, frame: received.append(number))
     attempt = "  try: os.kill(pid, signal.SIGWINCH)\n  except OSError: print('no')"
     code = f"import os, signal\nfor pid in (os.getppid(), {os.getpid()}):\n{attempt}\n"
-    everybody = "try: os.kill(-1, signal.SIGWINCH)\nexcept OSError: pass\n"
+    signal_all = "try: os.kill(-1, signal.SIGWINCH)\nexcept OSError: pass\n"
     try:
-        assert (await ran(held, code + everybody)).stdout == "no\nno\n"
+        assert (await ran(held, code + signal_all)).stdout == "no\nno\n"
     finally:
         signal.signal(signal.SIGWINCH, before)
-    assert heard == []
+    assert received == []
 
 
 def test_only_the_first_process_of_a_namespace_may_kill_all_processes() -> None:
@@ -302,15 +304,17 @@ def test_the_executor_can_be_imported_on_macos() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-async def test_the_executor_runs_programs_on_macos(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_executor_runs_programs_on_macos(liveness: LivenessSocket, monkeypatch: pytest.MonkeyPatch) -> None:
     boot = "import sys, os; sys.platform = 'darwin'; del os.pidfd_open, os.O_PATH; " + spawner._BOOT
     monkeypatch.setattr(spawner, "_BOOT", boot)
     executor = PythonExecutor()
     try:
         assert (await ran(executor, "print(input())", stdin="x")).stdout == "x\n"
         assert (await ran(executor, "import time; time.sleep(60)", run_timeout=0.2)).status == "TimeLimitExceeded"
-        running = asyncio.ensure_future(run(executor, f"{witness.python}\nimport os\nif os.fork() == 0: os.read(0, 1)"))
-        child = await witness.meet()
+        running = asyncio.ensure_future(
+            run(executor, f"{liveness.python}\nimport os\nif os.fork() == 0: os.read(0, 1)")
+        )
+        child = await liveness.accept()
         await running
         assert await dead(child)  # still in the program's process group, as most are
         confinement = await executor.confinement()

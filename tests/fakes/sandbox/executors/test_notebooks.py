@@ -11,7 +11,7 @@ import pytest
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
-from tests.fakes.sandbox.executors.witness import Witness, dead
+from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
 
 
 @pytest.fixture(params=["kernel", "builtin"])
@@ -30,7 +30,7 @@ async def builtin() -> AsyncIterator[PythonExecutor]:
     await made.aclose()
 
 
-async def test_a_notebook_with_all_kinds_of_output(notebook: PythonExecutor) -> None:
+async def test_every_kind_of_cell_output_is_returned(notebook: PythonExecutor) -> None:
     answer = await cells(
         notebook,
         "x = 1\nimport mine",
@@ -108,18 +108,20 @@ async def test_a_dead_kernel_is_waited_for_until_the_timeout(builtin: PythonExec
 
 
 @on_linux
-async def test_neither_kernel_nor_its_children_outlive_the_request(notebook: PythonExecutor, witness: Witness) -> None:
+async def test_neither_kernel_nor_its_children_outlive_the_request(
+    notebook: PythonExecutor, liveness: LivenessSocket
+) -> None:
     fork = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time\n    time.sleep(600)\n"
-    running = asyncio.ensure_future(cells(notebook, witness.python, fork))
-    kernel = await witness.meet()
+    running = asyncio.ensure_future(cells(notebook, liveness.python, fork))
+    kernel = await liveness.accept()
     assert (await running).status == "Success"
     assert await dead(kernel)
 
 
 @on_linux
-async def test_a_cancelled_notebook_leaves_no_kernel(notebook: PythonExecutor, witness: Witness) -> None:
-    running = asyncio.ensure_future(cells(notebook, witness.python, "import time; time.sleep(600)"))
-    kernel = await witness.meet()
+async def test_a_cancelled_notebook_leaves_no_kernel(notebook: PythonExecutor, liveness: LivenessSocket) -> None:
+    running = asyncio.ensure_future(cells(notebook, liveness.python, "import time; time.sleep(600)"))
+    kernel = await liveness.accept()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

@@ -23,7 +23,7 @@ def request(code: str, language: str = "python", **fields: object) -> sdk.RunCod
     return sdk.RunCodeRequest(code=code, language=language, **fields)
 
 
-def test_run_code_with_files(sandbox: FakeSandbox) -> None:
+def test_sdk_runs_a_program_with_files(sandbox: FakeSandbox) -> None:
     code = "text = open('in').read()\nopen('out', 'w').write(text.upper())\nprint(input())"
     asked = request(code, stdin="hi", files={"in": base64.b64encode(b"abc").decode()}, fetch_files=["out"])
     answer = sdk.run_code(asked, endpoint=sandbox.url, max_attempts=1)
@@ -45,7 +45,7 @@ def test_a_sandbox_error_is_raised(sandbox: FakeSandbox) -> None:
         sdk.run_code(request("pass", files={"../x": ""}), endpoint=sandbox.url, max_attempts=1)
 
 
-def test_run_jupyter(sandbox: FakeSandbox) -> None:
+def test_sdk_runs_a_notebook(sandbox: FakeSandbox) -> None:
     asked = sdk.RunJupyterRequest(cells=["a = 20", "a + 1", "raise ValueError('no')", "print(a)"])
     answer = sdk.run_jupyter(asked, endpoint=sandbox.url, max_attempts=1)
     assert answer.status == sdk.RunStatus.Success
@@ -60,7 +60,7 @@ def test_many_requests_run_concurrently(sandbox: FakeSandbox) -> None:
     assert [answer.run_result.stdout for answer in answers] == [f"{number}\n" for number in range(20)]
 
 
-async def test_the_asynchronous_client() -> None:
+async def test_sdk_runs_programs_and_notebooks_asynchronously() -> None:
     async with FakeSandbox(executor=PythonExecutor(jupyter="builtin")) as sandbox:
         asked = [request("echo $((6 * 7))", "bash"), request("import sys; sys.exit(4)")]
         answers = await asyncio.gather(

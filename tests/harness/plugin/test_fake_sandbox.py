@@ -21,8 +21,8 @@ def run(url, code):
 
 
 def test_it_answers(fake_sandbox):
-    said = run(fake_sandbox.url, '# sfusion:call=a prints="hi"')
-    assert said["run_result"]["stdout"] == "hi"
+    answer = run(fake_sandbox.url, '# sfusion:call=a prints="hi"')
+    assert answer["run_result"]["stdout"] == "hi"
     assert fake_sandbox.ledger.executions("a") == 1
 
 

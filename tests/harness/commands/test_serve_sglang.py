@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from tests.fakes.sglang.client import get, post
-from tests.fakes.sglang.command import MAIN, serving
+from tests.harness.commands.serve_sglang import MAIN, serving
 
 
 async def test_the_command_serves_with_its_options_and_ends_on_interrupt(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from sfusion.fakes.faults import KINDS, Phase
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.sandbox.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
-from tests.fakes.sandbox.raw import PING, Raw, Watch, one, post, run_code, whole
+from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
+from tests.fakes.wire.raw import PING, Raw, Watch, one, post, run_code, whole
 
 # How much of the code has run when a fault strikes in a phase.
 RAN = {"connect": "no", "before": "no", "during": "began", "after": "ended", "body": "ended"}

@@ -7,13 +7,13 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from tests.fakes.sandbox.raw import PATIENCE
+from tests.fakes.wire.raw import PATIENCE
 
-Behaviour = Callable[["Visitor"], Awaitable[None]]
+Behaviour = Callable[["UpstreamConnection"], Awaitable[None]]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
-class Visitor:
+class UpstreamConnection:
     """One connection from the proxy."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -30,7 +30,7 @@ class Visitor:
         found = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
         return head, await self.reader.readexactly(int(found.group(1))) if found else b""
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         self.writer.write(data)
         with contextlib.suppress(ConnectionError):  # the test checks that itself
             await self.writer.drain()
@@ -47,7 +47,7 @@ class Visitor:
         self.writer.transport.abort()
 
 
-class Behind:
+class ScriptedUpstream:
     """A running upstream."""
 
     def __init__(self, server: asyncio.Server) -> None:
@@ -56,7 +56,7 @@ class Behind:
 
 
 @contextlib.asynccontextmanager
-async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
+async def scripted_upstream(behaviour: Behaviour) -> AsyncIterator[ScriptedUpstream]:
     """Serve one behaviour per connection; at the end, cancel what still runs."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -66,7 +66,7 @@ async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
         tasks.add(task)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                await behaviour(Visitor(reader, writer))
+                await behaviour(UpstreamConnection(reader, writer))
         except asyncio.CancelledError:
             pass  # the test is over
         finally:
@@ -75,7 +75,7 @@ async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 22)
     try:
-        yield Behind(server)
+        yield ScriptedUpstream(server)
     finally:
         server.close()
         for task in tasks:
@@ -86,11 +86,11 @@ async def behind(behaviour: Behaviour) -> AsyncIterator[Behind]:
 def always(answer: bytes, seen: list[tuple[bytes, bytes]] | None = None) -> Behaviour:
     """Answer every request with the same bytes, and record the requests."""
 
-    async def serve(visitor: Visitor) -> None:
+    async def serve(peer: UpstreamConnection) -> None:
         while True:
-            request = await visitor.request()
+            request = await peer.request()
             if seen is not None:
                 seen.append(request)
-            await visitor.say(answer)
+            await peer.send(answer)
 
     return serve

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.sandbox.raw import PING, Raw, one, post, run_code
+from tests.fakes.wire.raw import PING, Raw, one, post, run_code
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()]
 

@@ -13,8 +13,8 @@ import pytest
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.proxy.forwarding import in_words
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.raw import PING, Raw, Watch, get, one, post, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, always, scripted_upstream
+from tests.fakes.wire.raw import PING, Raw, Watch, get, one, post, run_code, whole
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -25,13 +25,13 @@ async def test_ledger_counts_forwarded_and_replied_attempts() -> None:
         for _ in range(3):
             await whole(proxy.port, run_code("# sfusion:call=c1").replace(b"host: x", b"host: x\r\nconnection: close"))
         await one(proxy.port, PING)
-        told = json.loads((await one(proxy.port, get("/__sfusion/ledger"))).body)
-    assert told == proxy.ledger.snapshot() | {"connections": told["connections"], "requests": told["requests"]}
+        ledger = json.loads((await one(proxy.port, get("/__sfusion/ledger"))).body)
+    assert ledger == proxy.ledger.snapshot() | {"connections": ledger["connections"], "requests": ledger["requests"]}
     unknown = {"started": None, "finished": None}
-    assert told["calls"]["c1"] == {"arrived": 3, "forwarded": 2, "replied": 2, **unknown, "statuses": [503, 0, 200]}
-    assert [told[key] for key in ("arrived", "forwarded", "replied", "upstream_failed")] == [3, 2, 2, 0]
-    assert [told[key] for key in ("started", "finished", "executing", "peak_executing")] == [None] * 4
-    assert (told["in_flight"], told["peak_in_flight"]) == (0, 1)
+    assert ledger["calls"]["c1"] == {"arrived": 3, "forwarded": 2, "replied": 2, **unknown, "statuses": [503, 0, 200]}
+    assert [ledger[key] for key in ("arrived", "forwarded", "replied", "upstream_failed")] == [3, 2, 2, 0]
+    assert [ledger[key] for key in ("started", "finished", "executing", "peak_executing")] == [None] * 4
+    assert (ledger["in_flight"], ledger["peak_in_flight"]) == (0, 1)
     assert proxy.ledger.executions("c1") is None
     assert sandbox.ledger.executions("c1") == 2, "the server knows"
     assert proxy.ledger.started is None
@@ -44,8 +44,8 @@ async def test_journal_has_forwarded_and_replied_and_never_claims_that_code_ran(
     ]
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=faults, journal=events.note) as proxy:
         await one(proxy.port, run_code("# sfusion:call=c1 seconds=0.02"))
-    said = [(event["event"], event.get("rule"), event.get("code_ran")) for event in events]
-    assert said == [
+    summary = [(event["event"], event.get("rule"), event.get("code_ran")) for event in events]
+    assert summary == [
         ("arrived", None, None),
         ("strike", "r-before", "no"),
         ("forwarded", None, None),
@@ -68,15 +68,15 @@ async def test_upstream_that_is_down_gives_502_and_is_counted() -> None:
         assert (await one(proxy.port, PING)).status == 502
     assert events.kinds() == ["arrived", "upstream_failed", "answered", "upstream_failed"]
     assert events[1]["why"] == f"{NOBODY} cannot be reached: connection refused"
-    told = proxy.ledger.snapshot()
-    assert (told["arrived"], told["forwarded"], told["replied"], told["upstream_failed"]) == (1, 0, 0, 2)
-    assert told["calls"]["c1"]["statuses"] == [502]
+    ledger = proxy.ledger.snapshot()
+    assert (ledger["arrived"], ledger["forwarded"], ledger["replied"], ledger["upstream_failed"]) == (1, 0, 0, 2)
+    assert ledger["calls"]["c1"]["statuses"] == [502]
 
 
 async def test_retry_after_of_the_upstream_is_in_the_journal() -> None:
     events = Watch()
-    said = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n"
-    async with behind(always(said)) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    sent = b"HTTP/1.1 429 Slow Down\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n"
+    async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, journal=events.note) as proxy:
         await one(proxy.port, run_code())
     assert (events[-1]["event"], events[-1]["status"], events[-1]["retry_after"]) == ("answered", 429, "7")
 
@@ -91,7 +91,7 @@ async def test_strike_on_a_request_that_was_not_forwarded_has_code_ran_no() -> N
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("sent", "why"),
     [
         (b"", "closed the connection without an answer"),
         (b"HTTP/1.1 200 OK\r\nconte", "closed the connection without an answer"),
@@ -99,13 +99,13 @@ async def test_strike_on_a_request_that_was_not_forwarded_has_code_ran_no() -> N
     ],
     ids=["nothing", "half a head", "no HTTP"],
 )
-async def test_upstream_without_a_valid_answer_gives_502_and_code_ran_unknown(said: bytes, why: str) -> None:
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
-        await visitor.say(said)
+async def test_upstream_without_a_valid_answer_gives_502_and_code_ran_unknown(sent: bytes, why: str) -> None:
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
+        await peer.send(sent)
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         answer = await one(proxy.port, run_code("# sfusion:call=c1"))
         assert answer.status == 502
         assert answer.json["detail"] == f"sfusion proxy: {server.url} {why}"
@@ -118,14 +118,14 @@ async def test_upstream_without_a_valid_answer_gives_502_and_code_ran_unknown(sa
 async def test_post_is_never_sent_twice_but_a_get_may_be() -> None:
     asked: list[bytes] = []
 
-    async def serve(visitor: Visitor) -> None:
+    async def serve(peer: UpstreamConnection) -> None:
         """Answer once, then close on the second request of the connection."""
-        asked.append((await visitor.request())[0].split(b" ")[0])
-        await visitor.say(OK)
-        asked.append((await visitor.request())[0].split(b" ")[0])
+        asked.append((await peer.request())[0].split(b" ")[0])
+        await peer.send(OK)
+        asked.append((await peer.request())[0].split(b" ")[0])
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         assert (await one(proxy.port, post("/x", b"{}"))).status == 200
         assert (await one(proxy.port, post("/x", b"{}"))).status == 502
         assert asked == [b"POST", b"POST"]
@@ -138,13 +138,13 @@ async def test_post_is_never_sent_twice_but_a_get_may_be() -> None:
 async def test_proxy_waits_for_a_hanging_upstream_as_long_as_the_client_does() -> None:
     asked = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
         asked.set()
-        await visitor.gone()
+        await peer.gone()
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         async with Raw(proxy.port) as raw:
             await raw.send(run_code("# sfusion:call=c1"))
             await asked.wait()
@@ -197,9 +197,9 @@ def test_failure_texts_do_not_quote_the_request() -> None:
 
 async def test_forget_clears_the_ledger_and_restarts_the_faults() -> None:
     rules = [{"first": 1, "what": {"status": 503}}]
-    async with behind(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
+    async with scripted_upstream(always(OK)) as server, FaultProxy(server.url, faults=rules) as proxy:
         assert [(await one(proxy.port, run_code())).status for _ in range(2)] == [503, 200]
         proxy.forget()
-        told = proxy.ledger.snapshot()
-        assert (told["arrived"], told["forwarded"], told["started"], told["calls"]) == (0, 0, None, {})
+        ledger = proxy.ledger.snapshot()
+        assert (ledger["arrived"], ledger["forwarded"], ledger["started"], ledger["calls"]) == (0, 0, None, {})
         assert (await one(proxy.port, run_code())).status == 503

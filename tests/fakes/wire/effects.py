@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.fakes.faults import Phase
 from sfusion.fakes.wire import Served
-from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
+from tests.fakes.wire.raw import PING, Raw, Watch, one, run_code, whole
 
 PROGRAM = run_code('# sfusion:call=c1 prints="hello\\n" seconds=0.05')
 OK = b'{"status":"Success","message":"","compile_result":null,"run_result":{"status":"Finished",'
@@ -105,7 +105,7 @@ async def malformed_chunk(sandbox: Served, events: Watch) -> None:
     assert b"transfer-encoding: chunked" in head
     assert b"content-length" not in head
     size, _, rest = body.partition(b"\r\n")
-    assert rest[int(size, 16) + 2 :].startswith(b"zz\r\n"), "the second chunk's size is no number"
+    assert rest[int(size, 16) + 2 :].startswith(b"zz\r\n"), "the size of the second chunk is not a number"
     assert end == "closed"
 
 
@@ -214,5 +214,5 @@ def rule_of(kind: str, phase: Phase) -> dict[str, Any]:
     """A rule of this kind that strikes every request."""
     rule = {"name": "r", "phase": phase, "what": EXTRA.get(kind, {kind: True})}
     if kind == "crash" and phase == "connect":
-        rule["after"] = 1  # the first connection is the one that watches
+        rule["after"] = 1  # the first connection is the one that observes the crash
     return rule

@@ -9,7 +9,7 @@ import pytest
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict, judge, read_promise
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene
+from tests.harness.promises.scenes import scene
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def test_parameters_are_inclusive_bounds(journal: Journal, promise: Any, state: 
 
 
 def test_calls_never_made_because_all_workers_died_break_the_promise() -> None:
-    everybody = [{"at": "200ms", "kill": "node-1"}, {"at": "200ms", "kill": "node-2"}]
-    found = verdict(sim.run(scene(events=everybody)), "every_call_ends_once")
+    both_nodes = [{"at": "200ms", "kill": "node-1"}, {"at": "200ms", "kill": "node-2"}]
+    found = verdict(sim.run(scene(events=both_nodes)), "every_call_ends_once")
     assert found.state == "broken"
     assert found.sentence.startswith("only ")
     assert found.sentence.endswith("of 24 calls were ever made")

@@ -14,7 +14,7 @@ from sfusion.harness.runs.directory import read_run, write_run
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene, verdicts
+from tests.harness.promises.scenes import scene, verdicts
 
 
 def small() -> Journal:

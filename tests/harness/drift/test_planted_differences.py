@@ -147,7 +147,7 @@ def test_exactly_what_was_planted_is_found_with_its_grade(probe: str, report: Dr
     assert "; ".join(found) == PLANTS[probe][1]
 
 
-def test_nothing_else_is_found(report: DriftReport) -> None:
+def test_unplanted_probes_have_no_differences(report: DriftReport) -> None:
     assert {finding.difference.probe for finding in report.findings} <= set(PLANTS)
     assert len(report.findings) == sum(expected != NOTHING for _, expected in PLANTS.values())
 
@@ -157,7 +157,7 @@ def test_a_missing_runtime_is_not_comparable(report: DriftReport) -> None:
     assert report.compared == len(PROBES) - 1
 
 
-def test_the_worst_comes_first(report: DriftReport) -> None:
+def test_findings_are_sorted_by_grade(report: DriftReport) -> None:
     grades = [finding.grade for finding in report.open]
     assert grades == sorted(grades, key=["breaking", "visible", "cosmetic"].index)
     assert set(grades) == {"breaking", "visible", "cosmetic"}

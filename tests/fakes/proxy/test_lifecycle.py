@@ -11,8 +11,8 @@ import pytest
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.proxy.behind import OK, Visitor, always, behind
-from tests.fakes.sandbox.raw import PING, Raw, Watch, one, run_code, whole
+from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, always, scripted_upstream
+from tests.fakes.wire.raw import PING, Raw, Watch, one, run_code, whole
 
 
 def named(name: str) -> bytes:
@@ -39,18 +39,18 @@ async def test_synchronous_context_manager_runs_the_proxy_in_a_thread() -> None:
 async def test_changing_the_upstream_redirects_new_requests_and_lets_old_ones_finish() -> None:
     asked, go_on, dropped = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def slow(visitor: Visitor) -> None:
-        await visitor.request()
+    async def slow(peer: UpstreamConnection) -> None:
+        await peer.request()
         asked.set()
         await go_on.wait()
-        await visitor.say(named("old"))
-        await visitor.gone()
+        await peer.send(named("old"))
+        await peer.gone()
         dropped.set()
 
     events = Watch()
     async with (
-        behind(slow) as old,
-        behind(always(named("new"))) as new,
+        scripted_upstream(slow) as old,
+        scripted_upstream(always(named("new"))) as new,
         FaultProxy(old.url, journal=events.note) as proxy,
         Raw(proxy.port) as raw,
     ):
@@ -71,16 +71,16 @@ async def test_changing_the_upstream_redirects_new_requests_and_lets_old_ones_fi
 async def test_crash_cancels_forwarded_requests_and_restart_serves_again() -> None:
     asked, dropped = asyncio.Event(), asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        head, _ = await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        head, _ = await peer.request()
         if b"slow" in head:
             asked.set()
-            await visitor.gone()
+            await peer.gone()
             dropped.set()
-        await visitor.say(OK)
+        await peer.send(OK)
 
     events = Watch()
-    async with behind(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
+    async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         port = proxy.port
         async with Raw(port) as raw:
             await raw.send(run_code(path="/slow"))
@@ -139,12 +139,12 @@ async def test_stop_waits_for_requests_in_flight() -> None:
 async def test_hanging_upstream_does_not_block_a_change_of_upstream_or_a_stop() -> None:
     asked = asyncio.Event()
 
-    async def serve(visitor: Visitor) -> None:
-        await visitor.request()
+    async def serve(peer: UpstreamConnection) -> None:
+        await peer.request()
         asked.set()
-        await visitor.gone()
+        await peer.gone()
 
-    async with behind(serve) as server, behind(always(OK)) as other:
+    async with scripted_upstream(serve) as server, scripted_upstream(always(OK)) as other:
         proxy = await FaultProxy(server.url).start()
         hanging = asyncio.create_task(whole(proxy.port, run_code()))
         await asked.wait()

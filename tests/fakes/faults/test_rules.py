@@ -54,10 +54,10 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("text", "sentence"), MISTAKES, ids=[text for text, _ in MISTAKES])
 def test_mistake_in_a_rule_is_reported_with_its_place_and_a_hint(text: str, sentence: str) -> None:
-    with pytest.raises(FaultError) as told:
+    with pytest.raises(FaultError) as error:
         parse_rules(text, where="f.yaml")
-    assert sentence in str(told.value)
-    assert str(told.value).startswith("f.yaml")
+    assert sentence in str(error.value)
+    assert str(error.value).startswith("f.yaml")
 
 
 def test_error_names_the_line_of_the_rule() -> None:
@@ -146,7 +146,9 @@ def test_first_attempts_counts_per_call() -> None:
     ],
     ids=["path", "work only", "method", "language", "code", "call", "above_in_flight"],
 )
-def test_condition_on_the_request(conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]) -> None:
+def test_rule_strikes_only_requests_that_meet_its_condition(
+    conditions: dict[str, Any], fits: dict[str, Any], not_fits: dict[str, Any]
+) -> None:
     plan = FaultPlan([read_rule({"what": "hang", **conditions})])
     assert struck(plan, Arrival(**{"call": "c", **fits}))
     assert not struck(plan, Arrival(**{"call": "c", **not_fits}))

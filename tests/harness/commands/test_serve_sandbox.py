@@ -15,17 +15,17 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from tests.fakes.sandbox.raw import PATIENCE, PING, Raw, one, run_code
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 
 
 class Served:
     """A running command."""
 
-    def __init__(self, process: asyncio.subprocess.Process, said: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, output: str) -> None:
         self.process = process
-        self.said = said
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", said)
-        assert found, said
+        self.output = output
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", output)
+        assert found, output
         self.port = int(found.group(1))
 
     async def end(self, number: signal.Signals) -> tuple[int, str]:
@@ -51,8 +51,8 @@ async def serving(*arguments: str) -> AsyncIterator[Served]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):
-            said = [(await process.stdout.readline()).decode() for _ in range(3)]
-        yield Served(process, "".join(said))
+            output = [(await process.stdout.readline()).decode() for _ in range(3)]
+        yield Served(process, "".join(output))
     finally:
         if process.returncode is None:
             process.kill()
@@ -74,8 +74,8 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     journal = tmp_path / "journal.ndjson"
     options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
     async with serving(*options, "--model", "{quota: 8}", "--profile", "2025-06") as served:
-        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule from" in served.said
-        assert "seed 9" in served.said
+        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule from" in served.output
+        assert "seed 9" in served.output
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code("answer"))).json["run_result"]["stdout"] == "42"
         assert (await served.end(signal.SIGTERM))[0] == 0
@@ -93,10 +93,10 @@ async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) 
             pass
         ended = asyncio.create_task(served.end(number))
         assert (await raw.answer()).json["run_result"]["stdout"] == "late"
-        code, said = await ended
+        code, output = await ended
     assert code == 0
-    assert "stopped" in said
-    assert "Traceback" not in said
+    assert "stopped" in output
+    assert "Traceback" not in output
 
 
 STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -104,10 +104,10 @@ STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: x\r\n\r\n"
 
 async def test_port_in_use_is_reported_in_one_line() -> None:
     async with serving() as served:
-        code, said = await refused("--port", str(served.port))
+        code, output = await refused("--port", str(served.port))
     assert code == 2
     expected = f"port {served.port} on 127.0.0.1 is in use by another program; choose another port, or 0 for a free one"
-    assert said.strip() == expected
+    assert output.strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
         await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: x\r\n\r\n")
-        _, said = await served.end(signal.SIGTERM)
-    assert '127.0.0.1 - "GET /v1/ping" 200' in said
-    assert "secret" not in said
+        _, output = await served.end(signal.SIGTERM)
+    assert '127.0.0.1 - "GET /v1/ping" 200' in output
+    assert "secret" not in output

@@ -95,7 +95,7 @@ def test_jsonl_keeps_a_lone_surrogate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--format is missing"),
         (["--format", "herms"], "did you mean 'hermes'?"),
@@ -103,10 +103,10 @@ def test_jsonl_keeps_a_lone_surrogate() -> None:
         (["--format", "hermes", "--tools", "no-such-file.yaml"], "cannot be read"),
     ],
 )
-def test_wrong_input_exits_with_2_and_one_sentence(arguments: list[str], said: str) -> None:
+def test_wrong_input_exits_with_2_and_one_sentence(arguments: list[str], message: str) -> None:
     result = run(*arguments, text=GOOD)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -18,7 +18,7 @@ from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings
 from sfusion_tools.limiter.messages import Attach, Batch
 from sfusion_tools.rollout import RolloutLimits
-from tests.harness.scenarios import scenes
+from tests.harness.promises import scenes
 
 Scene = Callable[["Cluster"], Coroutine[Any, Any, Any]]
 

@@ -17,7 +17,7 @@ from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox import tool as tool_module
 from sfusion_tools.sandbox.retry import RetryPolicy
 from sfusion_tools.sandbox.tool import SandboxFusionTool
-from tests.harness.scenarios.scenes import broken_in, scene, verdicts
+from tests.harness.promises.scenes import broken_in, scene, verdicts
 
 ROLLOUTS: dict[str, Any] = {
     "load": None,

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 
-class Witness:
+class LivenessSocket:
     """A local socket to which programs connect."""
 
     def __init__(self, listening: socket.socket, path: str) -> None:
@@ -15,7 +15,7 @@ class Witness:
 
     @property
     def python(self) -> str:
-        """Lines of Python that connect to the witness and say hello."""
+        """Lines of Python that connect to the socket and send a greeting."""
         return (
             "import socket as _socket\n"
             "_seen = _socket.socket(_socket.AF_UNIX)\n"
@@ -23,7 +23,7 @@ class Witness:
             "_seen.send(b'here')\n"
         )
 
-    async def meet(self) -> socket.socket:
+    async def accept(self) -> socket.socket:
         """Wait for a program to connect."""
         connection, _ = await asyncio.to_thread(self._listening.accept)
         connection.settimeout(30)

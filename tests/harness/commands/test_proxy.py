@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
-from tests.fakes.proxy.behind import OK, always, behind
-from tests.fakes.sandbox.raw import PATIENCE, Raw, Watch, get, one, run_code
-from tests.fakes.sandbox.test_serving import Served
+from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
+from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
+from tests.harness.commands.test_serve_sandbox import Served
 
 
 @contextlib.asynccontextmanager
@@ -30,8 +30,8 @@ async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[Served]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(PATIENCE):
-            said = [(await process.stdout.readline()).decode() for _ in range(lines)]
-        yield Served(process, "".join(said))
+            output = [(await process.stdout.readline()).decode() for _ in range(lines)]
+        yield Served(process, "".join(output))
     finally:
         if process.returncode is None:
             process.kill()
@@ -45,29 +45,29 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     options = ["--faults", str(faults), "--journal", str(journal), "--seed", "9", "--model", "{quota: 8}"]
     headers = ["--header", "X-Api-Key: api-secret", "--header", "x-b:2"]
     async with (
-        behind(always(OK, seen)) as server,
+        scripted_upstream(always(OK, seen)) as server,
         serving(f"http://u:pw-secret@127.0.0.1:{server.port}/run_code", *options, *headers) as served,
     ):
-        first, second, third = served.said.splitlines()
+        first, second, third = served.output.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
         assert second == f"model quota, 1 fault rule from {faults}, seed 9"
         assert third == f"admin: http://127.0.0.1:{served.port}/__sfusion/state (faults, ledger, reset)"
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code())).body == b"ok"
-        code, said = await served.end(signal.SIGTERM)
+        code, output = await served.end(signal.SIGTERM)
     assert code == 0
-    assert said.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
+    assert output.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
     assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"
     assert all(b"X-Api-Key: api-secret\r\nx-b: 2\r\n" in head for head in heads.values())
-    assert "secret" not in served.said + said + journal.read_text()
+    assert "secret" not in served.output + output + journal.read_text()
 
 
 async def test_proxy_starts_while_the_upstream_is_down() -> None:
     async with serving("http://127.0.0.1:1", lines=4) as served:
-        assert served.said.splitlines()[3] == (
+        assert served.output.splitlines()[3] == (
             "the upstream does not answer yet: http://127.0.0.1:1 cannot be reached: connection refused"
         )
         assert (await one(served.port, get("/v1/ping"))).status == 502
@@ -81,18 +81,18 @@ async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) 
         await events.until(lambda: sandbox.ledger.executing == 1)
         ended = asyncio.create_task(served.end(number))
         assert (await raw.answer()).json["run_result"]["stdout"] == "late"
-        code, said = await ended
+        code, output = await ended
     assert code == 0
-    assert "stopped" in said
-    assert "Traceback" not in said
+    assert "stopped" in output
+    assert "Traceback" not in output
 
 
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with FakeSandbox() as sandbox, serving(sandbox.url, "--access-log") as served:
         await one(served.port, get("/v1/ping?token=secret"))
-        _, said = await served.end(signal.SIGTERM)
-    assert '127.0.0.1 - "GET /v1/ping" 200' in said
-    assert "secret" not in said
+        _, output = await served.end(signal.SIGTERM)
+    assert '127.0.0.1 - "GET /v1/ping" 200' in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 
 
 def test_help_explains_rules_phases_and_admin() -> None:
-    said = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
+    output = CliRunner().invoke(app, ["proxy", "--help"], env={"COLUMNS": "120", "NO_COLOR": "1"}).stdout
     for words in ("--faults flaky.yaml", "`before` strikes instead of forwarding", "PUT /__sfusion/faults"):
-        assert words in said
+        assert words in output

@@ -15,7 +15,7 @@ from sfusion.harness.promises import judge
 from sfusion.harness.runs import read_tasks, run_all
 from sfusion.harness.scenarios import Scenario, read_scenarios, scenario_files
 from sfusion.harness.worlds import sim
-from tests.harness.scenarios.scenes import scene
+from tests.harness.promises.scenes import scene
 
 STORMY = """\
 scenario: stormy
@@ -66,7 +66,7 @@ def test_runs_in_one_process_are_byte_identical(stormy: Path, journal: Journal) 
         assert again.digest() == journal.digest()
 
 
-def test_the_stormy_run_had_every_kind_of_trouble_and_kept_its_promises(stormy: Path, journal: Journal) -> None:
+def test_determinism_scenario_covers_every_fault_and_event(stormy: Path, journal: Journal) -> None:
     kinds = {event["event"] for event in journal.events}
     assert {"worker_died", "limiter_died", "worker_paused", "strike", "cancelled", "lost", "crash", "learned"} <= kinds
     found = judge(journal, read_scenarios(stormy)[0].promises)

@@ -1,0 +1,1 @@
+"""Tests of the promises: each is broken on purpose."""
