@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
     from sfusion.harness.probes import Probe
@@ -40,7 +41,7 @@ def list_probes(probes: Sequence[Probe]) -> None:
     for probe in probes:
         slow = " (slow)" if probe.slow else ""
         typer.echo(f"{probe.id:<{width}}  {probe.about}{slow}")
-    typer.echo(f"{len(probes)} probes")
+    typer.echo(counted(len(probes), "probe"))
 
 
 def read_headers(texts: Sequence[str]) -> dict[str, str]:

@@ -97,7 +97,7 @@ async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: Doct
 
     done = []
     for settings in sandboxes:
-        shown.opens(settings.label + (f" ({settings.source})" if settings.source else ""))
+        shown.sandbox_started(settings.label + (f" ({settings.source})" if settings.source else ""))
         done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 

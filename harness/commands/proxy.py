@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import (
+    fault_count,
+    log_to_stderr,
+    open_journal,
+    read_yaml,
+    serve_until_interrupted,
+)
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -79,7 +85,7 @@ def proxy(
             headers=read_headers(header or []),
             trust_env=use_proxy_env,
         )
-        asyncio.run(live(served, lambda: _introduce(served, fault_count(rules, faults))))
+        asyncio.run(serve_until_interrupted(served, lambda: _print_banner(served, fault_count(rules, faults))))
 
 
 def read_headers(given: list[str]) -> dict[str, str]:
@@ -97,7 +103,7 @@ def read_headers(given: list[str]) -> dict[str, str]:
     return headers
 
 
-async def _introduce(served: FaultProxy, faults: str) -> None:
+async def _print_banner(served: FaultProxy, faults: str) -> None:
     """Print where it listens and what it does, and warn when the upstream does not answer."""
     typer.echo(f"fault proxy on {served.url} for {served.upstream}")
     typer.echo(f"model {served.model.kind}, {faults}, seed {served.server.plan.seed}")

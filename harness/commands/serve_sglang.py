@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal
+from sfusion.harness.commands._serving import fault_count, log_to_stderr, open_journal, serve_until_interrupted
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang import FakeSGLangServer, Policy
@@ -90,7 +90,7 @@ def serve_sglang(
             about += fault_count(rules, faults)
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
-            asyncio.run(live(server, lambda: _introduce(server, about)))
+            asyncio.run(serve_until_interrupted(server, lambda: _print_banner(server, about)))
         except ValueError as error:
             _fail(str(error))
 
@@ -116,7 +116,7 @@ def read_policy(text: str) -> Policy:
     raise HarnessError(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
 
 
-def _introduce(server: FakeSGLangServer, about: str) -> None:
+def _print_banner(server: FakeSGLangServer, about: str) -> None:
     typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
     typer.echo(about)
     if server.app.admin is not None:

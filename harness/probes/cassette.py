@@ -39,7 +39,6 @@ class Recording:
 def recording_lines(
     probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
 ) -> list[str]:
-    """Return the lines of a recording, scrubbed."""
     servers = {one.header("server") for one in answers} - {None}
     meta = {
         "format": FORMAT,

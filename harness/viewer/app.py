@@ -89,12 +89,10 @@ class ViewerApp(App[None]):
 
     @property
     def samples(self) -> SampleList:
-        """The list of samples."""
         return self.query_one("#samples", SampleList)
 
     @property
     def sample(self) -> Sample | None:
-        """The selected sample."""
         number = self.samples.current
         return None if number is None else self.step.sample(number)
 

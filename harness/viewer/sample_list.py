@@ -102,7 +102,6 @@ class SampleList(ScrollView, can_focus=True):
             self.cursor = row
 
     def render_line(self, y: int) -> Strip:
-        """Draw a row."""
         row = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if self._step is None or row >= len(self._rows):
