@@ -16,8 +16,8 @@ from typing import Any
 
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
-from sfusion_tools.sandbox.text import FULL_PIPE_BYTES
 from sfusion_tools.wording import counted
 
 INFRASTRUCTURE = -1

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._headers import read_headers
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -16,7 +17,6 @@ from sfusion.harness.commands._probing import (
     Timeout,
     list_probes,
     progress,
-    read_headers,
     read_suite,
 )
 from sfusion.harness.commands._targets import read_targets, real_sandboxes

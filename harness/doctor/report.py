@@ -26,7 +26,7 @@ def exit_code(examinations: Sequence[Examination]) -> int:
     return BROKEN if any(one.breaks for one in examinations) else FINE
 
 
-def as_json(examinations: Sequence[Examination]) -> str:
+def examinations_as_json(examinations: Sequence[Examination]) -> str:
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
@@ -53,7 +53,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
-def headline(examinations: Sequence[Examination]) -> str:
+def doctor_headline(examinations: Sequence[Examination]) -> str:
     """The summary line."""
     counts = Counter(finding.severity for one in examinations for finding in one.findings)
     broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
@@ -110,12 +110,12 @@ class DoctorReporter(ProgressReporter):
                 texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
                 self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
         self.print()
-        self.print(headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
+        self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
     """Raises OSError."""
-    path.write_text(as_json(examinations), encoding="utf-8")
+    path.write_text(examinations_as_json(examinations), encoding="utf-8")
 
 
 def _title(one: Examination) -> str:

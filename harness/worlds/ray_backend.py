@@ -139,7 +139,7 @@ class RayBackend:
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self._scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
-        limits = limits_of(scenario)
+        limits = limiter_settings_of(scenario)
         note_began(
             recorder,
             scenario,
@@ -244,8 +244,8 @@ def bare_address(url: str) -> str:
     return url.rpartition("@")[2].removeprefix("http://")
 
 
-def limits_of(scenario: Scenario) -> LimiterSettings | None:
-    """Return the limits of a scenario's own tool; None when it has no limiter or the tools are other people's."""
+def limiter_settings_of(scenario: Scenario) -> LimiterSettings | None:
+    """Return the limiter settings of our own tool; None if it has no limiter or the tools are other people's."""
     settings = scenario.settings
     if settings is None:
         from sfusion_tools.sandbox.config import SandboxToolConfig

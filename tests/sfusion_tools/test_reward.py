@@ -12,6 +12,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.reward import (
     COMPILE_ERROR,
     INFRASTRUCTURE,
@@ -22,7 +23,6 @@ from sfusion_tools.reward import (
     judge,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
-from sfusion_tools.sandbox.text import PIPE_BYTES
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
