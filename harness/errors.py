@@ -17,7 +17,10 @@
     ├── DoctorError         a check of the doctor did not finish; these never reach the user
     │   ├── NotExamined     the check could not be made; becomes a line of the report
     │   └── Vanished        the sandbox stopped answering; becomes a finding
-    └── NoDump              there is no rollout dump at the path
+    ├── NoDump              there is no rollout dump at the path
+    └── BadFilter           a filter of the viewer is malformed
+    AssertionError
+    └── PromisesBroken      not every promise of a scenario held; raised by run_scenario and the pytest plugin
 
 Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless noted above.
 """
@@ -25,7 +28,7 @@ Commands print the message and exit with the error's ``exit_code``: 2 (the input
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class HarnessError(Exception):
@@ -114,3 +117,19 @@ class Vanished(DoctorError):
 
 class NoDump(HarnessError):
     """Raised when a path holds no rollout dump."""
+
+
+class BadFilter(HarnessError):
+    """Raised when a filter of the viewer is malformed; the message says where."""
+
+
+class PromisesBroken(AssertionError):
+    """Raised when a promise of a scenario did not hold. The message lists them; ``result`` is the RunResult."""
+
+    def __init__(self, result: Any) -> None:
+        self.result = result
+        task = result.task
+        lines = [f"{task.name}: not every promise held (world {task.world}, seed {task.scenario.seed})"]
+        lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if not one.held]
+        lines += [f"  {text}" for text in (result.error, result.difference) if text]
+        super().__init__("\n".join(lines))

@@ -16,8 +16,9 @@ from typing import Any
 
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
-from sfusion_tools.sandbox.text import FULL_PIPE_BYTES
+from sfusion_tools.wording import counted
 
 INFRASTRUCTURE = -1
 RUNTIME_ERROR = -2
@@ -125,7 +126,8 @@ def extract_code(text: str, language: str = "python") -> str:
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
     inputs, outputs = _sequence(in_outs, "inputs"), _sequence(in_outs, "outputs")
     if len(inputs) != len(outputs) or not inputs:
-        raise JudgeError(f"{len(inputs)} inputs and {len(outputs)} outputs; give the same number of both, at least one")
+        found = f"{counted(len(inputs), 'input')} and {counted(len(outputs), 'output')}"
+        raise JudgeError(f"{found}; give the same number of both, at least one")
     for number, expected in enumerate(outputs):
         if expected is None:
             raise JudgeError(f"outputs[{number}] is null: a case without an expected output would pass or fail by luck")

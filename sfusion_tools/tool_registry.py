@@ -1,4 +1,4 @@
-"""Makes tools from a config file in verl's format; errors name the file, the tool, the key and the nearest name."""
+"""Makes tools from a config file in verl's format; errors name file, line, tool and key, and the nearest name."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
-from sfusion_tools.errors import ConfigError, MissingExtra, near
+from sfusion_tools.errors import ConfigError, MissingExtra, YamlError, near
+from sfusion_tools.marked_yaml import Marked, read_marked
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 
 _ENTRY_KEYS = ("class_name", "config", "tool_schema")
@@ -27,14 +27,14 @@ def initialize_tools_from_config(tools_config_file: str | Path) -> list[Any]:
     path = Path(tools_config_file)
     tools: list[Any] = []
     places: dict[str, str] = {}
-    for place, entry in _entries(path):
-        tool = make_tool(f"{path}: {place}", entry)
+    for number, (place, entry) in enumerate(_entries(path)):
+        tool = make_tool(place, entry)
         if tool.name in places:
             raise ConfigError(
-                f"{path}: {place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
+                f"{place} ({entry['class_name']}) and {places[tool.name]} both define a tool named "
                 f"{tool.name!r}; the model could not tell them apart, so rename one in its tool_schema"
             )
-        places[tool.name] = f"{place} ({entry['class_name']})"
+        places[tool.name] = f"tools[{number}] ({entry['class_name']})"
         tools.append(tool)
     return tools
 
@@ -46,32 +46,31 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
 
 def _entries(path: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: {error}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        marked = read_marked(path)
+    except YamlError as error:
+        raise ConfigError("; ".join(error.problems)) from None
+    document = marked.data
     tools = document.get("tools") if isinstance(document, dict) else None
     if not isinstance(tools, list):
         found = "nothing" if document is None else f"a {type(document).__name__}"
         if isinstance(document, dict) and document:
             keys = [str(key) for key in document if key != "tools"]
             found = f"`tools: {tools!r}`" if "tools" in document else f"{', '.join(keys)}; {near(keys[0], ['tools'])}"
-        raise ConfigError(f"{path}: expected a mapping with a list `tools:`, found {found}")
-    return [(f"tools[{number}]", _entry(f"{path}: tools[{number}]", entry)) for number, entry in enumerate(tools)]
+        raise ConfigError(f"{marked.place(('tools',))}: expected a mapping with a list `tools:`, found {found}")
+    return [_entry(marked, number, entry) for number, entry in enumerate(tools)]
 
 
-def _entry(place: str, entry: Any) -> dict[str, Any]:
+def _entry(marked: Marked, number: int, entry: Any) -> tuple[str, dict[str, Any]]:
+    place = f"{marked.place(('tools', number))}: tools[{number}]"
     if not isinstance(entry, dict):
         raise ConfigError(f"{place}: expected a mapping with class_name, config and tool_schema, found {entry!r}")
     for key in entry:
         if key not in _ENTRY_KEYS:
-            raise ConfigError(f"{place}: unknown key {key!r}; {near(str(key), _ENTRY_KEYS)}")
+            line = marked.place(("tools", number, str(key)))
+            raise ConfigError(f"{line}: tools[{number}]: unknown key {key!r}; {near(str(key), _ENTRY_KEYS)}")
     if not isinstance(entry.get("class_name"), str):
         raise ConfigError(f"{place}: class_name is missing or not a string; give a dotted path to a tool class")
-    return entry
+    return place, entry
 
 
 def make_tool(place: str, entry: dict[str, Any]) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
 
 from sfusion.fakes.errors import BadUpstream
 from sfusion_tools.hosts import is_this_machine
-from sfusion_tools.sandbox.endpoints import redact
+from sfusion_tools.sandbox.endpoints import basic_auth, redact
 
 _MEANT = "an upstream is the address of an HTTP server, such as http://127.0.0.1:8080"
 _ROUTES = ("/run_code", "/run_jupyter")
@@ -70,7 +69,7 @@ def read_upstream(url: object) -> Upstream:
         origin=origin,
         base=base,
         query=parts.query,
-        authorization=_authorization(parts),
+        authorization=basic_auth(parts),
         shown=origin + base,
         host=host,
         port=port if port is not None else _PORTS[parts.scheme],
@@ -84,10 +83,3 @@ def origin_form(target: str) -> str:
         slash = rest.find("/")
         target = rest[slash:] if found and slash >= 0 else "/"
     return target.partition("#")[0]
-
-
-def _authorization(parts: SplitResult) -> str | None:
-    if parts.username is None and parts.password is None:
-        return None
-    who = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return "Basic " + base64.b64encode(who.encode()).decode()

@@ -1,4 +1,4 @@
-"""Shared by ``record`` and ``drift``: choosing probes, showing progress, reading headers."""
+"""Shared by ``record`` and ``drift``: choosing probes and showing progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._exit import fail
+from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
     from sfusion.harness.probes import Probe
@@ -40,19 +40,7 @@ def list_probes(probes: Sequence[Probe]) -> None:
     for probe in probes:
         slow = " (slow)" if probe.slow else ""
         typer.echo(f"{probe.id:<{width}}  {probe.about}{slow}")
-    typer.echo(f"{len(probes)} probes")
-
-
-def read_headers(texts: Sequence[str]) -> dict[str, str]:
-    """Parse headers typed as ``Name: value``."""
-    found: dict[str, str] = {}
-    for text in texts:
-        name, colon, value = text.partition(":")
-        if not colon or not name.strip() or not name.isascii() or any(ord(sign) < 32 for sign in text):
-            # The text itself may be a secret, so it is not repeated.
-            fail("--header takes 'Name: value', such as 'X-Token: abc'; one of them has another form")
-        found[name.strip()] = value.strip()
-    return found
+    typer.echo(counted(len(probes), "probe"))
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def log_to_stderr(wanted: bool) -> Callable[[str], None] | None:
     return (lambda line: typer.echo(line, err=True)) if wanted else None
 
 
-async def live(served: Served, introduce: Callable[[], Any], *, grace: float = 5.0) -> None:
-    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish. ``introduce`` prints what was started."""
+async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any], *, grace: float = 5.0) -> None:
+    """Serve until Ctrl-C or SIGTERM, then let requests in flight finish. ``print_banner`` prints what was started."""
     import asyncio
     import inspect
     import signal
@@ -63,7 +63,7 @@ async def live(served: Served, introduce: Callable[[], Any], *, grace: float = 5
         loop.add_signal_handler(number, interrupted.set)
     await served.start()
     try:
-        result = introduce()
+        result = print_banner()
         if inspect.isawaitable(result):
             await result
         await interrupted.wait()

@@ -56,7 +56,7 @@ def doctor(
     import sys
 
     from sfusion.harness.doctor import CHECKS, Plan
-    from sfusion.harness.doctor.report import DoctorReporter, as_json, exit_code, write_json
+    from sfusion.harness.doctor.report import DoctorReporter, examinations_as_json, exit_code, write_json
     from sfusion.harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
@@ -81,7 +81,7 @@ def doctor(
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
     if to_stdout:
-        typer.echo(as_json(done), nl=False)
+        typer.echo(examinations_as_json(done), nl=False)
     elif json_file is not None:
         try:
             write_json(json_file, done)
@@ -97,7 +97,7 @@ async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: Doct
 
     done = []
     for settings in sandboxes:
-        shown.opens(settings.label + (f" ({settings.source})" if settings.source else ""))
+        shown.sandbox_started(settings.label + (f" ({settings.source})" if settings.source else ""))
         done.append(await examine(settings, plan, environ=os.environ, observer=shown))
     return done
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._headers import read_headers
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -17,7 +18,6 @@ from sfusion.harness.commands._probing import (
     Timeout,
     list_probes,
     progress,
-    read_headers,
     read_suite,
 )
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
@@ -57,7 +57,7 @@ def drift(
     be reached or is not a sandbox.
     """
     from sfusion.fakes.sandbox import EXECUTORS, PROFILES
-    from sfusion.harness.drift import as_json, as_markdown, judge, print_report, read_acceptances
+    from sfusion.harness.drift import as_json, as_markdown, compare_answers, print_report, read_acceptances
     from sfusion.harness.reports import Reports
     from sfusion.harness.targets import FakeTarget
     from sfusion_tools.errors import near
@@ -84,7 +84,7 @@ def drift(
         left = _real(against, None, chosen, headers, timeout)
     else:
         left = _fake(chosen, executor, profile, right, timeout, notes)
-    report = judge(chosen, left, right, accepted, notes)
+    report = compare_answers(chosen, left, right, accepted, notes)
     print_report(report, sys.stdout)
     for file, text in ((json, as_json), (summary, as_markdown)):
         if file is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfusion.harness.commands._exit import fail
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def parse(
         _parse_lines(text, format, toolbox, in_think)
         return
     if form is None:
-        _fail("--format is missing; give the format of the text, for example --format hermes.")
+        fail("--format is missing; give the format of the text, for example --format hermes.")
     parsed = form.parse(text, toolbox, in_think=in_think)
     _show(parsed, form.name)
     if parsed.problems:
@@ -64,7 +65,7 @@ def _parse_lines(text: str, default: str | None, toolbox: Any, in_think: bool) -
             form = get_format(entry["format"])
         except (FormatError, ValueError) as error:
             broken += 1
-            typer.echo(f"sfusion parse: line {number}: {error}", err=True)
+            typer.echo(f"line {number}: {error}", err=True)
             continue
         parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
         _write_line(
@@ -111,9 +112,9 @@ def _read(file: Path | None) -> str:
         data = sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
         return data.decode("utf-8")
     except OSError as error:
-        _fail(f"{file} cannot be read ({error.strerror}).")
+        fail(f"{file} cannot be read ({error.strerror}).")
     except UnicodeDecodeError as error:
-        _fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
+        fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
 
 
 def _load_tools(file: Path) -> list[Any]:
@@ -126,17 +127,17 @@ def _load_tools(file: Path) -> list[Any]:
         # JSON is also YAML, but the JSON parser copes better with tabs and long texts.
         data = json.loads(text) if text.lstrip()[:1] in ("[", "{") else yaml.safe_load(text)
     except (ValueError, yaml.YAMLError) as error:
-        _fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
+        fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
     listed = data.get("tools") if isinstance(data, dict) else data
     if not isinstance(listed, list):
-        _fail(f"{file} has no list of tools; a tool config has them under the key `tools`.")
+        fail(f"{file} has no list of tools; a tool config has them under the key `tools`.")
     found = []
     for number, entry in enumerate(listed, start=1):
         tool = entry.get("tool_schema", entry) if isinstance(entry, dict) else entry
         try:
             Toolbox([tool])
         except (KeyError, TypeError, AttributeError, ValueError):
-            _fail(f"{file}: tool {number} has no function name; each entry needs tool_schema.function.name.")
+            fail(f"{file}: tool {number} has no function name; each entry needs tool_schema.function.name.")
         found.append(tool)
     return found
 
@@ -184,8 +185,3 @@ def _printable(text: str) -> str:
     return "".join(
         char if char.isprintable() or char == "\t" else char.encode("unicode_escape").decode() for char in text
     )
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"sfusion parse: {message}", err=True)
-    raise typer.Exit(2)

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
-from sfusion.harness.errors import BadOption
+from sfusion.harness.commands._headers import read_headers
+from sfusion.harness.commands._serving import (
+    fault_count,
+    log_to_stderr,
+    open_journal,
+    read_yaml,
+    serve_until_interrupted,
+)
 
 if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
@@ -79,25 +85,10 @@ def proxy(
             headers=read_headers(header or []),
             trust_env=use_proxy_env,
         )
-        asyncio.run(live(served, lambda: _introduce(served, fault_count(rules, faults))))
+        asyncio.run(serve_until_interrupted(served, lambda: _print_banner(served, fault_count(rules, faults))))
 
 
-def read_headers(given: list[str]) -> dict[str, str]:
-    """Parse --header options; errors do not show the value, which may be a secret."""
-    headers: dict[str, str] = {}
-    for one in given:
-        name, colon, value = one.partition(":")
-        name, value = name.strip(), value.strip()
-        if not colon or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-            # The option may be the secret itself, so it is not shown.
-            raise BadOption("--header takes NAME:VALUE, such as 'X-Api-Key: abc'; one has no name or no colon")
-        if not value.isprintable():
-            raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
-        headers[name] = value
-    return headers
-
-
-async def _introduce(served: FaultProxy, faults: str) -> None:
+async def _print_banner(served: FaultProxy, faults: str) -> None:
     """Print where it listens and what it does, and warn when the upstream does not answer."""
     typer.echo(f"fault proxy on {served.url} for {served.upstream}")
     typer.echo(f"model {served.model.kind}, {faults}, seed {served.server.plan.seed}")

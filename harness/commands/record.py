@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._headers import read_headers
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -16,10 +17,10 @@ from sfusion.harness.commands._probing import (
     Timeout,
     list_probes,
     progress,
-    read_headers,
     read_suite,
 )
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
+from sfusion_tools.wording import counted
 
 
 def record(
@@ -82,7 +83,7 @@ def record(
         write_recording(out, sent, answers, target=name, scrubber=scrubber)
     except OSError as error:
         fail(f"{out} cannot be written: {error.strerror or error}")
-    typer.echo(f"{out}: {len(sent)} answers of {name}")
+    typer.echo(f"{out}: {counted(len(sent), 'answer')} of {name}")
     if raw := len(chosen) - len(sent):
-        typer.echo(f"left out {raw} raw-byte probe{'s' * (raw > 1)}, which cannot carry your header, prefix or key")
+        typer.echo(f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, prefix or key")
     typer.echo(f"serve them with: sfusion serve sandbox --executor recorded --cassette {out}")

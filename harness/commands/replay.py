@@ -33,7 +33,8 @@ def replay(
         if found is None:
             typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
         elif task.world != "sim":
-            typer.echo(f"{task.name}: in world {task.world} no two runs are alike; this one: {result.state}")
+            text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"
+            typer.echo(f"{task.name}: {text}")
         else:
             fine = False
             typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")

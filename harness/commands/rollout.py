@@ -71,7 +71,7 @@ def rollout(
 ) -> None:
     """Run GSM8K-like problems end to end and dump input, output, score and step of each.
 
-    Exit code 0: all requests ended; 1: some failed; 2: the input is wrong; 3: an extra or the sandbox is missing.
+    Exit code 0 if no request failed, 1 if some did, 2 if the input is wrong, 3 if an extra or the sandbox is missing.
     """
     import asyncio
     import sys

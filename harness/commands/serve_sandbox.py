@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal, read_yaml
+from sfusion.harness.commands._serving import (
+    fault_count,
+    log_to_stderr,
+    open_journal,
+    read_yaml,
+    serve_until_interrupted,
+)
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -67,7 +73,7 @@ def serve_sandbox(
             journal=open_journal(stack, journal),
             access_log=log_to_stderr(access_log),
         )
-        asyncio.run(live(sandbox, lambda: _introduce(sandbox, fault_count(rules, faults))))
+        asyncio.run(serve_until_interrupted(sandbox, lambda: _print_banner(sandbox, fault_count(rules, faults))))
 
 
 def _scripts(path: Path | None) -> list[Any]:
@@ -83,7 +89,7 @@ def _scripts(path: Path | None) -> list[Any]:
     return data
 
 
-def _introduce(sandbox: FakeSandbox, faults: str) -> None:
+def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
     from sfusion.fakes.sandbox import RecordedExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"

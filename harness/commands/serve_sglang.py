@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, live, log_to_stderr, open_journal
+from sfusion.harness.commands._serving import fault_count, log_to_stderr, open_journal, serve_until_interrupted
+from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
     from sfusion.fakes.sglang import FakeSGLangServer, Policy
@@ -56,7 +57,7 @@ def serve_sglang(
     from sfusion.fakes.sglang.faults import load_engine_rules
 
     if quirks not in (None, "none", "sglang"):
-        _fail(f"unknown quirks {quirks!r}; the only choice is sglang")
+        raise BadOption(f"unknown quirks {quirks!r}; the only choice is sglang")
     parser = None if format == "none" else format
     with ExitStack() as stack:
         try:
@@ -90,15 +91,14 @@ def serve_sglang(
             about += fault_count(rules, faults)
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
-            asyncio.run(live(server, lambda: _introduce(server, about)))
+            asyncio.run(serve_until_interrupted(server, lambda: _print_banner(server, about)))
         except ValueError as error:
-            _fail(str(error))
+            raise BadOption(str(error)) from error
 
 
 def read_policy(text: str) -> Policy:
     """Return the policy for the value of ``--policy``."""
     from sfusion.fakes.sglang import Gsm8kSolver, Misbehaving, ScriptedPolicy
-    from sfusion.harness.errors import HarnessError
 
     kind, _, rest = text.partition(":")
     match kind:
@@ -108,21 +108,16 @@ def read_policy(text: str) -> Policy:
             try:
                 return Misbehaving(rate=float(rest)) if rest else Misbehaving()
             except ValueError as error:
-                raise HarnessError(f"policy {text!r}: the rate must be a number between 0 and 1 ({error})") from error
+                raise BadOption(f"policy {text!r}: the rate must be a number between 0 and 1 ({error})") from error
         case "say":
             return ScriptedPolicy([], otherwise=rest)
         case "script":
             return ScriptedPolicy.load(Path(rest))
-    raise HarnessError(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
+    raise BadOption(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
 
 
-def _introduce(server: FakeSGLangServer, about: str) -> None:
+def _print_banner(server: FakeSGLangServer, about: str) -> None:
     typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
     typer.echo(about)
     if server.app.admin is not None:
         typer.echo(f"admin: {server.url}/__sfusion/state (faults, ledger, step, reset)")
-
-
-def _fail(message: str) -> None:
-    typer.echo(f"sfusion serve sglang: {message}", err=True)
-    raise typer.Exit(2)

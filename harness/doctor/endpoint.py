@@ -9,7 +9,7 @@ from sfusion.harness.doctor.address import check_loopback
 from sfusion.harness.doctor.context import TRIES, CheckContext, marked
 from sfusion.harness.doctor.finding import Finding, breaks, hurts
 from sfusion.harness.doctor.http import HttpAnswer, NoAnswer, connects, speaks_plain_http, speaks_tls
-from sfusion.harness.doctor.responder import judge
+from sfusion.harness.doctor.responder import judge_answer
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.sandbox.program import Program
 
@@ -128,7 +128,7 @@ async def check_run_code(context: CheckContext) -> list[Finding]:
     answer, ping = await _hello_answer(context), context.ping
     if isinstance(answer, HttpAnswer):
         context.measured["hello_seconds"] = round(answer.seconds, 4)
-        found = judge(answer, url=context.settings.at("run_code"), expected=GREETING)
+        found = judge_answer(answer, url=context.settings.at("run_code"), expected=GREETING)
         if found is not None:
             context.stopped = "no program can be run there"
             return [found]

@@ -80,23 +80,22 @@ class Examination:
 class Observer(Protocol):
     """Follows the progress of an examination."""
 
-    def begins(self, check: Check, number: int) -> None:
-        """A check begins."""
+    def check_started(self, check: Check, number: int) -> None: ...
 
-    def announces(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """The examination is about to do something that the user should know of first, such as load."""
 
-    def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
+    def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
         """A check ended; ``why_not`` is the reason if it could not be made."""
 
-    def stops(self, left: Sequence[Check], why: str) -> None:
+    def stopped(self, left: Sequence[Check], why: str) -> None:
         """The remaining checks are skipped."""
 
 
 class NullObserver:
     def _ignore(self, *_: Any, **__: Any) -> None: ...
 
-    begins = announces = ends = stops = _ignore
+    check_started = announce = check_ended = stopped = _ignore
 
 
 async def examine(
@@ -113,10 +112,10 @@ async def examine(
     result = Examination(settings)
     hide = _hider([*settings.secrets(), *secrets_of_proxies(environ or {})])
     async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
-        context = CheckContext(settings, plan, http, environ or {}, root, observer.announces)
+        context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
         try:
             for number, check in enumerate(checks, 1):
-                observer.begins(check, number)
+                observer.check_started(check, number)
                 found, why_not = await _run(check, context)
                 found = [_hidden(finding, hide) for finding in found]
                 why_not = hide(why_not)
@@ -125,11 +124,11 @@ async def examine(
                 else:
                     result.examined.append(check.name)
                 result.findings += found
-                observer.ends(check, number, found, why_not)
+                observer.check_ended(check, number, found, why_not)
                 if context.stopped:
                     left, why = checks[number:], hide(context.stopped)
                     result.not_examined += [(one.name, why) for one in left]
-                    observer.stops(left, why)
+                    observer.stopped(left, why)
                     break
         finally:
             await context.aclose()

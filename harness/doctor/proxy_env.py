@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from sfusion.harness.doctor.settings import SHORTEST_PASSWORD, Client, SandboxSettings
-from sfusion_tools.sandbox.proxy import is_usable, proxy_for
+from sfusion_tools.sandbox.proxy import is_usable, proxy_for, proxy_variable
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
@@ -19,9 +19,9 @@ def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = f":{parts.port}" if parts.port else ""
-    if _exempt(host, port, _variable(environ, "no_proxy")):
+    if _exempt(host, port, proxy_variable(environ, "no_proxy")):
         return None
-    proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
+    proxy = proxy_variable(environ, f"{parts.scheme}_proxy") or proxy_variable(environ, "all_proxy")
     if not proxy:
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
@@ -46,10 +46,6 @@ def _password(proxy: str) -> str:
         return urlsplit(proxy).password or ""
     except ValueError:
         return ""
-
-
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 
 def _exempt(host: str, port: str, no_proxy: str) -> bool:

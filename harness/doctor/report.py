@@ -26,7 +26,7 @@ def exit_code(examinations: Sequence[Examination]) -> int:
     return BROKEN if any(one.breaks for one in examinations) else FINE
 
 
-def as_json(examinations: Sequence[Examination]) -> str:
+def examinations_as_json(examinations: Sequence[Examination]) -> str:
     document = {
         "sfusion": __version__,
         "exit_code": exit_code(examinations),
@@ -53,7 +53,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: order.index(finding.severity))
 
 
-def headline(examinations: Sequence[Examination]) -> str:
+def doctor_headline(examinations: Sequence[Examination]) -> str:
     """The summary line."""
     counts = Counter(finding.severity for one in examinations for finding in one.findings)
     broken, hurting, notes = counts[Severity.BREAKS], counts[Severity.HURTS], counts[Severity.NOTE]
@@ -76,25 +76,25 @@ class DoctorReporter(ProgressReporter):
     def __init__(self, out: TextIO, total: int) -> None:
         super().__init__(out, total, "examining")
 
-    def opens(self, examination: str) -> None:
+    def sandbox_started(self, examination: str) -> None:
         """Name the sandbox that the next checks are about."""
         self.print(f"examining {examination}", "bold")
 
-    def begins(self, check: Check, number: int) -> None:
+    def check_started(self, check: Check, number: int) -> None:
         """Show the check beside the bar."""
         self.progress(number - 1, check.name)
 
-    def announces(self, text: str) -> None:
+    def announce(self, text: str) -> None:
         """Print what the user should know before it happens."""
         self.print(f"        {text}", "dim")
 
-    def ends(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
+    def check_ended(self, check: Check, number: int, found: Sequence[Finding], why_not: str) -> None:
         """Print what the check found, or why it was not made."""
         worst = ranked(found)[0].severity if found else None
         style = _STYLES[worst] if worst is not None else ("dim" if why_not else "green")
         self.print(f"[{number:>2}/{self._total}] {check.name:<16} {_result(found, why_not)}", style)
 
-    def stops(self, left: Sequence[Check], why: str) -> None:
+    def stopped(self, left: Sequence[Check], why: str) -> None:
         """Print which checks are left out because the sandbox cannot be examined further."""
         if left:
             self.print(f"        not examined, because {why}: {', '.join(check.name for check in left)}", "dim")
@@ -110,12 +110,12 @@ class DoctorReporter(ProgressReporter):
                 texts = (("seen", finding.seen), ("training", finding.training), ("change", finding.change))
                 self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
         self.print()
-        self.print(headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
+        self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
     """Raises OSError."""
-    path.write_text(as_json(examinations), encoding="utf-8")
+    path.write_text(examinations_as_json(examinations), encoding="utf-8")
 
 
 def _title(one: Examination) -> str:

@@ -13,7 +13,7 @@ from sfusion_tools.sandbox.endpoints import redact
 _FAILS = "every call fails the same way; the model reads an error text each time and learns from it"
 
 
-def judge(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
+def judge_answer(answer: HttpAnswer, *, url: str, expected: str) -> Finding | None:
     """Return None if a sandbox ran the program and it printed ``expected``, otherwise the finding."""
     status = answer.status
     seen = f"POST {redact(url)} returns {status}: {excerpt(answer.body, 100)}"

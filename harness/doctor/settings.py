@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.endpoints import basic_auth, normalise_url, redact
 from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"
@@ -100,8 +99,7 @@ class SandboxSettings:
         found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
         if len(parts.password or "") >= SHORTEST_PASSWORD:
             found.add(parts.password or "")
-            pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-            found.add(b64encode(pair.encode()).decode())  # as in the Authorization header
+            found.add((basic_auth(parts) or "").removeprefix("Basic "))
         return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
 
 

@@ -6,8 +6,8 @@ from sfusion.harness.drift.acceptances import Acceptance, read_acceptances
 from sfusion.harness.drift.comparing import compare
 from sfusion.harness.drift.difference import Difference
 from sfusion.harness.drift.grading import GRADES, RULES, Grade, GradingRule, rule_for
-from sfusion.harness.drift.judging import DriftFinding, DriftReport, ServerAnswers, judge
-from sfusion.harness.drift.reporting import as_json, as_markdown, headline, print_report
+from sfusion.harness.drift.judging import DriftFinding, DriftReport, ServerAnswers, compare_answers
+from sfusion.harness.drift.reporting import as_json, as_markdown, drift_headline, print_report
 from sfusion.harness.drift.sources import fake_answers, live_answers, profile_of, recorded_answers
 
 __all__ = [
@@ -23,9 +23,9 @@ __all__ = [
     "as_json",
     "as_markdown",
     "compare",
+    "compare_answers",
+    "drift_headline",
     "fake_answers",
-    "headline",
-    "judge",
     "live_answers",
     "print_report",
     "profile_of",

@@ -64,7 +64,7 @@ class DriftReport:
         return self.count("breaking") > 0
 
 
-def judge(
+def compare_answers(
     probes: Sequence[Probe],
     left: ServerAnswers,
     right: ServerAnswers,

@@ -16,7 +16,7 @@ _MAX_ROWS = 200
 """Differences shown in a table; JSON has all of them."""
 
 
-def headline(report: DriftReport) -> str:
+def drift_headline(report: DriftReport) -> str:
     """The summary line."""
     counts = ", ".join(f"{report.count(grade)} {grade}" for grade in GRADES)
     accepted = len(report.findings) - len(report.open)
@@ -52,7 +52,7 @@ def print_report(report: DriftReport, out: TextIO) -> None:
     for one in report.unused:
         terminal.print(f"accepted, but no longer found: {one.where}: {one.probe} {one.place}")
     terminal.print()
-    terminal.print(headline(report))
+    terminal.print(drift_headline(report))
     out.flush()
 
 
@@ -93,7 +93,7 @@ def _json(finding: DriftFinding) -> dict[str, Any]:
 
 def as_markdown(report: DriftReport) -> str:
     """A table that fits into a comment on a pull request."""
-    lines = [f"### Drift: {_cell(report.left)} against {_cell(report.right)}", "", headline(report), ""]
+    lines = [f"### Drift: {_cell(report.left)} against {_cell(report.right)}", "", drift_headline(report), ""]
     lines += [f"{note}\n" for note in report.notes]
     if report.open:
         lines += [f"| grade | probe | place | {_cell(report.left)} | {_cell(report.right)} |", "|---|---|---|---|---|"]

@@ -9,7 +9,7 @@ from typing import Any
 from sfusion.fakes.sandbox import FakeSandbox, Profile
 from sfusion.harness.drift.judging import ServerAnswers
 from sfusion.harness.probes import Probe, ProbeAnswer, Recording, Server
-from sfusion.harness.probes.cassette import request_record
+from sfusion.harness.probes.cassette import probe_request_record
 from sfusion.harness.probes.recording import ask, scrubber_for
 from sfusion.harness.probes.sending import PATIENCE, OnAnswer
 
@@ -61,7 +61,7 @@ def recorded_answers(recording: Recording, probes: Sequence[Probe], *, name: str
     for probe in probes:
         if probe.id not in recording.answers:
             not_comparable[probe.id] = f"not in {name}"
-        elif _sent(recording.requests[probe.id]) != _sent(request_record(probe)):
+        elif _sent(recording.requests[probe.id]) != _sent(probe_request_record(probe)):
             not_comparable[probe.id] = f"{name} has the answer to a different request"
         else:
             answers[probe.id] = recording.answers[probe.id]

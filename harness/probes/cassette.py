@@ -33,13 +33,12 @@ class Recording:
     answers: Mapping[str, ProbeAnswer] = field(default_factory=dict)
     """By probe id."""
     requests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By probe id, as ``request_record`` writes them."""
+    """By probe id, as ``probe_request_record`` writes them."""
 
 
 def recording_lines(
     probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, recorded_at: str, scrubber: Scrubber
 ) -> list[str]:
-    """Return the lines of a recording, scrubbed."""
     servers = {one.header("server") for one in answers} - {None}
     meta = {
         "format": FORMAT,
@@ -56,7 +55,7 @@ def recording_lines(
             {
                 "id": probe.id.partition("/")[2],
                 "group": probe.group,
-                "request": scrubber.request(request_record(probe)),
+                "request": scrubber.request(probe_request_record(probe)),
                 "response": response_record(scrubber.answer(one)),
                 "elapsed_s": round(one.seconds, 3),
             }
@@ -64,7 +63,7 @@ def recording_lines(
     return [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
 
 
-def request_record(probe: Probe) -> dict[str, Any]:
+def probe_request_record(probe: Probe) -> dict[str, Any]:
     if probe.request is None:
         return {"raw": probe.raw}
     request = probe.request

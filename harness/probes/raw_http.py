@@ -6,14 +6,14 @@ A client library would normalise both, and those details are what drift compares
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from sfusion.harness.probes.model import Probe
+from sfusion_tools.sandbox.endpoints import basic_auth
 
 MAX_ANSWER = 64 * 2**20
 """Largest answer that is read; no probe asks for this much."""
@@ -55,9 +55,9 @@ class Server:
         """Build from a base URL; a user name in it becomes an Authorization header."""
         parts = urlsplit(url)
         carried = dict(headers or {})
-        if parts.username is not None and "authorization" not in {name.lower() for name in carried}:
-            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            carried["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+        login = basic_auth(parts)
+        if login is not None and "authorization" not in {name.lower() for name in carried}:
+            carried["authorization"] = login
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = parts.hostname or ""
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), parts.query, tuple(carried.items()))

@@ -37,8 +37,8 @@ class EveryCallEndsOnce(Promise):
                 continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
-                text = f"call {call.call} was started {started} times and ended {over} times by the client"
-                wrong.append((text, evidence(call)))
+                text = f"was started {counted(started, 'time')} and ended {counted(over, 'time')} by the client"
+                wrong.append((f"call {call.call} {text}", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         planned = story.began.get("calls")
@@ -46,7 +46,8 @@ class EveryCallEndsOnce(Promise):
         if planned is not None and made < planned:
             return self.broken(f"only {made} of {planned} calls were ever made", story.world[-3:])
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
-        return self.held(f"{made} calls, each ended once" + (f"; {lost} lost with their worker" if lost else ""))
+        excused = f"; {lost} lost with their worker" if lost else ""
+        return self.held(f"{counted(made, 'call')}, each ended once{excused}")
 
 
 def _amount(value: Any) -> Any:
@@ -277,7 +278,7 @@ class NoDuplicateExecution(Promise):
             return self.broken(*wrong[0], len(wrong))
         times = "once" if self.at_most == 1 else f"{self.at_most} times"
         if forwarded:
-            return self.held(f"{forwarded} programs forwarded, none more than {times}")
+            return self.held(f"{counted(forwarded, 'program')} forwarded, none more than {times}")
         if not ran:
             return self.unknown("nothing was executed")
-        return self.held(f"{ran} programs ran, none more than {times}")
+        return self.held(f"{counted(ran, 'program')} ran, none more than {times}")

@@ -12,6 +12,7 @@ from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise
 from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
+from sfusion_tools.wording import counted
 
 
 class InFlightWithinLimit(Promise):
@@ -32,24 +33,26 @@ class InFlightWithinLimit(Promise):
         steps = _client_steps(story) if story.has_client else _server_steps(story)
         if not steps:
             return self.unknown("no attempt was observed")
-        peak, first, broken, limit = _most(steps, limit)
+        peak, first, broken, (crowd, limit) = _most(steps, limit)
         where = "in flight"
         if not broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
-            seen, first, broken, limit = _most(_server_steps(story), limit)
+            seen, first, broken, (crowd, limit) = _most(_server_steps(story), limit)
             where = f"in flight at the sandbox (the client reports a peak of {peak})"
             peak = max(peak, seen)
         if broken:
             at = first[-1]["at"]
-            return self.broken(f"at {at:g} s one attempt more than the limit of {limit} was {where}", first, broken)
+            return self.broken(f"at {at:g} s {crowd} attempts were {where}; the limit is {limit}", first, broken)
         return self.held(f"at most {peak} in flight, the limit is {limit}")
 
 
-def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Event], int, int]:
-    """Return the peak, the attempts that first exceeded the limit, how often it was exceeded, and the last limit."""
+def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Event], int, tuple[int, int]]:
+    """Return the peak, the attempts that first exceeded the limit, how often it was exceeded, and how many were in
+    flight then under which limit."""
     flying: dict[Any, Event] = {}
     peak = worst = broken = 0
     first: list[Event] = []
+    found: tuple[int, int] | None = None
     for kind, key, event in steps:
         if kind == "limit":
             # Attempts already in flight may continue; their number may only fall until it reaches the new limit.
@@ -60,10 +63,11 @@ def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Ev
             if len(flying) > max(limit, worst):
                 broken += 1
                 first = first or [*list(flying.values())[-5:], event]
+                found = found or (len(flying), limit)
         else:
             flying.pop(key, None)
             worst = min(worst, len(flying))
-    return peak, first, broken, limit
+    return peak, first, broken, found or (len(flying), limit)
 
 
 def _is_calm(story: Story) -> bool:
@@ -153,7 +157,7 @@ class NoPermitLeaked(Promise):
             )
             return self.broken(text, late, len(late))
         granted = sum(one["event"] == "granted" for one in story.limiter)
-        return self.held(f"{granted} permits granted, all returned")
+        return self.held(f"{counted(granted, 'permit')} granted, all returned")
 
 
 def _unexcused_expiries(story: Story) -> list[Event]:
@@ -204,7 +208,7 @@ class GrantsInOrder(Promise):
             return self.broken(text, [waiting, event], len(wrong))
         if not served:
             return self.unknown("no permit was granted")
-        return self.held(f"{served} grants, all in order")
+        return self.held(f"{counted(served, 'grant')}, all in order")
 
 
 class NoStarvation(Promise):

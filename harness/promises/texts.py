@@ -7,6 +7,7 @@ from sfusion.harness.promises.base import Promise, evidence
 from sfusion.harness.promises.story import CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.wording import counted
 
 _PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 _HEAD = 40
@@ -32,7 +33,7 @@ class TextIsTruthful(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not judged:
             return self.unknown("no call returned a text that could be judged")
-        return self.held(f"{judged} tool messages, all true")
+        return self.held(f"{counted(judged, 'tool message')}, all true")
 
 
 def _lie(call: CallStory, returned: Event) -> str | None:
@@ -96,7 +97,7 @@ class PartialOutputKept(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not judged:
             return self.unknown("no program that had printed something timed out")
-        return self.held(f"{judged} timeouts, all with the output so far")
+        return self.held(f"{counted(judged, 'timeout')}, all with the output so far")
 
 
 class NoSecretLeaked(Promise):
@@ -112,7 +113,7 @@ class NoSecretLeaked(Promise):
             names = ", ".join(first["leaked"])
             text = f"at {first['at']:g} s the {first['source']} event {first['event']!r} contained the secret {names}"
             return self.broken(text, leaks, len(leaks))
-        return self.held(f"{len(story.journal.events)} events, none with a secret")
+        return self.held(f"{counted(len(story.journal.events), 'event')}, none with a secret")
 
 
 class InfraNeverScored(Promise):
@@ -143,4 +144,4 @@ class InfraNeverScored(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not judged:
             return self.unknown("there was no infrastructure failure to score")
-        return self.held(f"{judged} infrastructure failures, none scored")
+        return self.held(f"{counted(judged, 'infrastructure failure')}, none scored")

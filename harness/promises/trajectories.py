@@ -12,6 +12,7 @@ from sfusion.harness.promises.story import Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.rollout.states import EndCause
+from sfusion_tools.wording import counted
 
 
 class RolloutEnds(Promise):
@@ -60,7 +61,8 @@ class RolloutEnds(Promise):
                 wrong.append((text, [start, *found]))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
-        return self.held(f"{len(begun)} rollouts ended: " + ", ".join(f"{k} {v}" for k, v in sorted(causes.items())))
+        summary = ", ".join(f"{cause} {count}" for cause, count in sorted(causes.items()))
+        return self.held(f"{counted(len(begun), 'rollout')} ended: {summary}")
 
 
 class LengthsConsistent(Promise):
@@ -76,12 +78,13 @@ class LengthsConsistent(Promise):
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         longest = max(event["lengths"]["input_ids"] for event in ended)
-        return self.held(f"{len(ended)} trajectories, the longest with {longest} tokens, all consistent")
+        return self.held(f"{counted(len(ended), 'rollout')}, the longest with {longest} tokens, all consistent")
 
 
 def _inconsistency(event: Event) -> str | None:
     name, lengths, limits = event["rollout"], event["lengths"], event["limits"]
     total = lengths["input_ids"]
+    prompt = counted(lengths["prompt"], "token")
     for key in ("attention_mask", "position_ids", "loss_mask"):
         if lengths[key] != total:
             return f"rollout {name} has {total} input_ids and {lengths[key]} of {key}"
@@ -90,10 +93,10 @@ def _inconsistency(event: Event) -> str | None:
     for bound, found in (("max_response_len", lengths["response"]), ("max_model_len", total)):
         # A prompt that is too long by itself fails before anything is generated.
         if limits.get(bound) is not None and found > limits[bound] and event["ended_by"] != "prompt_too_long":
-            return f"rollout {name}: {found} tokens, {bound} is {limits[bound]}"
+            return f"rollout {name}: {counted(found, 'token')}, {bound} is {limits[bound]}"
     if limits.get("max_prompt_len") is not None and lengths["prompt"] > limits["max_prompt_len"]:
         if event["ended_by"] != "prompt_too_long":
-            return f"rollout {name}: a prompt of {lengths['prompt']} tokens exceeds max_prompt_len and was accepted"
+            return f"rollout {name}: a prompt of {prompt} exceeds max_prompt_len and was accepted"
     elif event["ended_by"] == "prompt_too_long":
-        return f"rollout {name}: a prompt of {lengths['prompt']} tokens was refused, although it fits"
+        return f"rollout {name}: a prompt of {prompt} was refused, although it fits"
     return None

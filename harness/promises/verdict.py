@@ -36,5 +36,4 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        """Make a verdict from the data of ``as_dict``."""
         return cls(data["promise"], data["state"], data["sentence"], data["evidence"], data["count"])

@@ -136,6 +136,6 @@ def _script(names: Sequence[str]) -> Markup:
 
 
 def _policy(script: str) -> str:
-    """A policy under which only this script runs, even if a tag of somebody else got into the page."""
+    """A policy under which only this script runs, even if foreign markup got into the page."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"

@@ -85,7 +85,6 @@ class RunReport:
         return f"sfusion replay {shlex.quote(self.directory)}"
 
     def in_state(self, state: str) -> list[Verdict]:
-        """The verdicts with this state."""
         return [one for one in self.verdicts if one.state == state]
 
     @property

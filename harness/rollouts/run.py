@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLang, WordProblem, problems
 from sfusion.harness.rollouts.counts import RolloutCounts
-from sfusion.harness.rollouts.dump import request_record, sample_record, sample_text, write_step
+from sfusion.harness.rollouts.dump_writer import request_record, sample_record, sample_text, write_step
 from sfusion.harness.rollouts.plan import RolloutPlan
 from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion_tools.gsm8k import compute_score

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sfusion.harness.errors import PromisesBroken
 from sfusion.harness.runs.directory import read_run, write_run
-from sfusion.harness.runs.python import PromisesBroken, run_scenario
+from sfusion.harness.runs.python import run_scenario
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.runner import play, run_all, run_one
 from sfusion.harness.runs.tasks import Task, adapt_tasks, read_tasks, select_tasks

@@ -5,22 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.errors import PromisesBroken
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios
-
-
-class PromisesBroken(AssertionError):
-    """Raised when not every promise of a scenario held. The message lists those that did not; see ``result``."""
-
-    def __init__(self, result: RunResult) -> None:
-        self.result = result
-        task = result.task
-        lines = [f"{task.name}: not every promise held (world {task.world}, seed {task.scenario.seed})"]
-        lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if not one.held]
-        lines += [f"  {text}" for text in (result.error, result.difference) if text]
-        super().__init__("\n".join(lines))
 
 
 def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **changes: Any) -> list[RunResult]:

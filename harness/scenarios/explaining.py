@@ -154,7 +154,7 @@ def _scenario(name: str) -> list[str]:
 
 
 def _doc(cls: type) -> str:
-    return " ".join((cls.__doc__ or "").split())
+    return " ".join((cls.__doc__ or "").replace("``", "`").split())
 
 
 def _wrapped(head: str, text: str) -> str:

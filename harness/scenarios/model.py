@@ -68,7 +68,7 @@ class ClusterPart(ScenarioPart):
 
 
 class SandboxPart(ScenarioPart):
-    """The fake sandbox."""
+    """How the fake sandbox behaves: which server it imitates, its capacity and its faults."""
 
     model: ModelPart = Field(
         Unbounded(),
@@ -110,7 +110,7 @@ class LoadPart(ScenarioPart):
 
 
 class Scenario(ScenarioPart):
-    """A scenario file."""
+    """A scenario: where it runs, which load and faults it has, and which promises must hold."""
 
     scenario: str = Field(description="name: lowercase letters, digits, - . _")
     about: str = Field(min_length=1, description="what is tested and what is expected")

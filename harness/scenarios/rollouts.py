@@ -43,7 +43,7 @@ class LimitsPart(ScenarioPart):
 
 
 class RolloutTurn(ScenarioPart):
-    """One turn of the model."""
+    """What the model writes in one turn: text, tool calls, or raw output."""
 
     say: str = Field("", description="its text; {id} is replaced by the trajectory's id")
     programs: list[ProgramPart] = Field([], description="programs for which it calls the tool")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import MissingTarget
-from sfusion.harness.targets.engine import ContainerEngine, architecture, error_text
+from sfusion.harness.targets.docker_engine import ContainerEngine, architecture, error_text
 from sfusion.harness.targets.options import PREFIX, DockerOptions, size
 from sfusion.harness.targets.owner import LABEL, Owner
 from sfusion.harness.targets.ping import is_ready

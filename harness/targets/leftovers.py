@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sfusion.harness.targets.engine import ContainerEngine, error_text
+from sfusion.harness.targets.docker_engine import ContainerEngine, error_text
 from sfusion.harness.targets.owner import LABEL, Owner
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import urllib.request
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
+from sfusion_tools.sandbox.endpoints import basic_auth
 from sfusion_tools.sandbox.proxy import proxy_for
 
 PING = "/v1/ping"
@@ -36,9 +36,8 @@ def _status(url: str, timeout: float) -> int:
     host = parts.netloc.rpartition("@")[2]
     address = urlunsplit((parts.scheme, host, parts.path.rstrip("/") + PING, parts.query, ""))
     request = urllib.request.Request(address, headers={"Accept": "application/json"})
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    if login := basic_auth(parts):
+        request.add_header("Authorization", login)
     proxy = proxy_for(address, os.environ)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.engine import connected, error_text
+from sfusion.harness.targets.docker_engine import connected, error_text
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.options import DockerOptions, size
 from sfusion.harness.targets.signals import signals_as_interrupts

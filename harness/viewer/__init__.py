@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sfusion.harness.errors import NoDump
-from sfusion.harness.viewer.dump import StepFile, open_dump
-from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
+from sfusion.harness.errors import BadFilter, NoDump
+from sfusion.harness.viewer.dump_reader import StepFile, open_dump
+from sfusion.harness.viewer.filters import Filter, read_filter
 from sfusion.harness.viewer.lines import LineIndex
 from sfusion.harness.viewer.sample import Sample, read_sample
 from sfusion.harness.viewer.turns import CallView, TurnPart, TurnView, read_call, split_turns

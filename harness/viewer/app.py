@@ -15,9 +15,10 @@ from textual.widgets import Collapsible, Footer, Header, Input, Label, OptionLis
 from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
+from sfusion.harness.errors import BadFilter
 from sfusion.harness.viewer.detail import field_text, sample_widgets
-from sfusion.harness.viewer.dump import StepFile
-from sfusion.harness.viewer.filters import BadFilter, Filter, read_filter
+from sfusion.harness.viewer.dump_reader import StepFile
+from sfusion.harness.viewer.filters import Filter, read_filter
 from sfusion.harness.viewer.sample import Sample
 from sfusion.harness.viewer.sample_list import SampleList
 
@@ -89,12 +90,10 @@ class ViewerApp(App[None]):
 
     @property
     def samples(self) -> SampleList:
-        """The list of samples."""
         return self.query_one("#samples", SampleList)
 
     @property
     def sample(self) -> Sample | None:
-        """The selected sample."""
         number = self.samples.current
         return None if number is None else self.step.sample(number)
 

@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import BadFilter
 from sfusion.harness.viewer.sample import Sample
 
 _SCORE = re.compile(r"score\s*(<=|>=|!=|==|=|<|>)\s*(\S+)")
@@ -28,10 +28,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-
-
-class BadFilter(HarnessError):
-    """Raised when a filter is malformed; the message says where."""
 
 
 @dataclass(frozen=True)

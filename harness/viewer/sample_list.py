@@ -16,7 +16,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from sfusion.harness.terminal import printable
-from sfusion.harness.viewer.dump import StepFile
+from sfusion.harness.viewer.dump_reader import StepFile
 from sfusion.harness.viewer.sample import Sample
 from sfusion_tools.outcome import Outcome
 
@@ -102,7 +102,6 @@ class SampleList(ScrollView, can_focus=True):
             self.cursor = row
 
     def render_line(self, y: int) -> Strip:
-        """Draw a row."""
         row = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
         if self._step is None or row >= len(self._rows):
@@ -115,14 +114,14 @@ class SampleList(ScrollView, can_focus=True):
         rest = max(width - _NUMBER - _SCORE - 3, 0)
         segments = [
             Segment(f"{sample.number + 1:>{_NUMBER - 1}} ", base + Style(dim=True)),
-            Segment(f"{mark_of(sample)[0]} ", base + Style(color=mark_of(sample)[1])),
+            Segment(f"{sign_of(sample)[0]} ", base + Style(color=sign_of(sample)[1])),
             Segment(f"{score:>{_SCORE - 2}}  ", base + Style(color=_score_colour(sample.score))),
             Segment(set_cell_size(printable(sample.preview), rest), base),
         ]
         return Strip(segments).adjust_cell_length(width, base)
 
 
-def mark_of(sample: Sample) -> tuple[str, str]:
+def sign_of(sample: Sample) -> tuple[str, str]:
     """The sign and colour that summarise how the calls of a sample ended."""
     outcomes = set(sample.outcomes)
     if sample.problem is not None or sample.fields.get("state") == "failed" or outcomes & _INFRASTRUCTURE:

@@ -6,9 +6,9 @@ from typing import Any
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.worlds.rollouts import Rollouts, asks_what_fits, limits_of, measured
-from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.tool_factory import make_tools
 from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.worlds.worker_rollouts import Rollouts, asks_what_fits, limits_of, measured
 from sfusion_tools.rollout import RolloutLimits
 
 

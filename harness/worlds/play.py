@@ -17,8 +17,8 @@ from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.calling import call_facts
 from sfusion.harness.worlds.recorder import Recorder
-from sfusion.harness.worlds.rollouts import names as rollout_names
 from sfusion.harness.worlds.sandboxes import SandboxGroup
+from sfusion.harness.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Snapshot
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State

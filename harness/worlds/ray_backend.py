@@ -17,12 +17,12 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.worlds.play import Play, note_began
 from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes
-from sfusion.harness.worlds.ray_crew import RayCrew, RayWorker
 from sfusion.harness.worlds.ray_driver import SecondDriver
 from sfusion.harness.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.worlds.ray_limiter import RunLimiter
 from sfusion.harness.worlds.ray_sandbox import RemoteSandboxes
 from sfusion.harness.worlds.ray_worker import WorkerSetup
+from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers
 from sfusion.harness.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.worlds.remote_journal import ClockRecorder, JournalServer
@@ -70,7 +70,7 @@ class RayBackend:
         self.recorder: Recorder
         self.sandboxes: SandboxGroup
         self._server: JournalServer
-        self._crew: RayCrew
+        self._workers: RayWorkers
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -84,7 +84,7 @@ class RayBackend:
                 )
             )
             self.recorder = ClockRecorder(self._journal, self._server.zero)
-            self._crew = RayCrew(self._scenario, self.recorder, local=not self._cluster.other_machines())
+            self._workers = RayWorkers(self._scenario, self.recorder, local=not self._cluster.other_machines())
             stack.enter_context(recorded_logs(self.recorder))
             try:
                 async with asyncio.timeout(_START_SECONDS):
@@ -99,7 +99,7 @@ class RayBackend:
             await play.run()
             await play.wind_up()
             ended: float = self._journal.events[-1]["at"]
-            await self._crew.close()
+            await self._workers.close()
         self._sort(began, ended)
 
     def _sort(self, began: float, ended: float) -> None:
@@ -113,7 +113,7 @@ class RayBackend:
     # -- what the processes report --
 
     def _on_event(self, event: Event) -> None:
-        self._crew.on_event(event)
+        self._workers.on_event(event)
         self._journal.events.append(event)
 
     def _on_connect(self, process: str, at: float) -> None:
@@ -127,10 +127,10 @@ class RayBackend:
     def _on_disconnect(self, process: str) -> None:
         if process == LIMITER:
             self._record_limiter_death()
-        self._crew.on_disconnect(process)
+        self._workers.on_disconnect(process)
 
     def _record_limiter_death(self) -> None:
-        if self._limiter_alive and not self._crew.closing:
+        if self._limiter_alive and not self._workers.closing:
             self.recorder.note("world", "limiter_died", life=self._limiter_lives)
         self._limiter_alive = False
 
@@ -139,7 +139,7 @@ class RayBackend:
     async def _start(self, stack: AsyncExitStack) -> None:
         scenario, recorder = self._scenario, self.recorder
         hidden = {text: name for name, text in scenario.secrets.items()}
-        limits = limits_of(scenario)
+        limits = limiter_settings_of(scenario)
         note_began(
             recorder,
             scenario,
@@ -164,13 +164,13 @@ class RayBackend:
             known = (self._limiter.name, limits)
         per_node = scenario.cluster.workers_per_node
         places = {name: self._nodes[index // per_node] for index, name in enumerate(scenario.cluster.workers)}
-        stack.callback(self._crew.kill)
+        stack.callback(self._workers.kill)
         if any(event.kind == "kill" and event.target == "driver" for event in scenario.events):
             self._driver = SecondDriver(self._cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
         if self._limiter is not None:
             await self._limiter.start()
-        await self._crew.start(places, WorkerSetup(scenario, urls, journal, known, self._bounds), self._driver)
+        await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self._bounds), self._driver)
 
     def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
         scenario = self._scenario
@@ -187,7 +187,7 @@ class RayBackend:
 
     @property
     def workers(self) -> list[RayWorker]:
-        return self._crew.workers
+        return self._workers.workers
 
     @property
     def lease(self) -> float | None:
@@ -221,10 +221,10 @@ class RayBackend:
             await self._limiter.resize(rate_limit)
 
     async def cancel_calls(self, share: float) -> None:
-        await self._crew.tell("cancel_calls", share)
+        await self._workers.broadcast("cancel_calls", share)
 
     async def cancel_rollouts(self) -> None:
-        await self._crew.tell("cancel_rollouts")
+        await self._workers.broadcast("cancel_rollouts")
 
     async def flush(self) -> None:
         """Do nothing: the workers send everything by themselves, and the wind-up waits for it."""
@@ -244,8 +244,8 @@ def bare_address(url: str) -> str:
     return url.rpartition("@")[2].removeprefix("http://")
 
 
-def limits_of(scenario: Scenario) -> LimiterSettings | None:
-    """Return the limits of a scenario's own tool; None when it has no limiter or the tools are other people's."""
+def limiter_settings_of(scenario: Scenario) -> LimiterSettings | None:
+    """Return the limiter settings of our own tool; None if it has no limiter or the tools are other people's."""
     settings = scenario.settings
     if settings is None:
         from sfusion_tools.sandbox.config import SandboxToolConfig

@@ -94,7 +94,6 @@ class OwnCluster:
         ]
 
     def kill_node(self, node: str) -> None:
-        """Kill all processes of a node."""
         found = next(one for one in self._nodes if one.node_id == node)
         self._nodes.remove(found)
         self._cluster.remove_node(found, allow_graceful=False)
@@ -151,11 +150,9 @@ class GivenCluster:
         return [ids[number % len(ids)] for number in range(count)]
 
     def kill_node(self, node: str) -> None:
-        """Refuse."""
         raise MissingWorld(f"sfusion does not kill nodes of the cluster at {self.address}")
 
     def other_machines(self) -> list[str]:
-        """Return the addresses of nodes on other machines."""
         import ray
 
         there = {one["NodeManagerAddress"] for one in ray.nodes() if one["Alive"]}

@@ -59,7 +59,6 @@ class RunLimiter:
         ray.kill(self._actor, no_restart=False)
 
     async def resize(self, rate_limit: int) -> None:
-        """Change the limit."""
         self.settings = LimiterSettings(**{**asdict(self.settings), "rate_limit": rate_limit})
         await self._actor.configure.remote(self.settings)
 

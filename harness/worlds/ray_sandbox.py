@@ -36,12 +36,10 @@ class RemoteSandboxes:
         self._actor = _actor_class.options(scheduling_strategy=on_node(node)).remote(scenario, journal, host)
 
     async def start(self) -> list[str]:
-        """Start listening and return the addresses."""
         urls: list[str] = await self._actor.start.remote()
         return urls
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        """Crash, restart or wedge all of them or one."""
         await self._actor.do.remote(kind, target, seconds, ping)
 
     async def stop(self) -> None:

@@ -50,7 +50,7 @@ class _CuttableTransport(RayTransport):
 
     def _check(self) -> None:
         if self.is_cut:
-            raise LimiterUnreachable("the way to the limiter is cut")
+            raise LimiterUnreachable("the connection to the limiter is cut")
 
 
 class WorkerProcess(Worker):

@@ -48,7 +48,6 @@ class RealSandboxes:
         ]
 
     async def start(self) -> list[str]:
-        """Start listening and return the addresses of the proxies."""
         for number, (proxy, sandbox) in enumerate(zip(self._proxies, self._real, strict=True), 1):
             await proxy.start()
             self._recorder.alias(proxy.url.removeprefix("http://"), f"sandbox-{number}")
@@ -59,7 +58,6 @@ class RealSandboxes:
         return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        """Crash, restart or wedge all of them or one."""
         for place in places(target, len(self._proxies)):
             if kind == "wedge":
                 self._proxies[place].wedge(ping=ping, seconds=seconds)

@@ -65,11 +65,9 @@ class _RemoteJournal(Journal):
             self._compare_clocks()
 
     def note(self, at: float, source: str, event: str, **facts: Any) -> None:
-        """Send an event."""
         self._send({"at": round(at, 6), "source": source, "event": event, **facts})
 
     def close(self) -> None:
-        """Close the connection."""
         with self._lock:
             self._socket.close()
 

@@ -46,14 +46,12 @@ class FakeSandboxes:
         return any(sandbox.ledger.requests for sandbox in self._all)
 
     async def start(self) -> list[str]:
-        """Start listening and return the addresses."""
         for number, sandbox in enumerate(self._all, 1):
             await sandbox.start()
             self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
         return [sandbox.url for sandbox in self._all]
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
-        """Crash, restart or wedge all of them or one."""
         for place in places(target, len(self._all)):
             sandbox = self._all[place]
             if kind == "crash":

@@ -73,7 +73,7 @@ class SimLimiter:
         """Return the current state; None while it is dead."""
         return self.host.snapshot() if self.host is not None else None
 
-    async def ask(self, work: Coroutine[Any, Any, T]) -> T:
+    async def request(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for an answer; raise LimiterUnreachable if the limiter dies first."""
         answer = asyncio.ensure_future(work)
         self._pending[answer] = None
@@ -133,12 +133,11 @@ class Link:
         return reply
 
     async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        """Wait for grants."""
         await self._travel("out")
         host = self._limiter.host
         if host is None:
             raise LimiterUnreachable("the limiter is not there")
-        reply = await self._limiter.ask(host.wait(client, epoch, at_most))
+        reply = await self._limiter.request(host.wait(client, epoch, at_most))
         await self._travel("back")
         return reply
 

@@ -13,8 +13,8 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.program import PreparedCall
 from sfusion.harness.worlds.calling import call_facts, call_tool
 from sfusion.harness.worlds.recorder import Recorder
-from sfusion.harness.worlds.rollouts import Rollouts
-from sfusion.harness.worlds.toolbox import make_tools
+from sfusion.harness.worlds.tool_factory import make_tools
+from sfusion.harness.worlds.worker_rollouts import Rollouts
 from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport

@@ -131,10 +131,10 @@ class SandboxToolConfig(BaseModel):
         try:
             return cls.model_validate(config)
         except ValidationError as error:
-            raise ConfigError(explain(owner, error, cls.model_fields)) from None
+            raise ConfigError(_problem_text(owner, error, cls.model_fields)) from None
 
 
-def explain(owner: str, error: ValidationError, known: Any) -> str:
+def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
     """Describe everything that is wrong with a config."""
     lines = []
     for problem in error.errors():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
 
@@ -48,6 +49,14 @@ def redact(url: str) -> str:
         return url.partition("?")[0].rpartition("@")[2]
     host = f"[{host}]" if ":" in host else host
     return urlunsplit((parts.scheme, host + port, parts.path, "", ""))
+
+
+def basic_auth(parts: SplitResult) -> str | None:
+    """Return the Authorization header for the user and password of a URL; None if it has neither."""
+    if parts.username is None:
+        return None
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
 @dataclass(slots=True)

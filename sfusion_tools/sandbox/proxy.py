@@ -15,9 +15,9 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if is_this_machine(host) or _exempt(host, port, _variable(environ, "no_proxy")):
+    if is_this_machine(host) or _exempt(host, port, proxy_variable(environ, "no_proxy")):
         return None
-    proxy = _variable(environ, f"{parts.scheme}_proxy") or _variable(environ, "all_proxy")
+    proxy = proxy_variable(environ, f"{parts.scheme}_proxy") or proxy_variable(environ, "all_proxy")
     if not proxy:
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
@@ -32,7 +32,8 @@ def is_usable(proxy: str) -> bool:
         return False
 
 
-def _variable(environ: Mapping[str, str], name: str) -> str:
+def proxy_variable(environ: Mapping[str, str], name: str) -> str:
+    """Look up a variable in lower case, then in upper case."""
     return (environ.get(name) or environ.get(name.upper()) or "").strip()
 
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import FULL_PIPE_BYTES, PIPE_BYTES
 from sfusion_tools.sandbox.result import CallResult
-
-PIPE_BYTES = 219_264
-"""Where Sandbox Fusion silently cuts a single large write."""
-FULL_PIPE_BYTES = 131_072
-"""From about here on, a program that times out may have been blocked on output instead of being slow."""
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor moves

@@ -6,7 +6,7 @@ import json
 import urllib.request
 from typing import Any
 
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sfusion.harness.targets import MissingTarget
 from sfusion.harness.targets.container import Container
-from sfusion.harness.targets.engine import ContainerEngine, connected
+from sfusion.harness.targets.docker_engine import ContainerEngine, connected
 from sfusion.harness.targets.options import DockerOptions
 from tests import ROOT
 

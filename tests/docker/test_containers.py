@@ -12,7 +12,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.targets import DockerTarget, Target, UrlTarget, open_targets
 from sfusion.harness.targets.container import KEPT_CAPABILITIES, Container
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL, Owner
 from sfusion.harness.targets.ping import is_ready, why_unreachable
 from tests.docker.calls import run_code

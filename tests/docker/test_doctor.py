@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.calls import containers
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sfusion.harness.targets import DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.registry import Registry, registry
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.targets import BadTarget, DockerTarget, MissingTarget, open_targets
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.docker.conftest import ROOT
 from tests.docker.images import elf_for, image_archive
@@ -75,7 +75,7 @@ def test_missing_engine_at_the_default_address_is_reported_with_exit_code_3(
 ) -> None:
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("sfusion.harness.targets.engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
+    monkeypatch.setattr("sfusion.harness.targets.docker_engine.DEFAULT_ADDRESS", f"unix://{tmp_path}/none.sock")
     assert "(the default, as DOCKER_HOST is not set) does not answer" in refusal()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.targets import DockerTarget, open_targets
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from sfusion.harness.targets.leftovers import remove_leftovers
 from sfusion.harness.targets.owner import LABEL, Owner
 from tests.docker.calls import containers

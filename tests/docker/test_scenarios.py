@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.harness.journal import Event, Journal
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from sfusion.harness.targets.owner import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]

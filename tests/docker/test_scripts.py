@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.conftest import ROOT
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
@@ -42,9 +42,7 @@ def test_an_image_is_built_once(sandbox_image: str) -> None:
 def test_without_an_engine_no_image_is_built(tmp_path: Path) -> None:
     done = run("sandbox-image/build", DOCKER_HOST=f"unix://{tmp_path}/docker.sock")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith(
-        ("sandbox-image: no engine answers: ", "sandbox-image: the docker command is not here")
-    )
+    assert done.stderr.startswith(("sandbox-image: no engine answers: ", "sandbox-image: there is no docker command"))
 
 
 def test_an_unknown_subcommand_is_an_error() -> None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.targets.engine import ContainerEngine
+from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.calls import containers
 from tests.harness.plugin.conftest import OTHERS
 from tests.harness.plugin.test_sandbox import SUITE

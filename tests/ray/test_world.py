@@ -164,7 +164,7 @@ load: {calls: 24, concurrency: 12, program: {seconds: 200ms}}""",
     )
     _, verdicts = played(place, tried)
     assert verdicts["in_flight_within_limit"].state == "broken"
-    assert "one attempt more than the limit of 3" in verdicts["in_flight_within_limit"].sentence
+    assert "4 attempts were in flight; the limit is 3" in verdicts["in_flight_within_limit"].sentence
     assert verdicts["every_call_ends_once"].held
     assert verdicts["no_permit_leaked"].state == "unknown", "there is no limiter to observe"
 

@@ -12,6 +12,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.reward import (
     COMPILE_ERROR,
     INFRASTRUCTURE,
@@ -22,7 +23,6 @@ from sfusion_tools.reward import (
     judge,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
-from sfusion_tools.sandbox.text import PIPE_BYTES
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
 
 DOUBLE = "```python\nprint(int(input()) * 2)\n```"
@@ -298,7 +298,7 @@ def test_the_code_is_extracted_from_a_generation(text, language, code):
         ({"inputs": "12", "outputs": ["1", "2"]}, "inputs is a str"),
         ({"inputs": ["1", "2"], "outputs": "12"}, "outputs is a str"),
         ({"inputs": [], "outputs": []}, "0 inputs and 0 outputs"),
-        ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 inputs and 2 outputs"),
+        ({"inputs": ["1"], "outputs": ["1", "2"]}, "1 input and 2 outputs"),
         ({"inputs": ["1"], "outputs": [None]}, "outputs[0] is null"),
         ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value per line"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "must be a list of arguments, found 3"),

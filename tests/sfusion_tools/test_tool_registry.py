@@ -5,6 +5,7 @@ The name ``tools_registration`` is that of the test in verl's original design.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -98,15 +99,16 @@ def write(tmp_path):
 
 @pytest.fixture
 def refused(write):
-    """Return a function that reads a config file and returns the error, without the path."""
+    """Return a function that reads a config file and returns the error, without path and line."""
 
     def refused(text: str) -> str:
         path = write(text)
         with pytest.raises(ConfigError) as caught:
             initialize_tools_from_config(path)
-        assert str(caught.value).startswith(f"{path}: ")
+        place = re.match(rf"{re.escape(str(path))}:\d+: ", str(caught.value))
+        assert place is not None, caught.value
         assert "\n" not in str(caught.value)
-        return str(caught.value).removeprefix(f"{path}: ")
+        return str(caught.value).removeprefix(place[0])
 
     return refused
 
@@ -285,7 +287,7 @@ def test_two_tools_with_the_same_name_are_refused(refused):
         ("[1]", "found a list"),
         ("tols: []", "found tols; did you mean 'tools'?"),
         ("tools: null", "found `tools: None`"),
-        ("tools: [", "not valid YAML"),
+        ("tools: [", "not YAML: "),
         ("tools: [3]", "tools[0]: expected a mapping with class_name, config and tool_schema, found 3"),
         ("tools: [{}]", "tools[0]: class_name is missing or not a string"),
         ("tools: [{class_name: 3}]", "tools[0]: class_name is missing or not a string"),
@@ -294,11 +296,28 @@ def test_two_tools_with_the_same_name_are_refused(refused):
             f"tools: [{{class_name: {GSM8K}, tool_scheme: {{}}}}]",
             "unknown key 'tool_scheme'; did you mean 'tool_schema'?",
         ),
-        ("tools: [!!python/object/apply:os.getcwd []]", "not valid YAML"),
+        ("tools: [!!python/object/apply:os.getcwd []]", "tags such as !!python are not loaded"),
     ],
 )
 def test_a_file_with_the_wrong_structure_is_refused(refused, text, says):
     assert says in refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tools:\n- class_name: 3\n", 2),
+        (f"tools:\n- class_name: {GSM8K}\n- config: {{}}\n  clas: x\n", 4),
+        (f"tools:\n- class_name: {GSM8K}\n\n- class_name: {GSM8K}\n", 4),
+        (f"tools:\n- class_name: {GSM8K}\n  class_name: {GSM8K}\n", 3),
+        ("# tools\ntolls: []\n", 1),
+        ("tools:\n\t- x\n", 2),
+    ],
+)
+def test_errors_name_the_line(write, text, line):
+    path = write(text)
+    with pytest.raises(ConfigError, match=re.escape(f"{path}:{line}: ")):
+        initialize_tools_from_config(path)
 
 
 def test_errors_in_a_schema_name_the_key(refused):
@@ -308,10 +327,10 @@ def test_errors_in_a_schema_name_the_key(refused):
 
 
 def test_a_missing_or_binary_file_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"nowhere.yaml:1: cannot be read: No such file"):
         initialize_tools_from_config(tmp_path / "nowhere.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"tools: \xff")
-    with pytest.raises(ConfigError, match=r"bytes.yaml: not UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"bytes.yaml:1: not UTF-8 text"):
         initialize_tools_from_config(tmp_path / "bytes.yaml")
 
 

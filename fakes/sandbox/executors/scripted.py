@@ -19,9 +19,8 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyter,
     RunJupyterAnswer,
 )
+from sfusion_tools.output_sizes import PIPE_BYTES
 
-WHOLE = 219_264
-"""Bytes of one write that the real server passes on; up to twice as many are cut silently."""
 COMPILED = frozenset(["cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu"])
 
 Work = Callable[[float], Awaitable[None]]
@@ -134,7 +133,7 @@ class ScriptedExecutor:
             if self._running > 1 and program.seconds < 0.05:
                 return stdin_race(request)
         limit = request.run_timeout
-        blocked = len(program.early) + len(program.prints) > 2 * WHOLE
+        blocked = len(program.early) + len(program.prints) > 2 * PIPE_BYTES
         if not limit > 0 or program.seconds > limit or (blocked and not math.isinf(limit)):
             limit = max(0.0, limit) if not math.isnan(limit) else 0.0
             await self.work(limit)
@@ -153,9 +152,9 @@ class ScriptedExecutor:
 
 def passed_on(text: str) -> str:
     """Return what the real server passes on of one long write."""
-    if len(text) * 4 <= WHOLE:
+    if len(text) * 4 <= PIPE_BYTES:
         return text
-    return text.encode()[:WHOLE].decode(errors="ignore")
+    return text.encode()[:PIPE_BYTES].decode(errors="ignore")
 
 
 def stdin_race(request: RunCode) -> CommandResult:

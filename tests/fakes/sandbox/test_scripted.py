@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError, ScriptedExecutor
-from sfusion.fakes.sandbox.executors.scripted import WHOLE
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion_tools.output_sizes import PIPE_BYTES
 from tests.fakes.wire.raw import one, run_code
 
 
@@ -78,7 +78,11 @@ def test_time_limit_of_zero_is_exceeded_at_once(limit: float) -> None:
 
 @pytest.mark.parametrize(
     ("length", "status", "kept"),
-    [(WHOLE, "Finished", WHOLE), (2 * WHOLE, "Finished", WHOLE), (2 * WHOLE + 1, "TimeLimitExceeded", WHOLE)],
+    [
+        (PIPE_BYTES, "Finished", PIPE_BYTES),
+        (2 * PIPE_BYTES, "Finished", PIPE_BYTES),
+        (2 * PIPE_BYTES + 1, "TimeLimitExceeded", PIPE_BYTES),
+    ],
 )
 def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: int) -> None:
     executor = ScriptedExecutor([{"prints": "x" * length}])

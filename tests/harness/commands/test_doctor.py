@@ -113,8 +113,8 @@ def test_one_of_two_sandboxes_unreachable_exits_with_1(tmp_path: Path) -> None:
         (["sandbox"], "must be the address of a Sandbox Fusion server"),
         (["ftp://box/run_code"], "must be the address of a Sandbox Fusion server"),
         (["http://my box:8080/run_code"], "must be the address of a Sandbox Fusion server"),
-        (["--tools", "missing.yaml"], "missing.yaml: cannot be read"),
-        (["--tools", "bad.yaml"], "bad.yaml: not valid YAML"),
+        (["--tools", "missing.yaml"], "missing.yaml:1: cannot be read"),
+        (["--tools", "bad.yaml"], "bad.yaml:1: not YAML"),
         (["http://127.0.0.1:1", "--sandbox", "docker"], "either a URL or --sandbox"),
         (["--sandbox", "dokcer"], "did you mean 'docker'?"),
         (["http://127.0.0.1:1", "--languages", "pyhton"], "did you mean 'python'?"),
@@ -223,11 +223,11 @@ def test_a_terminal_gets_colours_and_no_escape_codes_of_the_server() -> None:
     finding = Finding("web-page", Severity.BREAKS, "said \x1b[2J", "every call fails", "correct it")
     one = Examination(settings_of_url("http://127.0.0.1:8080"), [finding], reached=True)
     with DoctorReporter(out, 1) as live:
-        live.opens(one.settings.label)
-        live.begins(CHECKS[0], 1)
-        live.announces("load: nothing")
-        live.ends(CHECKS[0], 1, [finding], "")
-        live.stops(CHECKS[1:2], "why not")
+        live.sandbox_started(one.settings.label)
+        live.check_started(CHECKS[0], 1)
+        live.announce("load: nothing")
+        live.check_ended(CHECKS[0], 1, [finding], "")
+        live.stopped(CHECKS[1:2], "why not")
         live.finish([one])
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     assert "breaks: web-page" in text

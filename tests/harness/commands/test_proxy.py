@@ -111,7 +111,7 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
         ),
         (["http://h", "--model", "{quota"], "is not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
-        (["http://h", "--header", "my-secret"], "--header takes NAME:VALUE"),
+        (["http://h", "--header", "my-secret"], "--header takes 'Name: value'"),
         (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),
         (["http://h", "--journal", "nowhere/at/all"], "--journal nowhere/at/all cannot be written"),

@@ -96,7 +96,7 @@ def test_exit_code_3_when_something_outside_is_missing(good: Path, tmp_path: Pat
         (("run", "throttled-gatway"), "did you mean 'throttled-gateway'?"),
         (("run", "--world", "sin"), "did you mean 'sim'?"),
         (("run", "-k", "nothing like this"), "matches none"),
-        (("run", "--tools", "missing.yaml"), "missing.yaml: cannot be read"),
+        (("run", "--tools", "missing.yaml"), "missing.yaml:1: cannot be read"),
         (("explain", "in_flight_within_limits"), "did you mean 'in_flight_within_limit'?"),
         (("replay", "nowhere"), "not a run"),
         (("list", "nowhere"), "no such file"),

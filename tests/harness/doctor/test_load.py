@@ -123,7 +123,7 @@ async def test_the_load_is_bounded_and_announced() -> None:
     arrived: list[int] = []
 
     class Watching(NullObserver):
-        def announces(self, text: str) -> None:
+        def announce(self, text: str) -> None:
             announced.append(text)
             arrived.append(sandbox.ledger.snapshot()["arrived"])
 

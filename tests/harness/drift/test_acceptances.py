@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.harness.drift import Acceptance, Difference, ServerAnswers, headline, judge, read_acceptances
+from sfusion.harness.drift import (
+    Acceptance,
+    Difference,
+    ServerAnswers,
+    compare_answers,
+    drift_headline,
+    read_acceptances,
+)
 from sfusion.harness.probes import BadProbes, Probe, ProbeAnswer, ProbeRequest
 
 PROBE = Probe(id="memory/limit", about="Any question will do.", request=ProbeRequest())
@@ -16,17 +23,19 @@ RIGHT = ServerAnswers("real", {PROBE.id: ProbeAnswer(200, (), b'{"status":"Succe
 
 def test_an_accepted_difference_does_not_count() -> None:
     accepted = [Acceptance("memory/*", "body.status", "the image ignores limits")]
-    report = judge([PROBE], LEFT, RIGHT, accepted)
+    report = compare_answers([PROBE], LEFT, RIGHT, accepted)
     assert [finding.accepted for finding in report.findings] == ["the image ignores limits", None]
     assert [finding.difference.place for finding in report.open] == ["body.cells[0].stdout"]
-    assert headline(report).startswith("1 breaking, 0 visible, 0 cosmetic, 1 accepted: differences in 1 of 1 probes")
-    everything = judge([PROBE], LEFT, RIGHT, [Acceptance("*", "*", "looked at")])
+    assert drift_headline(report).startswith(
+        "1 breaking, 0 visible, 0 cosmetic, 1 accepted: differences in 1 of 1 probes"
+    )
+    everything = compare_answers([PROBE], LEFT, RIGHT, [Acceptance("*", "*", "looked at")])
     assert not everything.breaking
 
 
 def test_an_acceptance_that_matches_nothing_is_reported() -> None:
     gone = Acceptance("stdin/*", "*", "it was once so")
-    assert judge([PROBE], LEFT, RIGHT, [gone]).unused == (gone,)
+    assert compare_answers([PROBE], LEFT, RIGHT, [gone]).unused == (gone,)
 
 
 def test_square_brackets_in_a_place_are_indexes() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.drift import ServerAnswers, fake_answers, judge
+from sfusion.harness.drift import ServerAnswers, compare_answers, fake_answers
 from sfusion.harness.probes import Probe, ProbeAnswer, bundled_probes
-from sfusion.harness.probes.cassette import read_response, request_record
+from sfusion.harness.probes.cassette import probe_request_record, read_response
 from tests.fakes.sandbox.recordings import Recording, recordings
 
 FILES = ("http", "run_code_languages", "run_code_python", "run_jupyter", "validation")
@@ -25,7 +25,7 @@ def key(request: dict[str, Any]) -> str:
 def same() -> list[tuple[Probe, Recording]]:
     """Pair probes with recordings of the same request, except long answers, of which only digests were kept."""
     recorded = {key(one.request): one for one in recordings(*FILES) if "$elided" not in str(one.response)}
-    pairs = [(probe, recorded.get(key(request_record(probe)))) for probe in bundled_probes() if not probe.slow]
+    pairs = [(probe, recorded.get(key(probe_request_record(probe)))) for probe in bundled_probes() if not probe.slow]
     return [(probe, recording) for probe, recording in pairs if recording is not None]
 
 
@@ -39,7 +39,7 @@ def test_enough_probes_have_a_recording() -> None:
 def test_the_fake_answers_like_the_recorded_server() -> None:
     probes = [probe for probe, _ in SAME]
     golden: dict[str, ProbeAnswer] = {probe.id: read_response(recording.response) for probe, recording in SAME}
-    report = judge(probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden))
+    report = compare_answers(probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden))
     assert [finding.difference for finding in report.findings] == []
     assert report.compared + len(report.not_comparable) == len(SAME)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from sfusion.harness.drift import DriftReport, ServerAnswers, fake_answers, judge, live_answers
+from sfusion.harness.drift import DriftReport, ServerAnswers, compare_answers, fake_answers, live_answers
 from sfusion.harness.probes import ProbeAnswer, bundled_probes
 from tests.harness.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
@@ -125,7 +125,7 @@ async def planted_report() -> DriftReport:
     plants[MISSING] = body(_without_perl)
     async with Mirror.serving(PROBES, fake.answers, plants) as mirror:
         planted = await live_answers(mirror.url, PROBES, name="planted")
-    return judge(PROBES, fake, planted)
+    return compare_answers(PROBES, fake, planted)
 
 
 def _without_perl(content: dict[str, object]) -> dict[str, object]:
@@ -167,5 +167,5 @@ def test_findings_are_sorted_by_grade(report: DriftReport) -> None:
 def test_equal_answers_have_no_drift() -> None:
     answers = {"results/hello": ProbeAnswer(200, (("a", "b"),), b"1")}
     probes = [probe for probe in PROBES if probe.id in answers]
-    report = judge(probes, ServerAnswers("a", answers), ServerAnswers("b", answers))
+    report = compare_answers(probes, ServerAnswers("a", answers), ServerAnswers("b", answers))
     assert (report.findings, report.compared, report.breaking) == ((), 1, False)

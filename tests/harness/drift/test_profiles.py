@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sfusion.harness.drift import ServerAnswers, fake_answers, judge, live_answers, profile_of
+from sfusion.harness.drift import ServerAnswers, compare_answers, fake_answers, live_answers, profile_of
 from sfusion.harness.probes import bundled_probes, chosen
 from tests.harness.drift.served import served
 
@@ -38,7 +38,7 @@ def here() -> ServerAnswers:
 def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
     with served("--executor", "python", "--profile", "2025-06") as url:
         there = asyncio.run(live_answers(url, QUICK, name="2025-06"))
-    report = judge(QUICK, here, there)
+    report = compare_answers(QUICK, here, there)
     found: dict[str, set[str]] = {}
     for finding in report.findings:
         found.setdefault(finding.difference.probe, set()).add(finding.difference.place)
@@ -51,7 +51,7 @@ def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
 def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
     with served("--executor", "python") as url:
         there = asyncio.run(live_answers(url, LIGHT, name="the same"))
-    report = judge(LIGHT, here, there)
+    report = compare_answers(LIGHT, here, there)
     assert report.findings == ()
     assert report.compared == len(LIGHT)
 
@@ -65,7 +65,7 @@ def test_with_a_fake_that_runs_no_code_programs_are_not_comparable() -> None:
     scripted = asyncio.run(fake_answers(some, executor="scripted"))
     ran = [probe.id for probe in some if probe.runs and scripted.answers[probe.id].status == 200]
     assert ran
-    report = judge(some, scripted, ServerAnswers("other", scripted.answers))
+    report = compare_answers(some, scripted, ServerAnswers("other", scripted.answers))
     assert report.not_comparable == tuple((name, "the fake runs no code with executor scripted") for name in ran)
 
 

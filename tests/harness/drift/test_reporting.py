@@ -8,7 +8,7 @@ import json
 import pytest
 
 from sfusion.harness.commands import _probing
-from sfusion.harness.drift import DriftReport, ServerAnswers, as_json, as_markdown, judge, print_report
+from sfusion.harness.drift import DriftReport, ServerAnswers, as_json, as_markdown, compare_answers, print_report
 from sfusion.harness.drift.reporting import _code
 from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest
 
@@ -29,7 +29,7 @@ def report(count: int = 1) -> DriftReport:
     right = {
         probe.id: ProbeAnswer(200, (), json.dumps({"run_result": {"stdout": "other"}}).encode()) for probe in probes
     }
-    return judge(probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"])
+    return compare_answers(probes, ServerAnswers("fake", left), ServerAnswers("real", right), notes=["a note"])
 
 
 def test_a_terminal_gets_colours_but_no_escape_codes_of_the_server() -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
 from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.cli import app
-from sfusion.harness.drift import judge, live_answers, recorded_answers
+from sfusion.harness.drift import compare_answers, live_answers, recorded_answers
 from sfusion.harness.probes import (
     BadProbes,
     Probe,
@@ -91,7 +91,7 @@ def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) 
     probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
     with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
         served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
-    report = judge(probes, served, recorded_answers(recording, probes, name="recorded"))
+    report = compare_answers(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))
 
 

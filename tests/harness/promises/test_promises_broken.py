@@ -63,7 +63,7 @@ class OverAdmitting(LimiterCore):
 def test_in_flight_within_limit() -> None:
     broken = broken_in(scene(), core=OverAdmitting)
     assert set(broken) == {"in_flight_within_limit"}
-    assert "the limit of 3" in broken["in_flight_within_limit"].sentence
+    assert "4 attempts were in flight; the limit is 3" in broken["in_flight_within_limit"].sentence
     assert broken["in_flight_within_limit"].evidence
 
 

@@ -56,7 +56,7 @@ def test_tools_with_either_return_shape_run_and_what_they_hide_is_unknown(name: 
 def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:
     found = judged(with_tool("Unlimited"))
     assert found["in_flight_within_limit"].state == "broken"
-    assert "the limit of 4" in found["in_flight_within_limit"].sentence
+    assert "5 attempts were in flight; the limit is 4" in found["in_flight_within_limit"].sentence
 
 
 def test_a_misleading_tool_message_and_a_scored_outage_are_found() -> None:

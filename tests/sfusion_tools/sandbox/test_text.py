@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.output_sizes import PIPE_BYTES
 from sfusion_tools.sandbox.result import Attempt, CallResult
-from sfusion_tools.sandbox.text import PIPE_BYTES, cut_middle, model_text, plain
+from sfusion_tools.sandbox.text import cut_middle, model_text, plain
 
 
 def attempt(status: int | None = 200, *, ran: bool = True) -> Attempt:

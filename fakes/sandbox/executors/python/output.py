@@ -12,11 +12,11 @@ import asyncio
 import socket
 from typing import Protocol
 
+from sfusion_tools.output_sizes import FULL_PIPE_BYTES, PIPE_BYTES
+
 from .packets import (
     PACKET,
     SEND_BUFFER,
-    STOP_ABOVE,
-    WHOLE,
     as_here,
     buffers_waiting,
     bytes_waiting,
@@ -52,7 +52,6 @@ class Capture(Protocol):
         """Return the descriptor that the program writes to."""
 
     def take(self) -> bytes:
-        """Stop reading and return what was kept."""
 
     def close(self) -> None:
         """Close the stream; later writes of the program fail."""
@@ -78,7 +77,7 @@ class CountingCapture:
         return self._theirs.fileno()
 
     def take(self) -> bytes:
-        while self._lost < WHOLE and self._read():
+        while self._lost < PIPE_BYTES and self._read():
             pass
         self._loop.remove_reader(self._ours)
         return bytes(self._held)
@@ -95,10 +94,10 @@ class CountingCapture:
             data = self._ours.recv(65_536)
         except BlockingIOError:
             return False
-        room = WHOLE - len(self._held)
+        room = PIPE_BYTES - len(self._held)
         self._held += data[:room]
         self._lost += max(len(data) - room, 0)
-        if self._lost >= WHOLE:
+        if self._lost >= PIPE_BYTES:
             self._loop.remove_reader(self._ours)
         return bool(data)
 
@@ -147,8 +146,8 @@ class PacketCapture:
             if self._small_looks >= SMALL_LOOKS:
                 set_buffer(self._theirs, SEND_BUFFER)
             self._small_looks = 0
-            return waiting < WHOLE and self._may_grow(waiting)
-        if waiting <= STOP_ABOVE - len(self._held) or cost == packet_cost(waiting):
+            return waiting < PIPE_BYTES and self._may_grow(waiting)
+        if waiting <= FULL_PIPE_BYTES - len(self._held) or cost == packet_cost(waiting):
             return False
         self._small_looks += 1
         if self._small_looks == SMALL_LOOKS:
@@ -173,7 +172,7 @@ class PacketCapture:
         load of the machine, and the result must not depend on that.
         """
         cost = cost_waiting(self._theirs)
-        below = STOP_ABOVE - len(self._held)
+        below = FULL_PIPE_BYTES - len(self._held)
         try:
             if is_large_write(waiting, cost):
                 self._held += self._ours.recv(waiting)
@@ -184,7 +183,7 @@ class PacketCapture:
                 self._drop_excess()
         except BlockingIOError:
             return
-        if len(self._held) > STOP_ABOVE:
+        if len(self._held) > FULL_PIPE_BYTES:
             self._stop()
 
     def _up_to_packet(self, below: int, waiting: int, cost: int) -> bytes:

@@ -12,12 +12,10 @@ import sys
 import termios
 from functools import cache
 
-STOP_ABOVE = 131_072
-"""The real server stops reading a stream once it has more than this."""
+from sfusion_tools.output_sizes import PIPE_BYTES
+
 PACKET = 36_544
-"""Linux divides a large write to a local socket into pieces of this size."""
-WHOLE = 6 * PACKET
-"""How much of one large write the kernel buffer of the real server's sockets holds: 219,264 bytes."""
+"""Linux divides a large write to a local socket into pieces of this size; the kernel buffer holds six, PIPE_BYTES."""
 SEND_BUFFER = 212_992
 """The default of Linux, set explicitly so that every machine behaves the same."""
 SLACK = 2_500
@@ -85,9 +83,9 @@ def as_here() -> bool:
     theirs.setblocking(False)
     with ours, theirs:
         try:
-            large = theirs.send(bytes(4 * WHOLE)), bytes_waiting(ours), cost_waiting(theirs)
-            ours.recv(WHOLE)
+            large = theirs.send(bytes(4 * PIPE_BYTES)), bytes_waiting(ours), cost_waiting(theirs)
+            ours.recv(PIPE_BYTES)
             small = theirs.send(bytes(8_192)), bytes_waiting(ours), cost_waiting(theirs)
         except OSError:
             return False
-    return large == (WHOLE, WHOLE, 6 * packet_cost(PACKET)) and small == (8_192, 8_192, packet_cost(8_192))
+    return large == (PIPE_BYTES, PIPE_BYTES, 6 * packet_cost(PACKET)) and small == (8_192, 8_192, packet_cost(8_192))

@@ -22,7 +22,6 @@ class RunReporter(ProgressReporter):
         self._counts = dict.fromkeys(_STYLES, 0)
 
     def run_ended(self, run: RunReport) -> None:
-        """Count a run."""
         self._counts[run.state] += 1
         done, width = sum(self._counts.values()), len(str(self._total))
         counts = [Text(f"{count} {state}", _STYLES[state]) for state, count in self._counts.items() if count]

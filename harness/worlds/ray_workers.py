@@ -24,8 +24,6 @@ CLOSE_SECONDS = 15.0
 
 
 class RayWorker:
-    """One worker process."""
-
     def __init__(self, name: str, node: str, actor: Any, scenario: Scenario, *, local: bool) -> None:
         self.name = name
         self.actor = actor
@@ -50,17 +48,17 @@ class RayWorker:
         assert self._workload is not None
         prepared = self._workload.prepare(number)
         self.assigned[prepared.call] = call_facts(prepared, self.name, self._default_timeout)
-        await self.ask("call", number)
+        await self.call_actor("call", number)
         del self.assigned[prepared.call]
 
     async def roll(self, name: str) -> str | None:
         """Have a trajectory run and return its final state; None if it was cancelled or the process died."""
-        state: str | None = await self.ask("roll", name)
+        state: str | None = await self.call_actor("roll", name)
         return state
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""
-        await self.ask("cut_off", off)
+        await self.call_actor("cut_off", off)
 
     async def pause(self) -> None:
         """Stop the process (SIGSTOP)."""
@@ -79,7 +77,7 @@ class RayWorker:
         else:
             await signal_process.options(scheduling_strategy=on_node(self._node)).remote(self.pid, number)
 
-    async def ask(self, method: str, *args: Any) -> Any:
+    async def call_actor(self, method: str, *args: Any) -> Any:
         """Call a method of the actor and return the result; None if the process dies first."""
         answer = asyncio.ensure_future(_result(getattr(self.actor, method).remote(*args)))
         gone = asyncio.ensure_future(self.gone.wait())
@@ -101,7 +99,7 @@ async def _result(ref: Any) -> Any:
     return await ref
 
 
-class RayCrew:
+class RayWorkers:
     """All worker processes of a run."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder, *, local: bool) -> None:
@@ -132,9 +130,9 @@ class RayCrew:
         for worker in self._workers.values():
             worker.pid = await worker.actor.start.remote()
 
-    async def tell(self, method: str, *args: Any) -> None:
+    async def broadcast(self, method: str, *args: Any) -> None:
         """Call a method of every living worker and wait for all of them."""
-        await asyncio.gather(*(worker.ask(method, *args) for worker in self.workers if worker.alive))
+        await asyncio.gather(*(worker.call_actor(method, *args) for worker in self.workers if worker.alive))
 
     async def close(self) -> None:
         """Let the workers exit, and wait until all their events have arrived."""
@@ -142,7 +140,7 @@ class RayCrew:
         living = [worker for worker in self.workers if worker.alive]
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self.tell("close")
+                await self.broadcast("close")
                 for worker in living:
                     await worker.gone.wait()
         except TimeoutError:
