@@ -52,6 +52,7 @@ class Capture(Protocol):
         """Return the descriptor that the program writes to."""
 
     def take(self) -> bytes:
+        """Stop reading and return what was kept."""
 
     def close(self) -> None:
         """Close the stream; later writes of the program fail."""
