@@ -51,3 +51,10 @@ def test_every_kind_of_addition_has_a_worked_example() -> None:
 
 def _tried(page: Page) -> list[Block]:
     return [block for block in page.blocks if not block.not_run and block.text not in page.files.values()]
+
+
+def test_the_text_names_the_file_of_every_block() -> None:
+    """Renderers hide the comments that the tests follow, so the paragraph before each must name the file."""
+    for found in re.finditer(r"([^\n]+)\n\n<!-- snippet: (?:file|add to) (\S+)(?: after [^\n]*)? -->\n```", TEXT):
+        assert f"`{found[2]}`" in found[1], f"nothing names {found[2]} in {found[1]!r}"
+    assert len(re.findall(r"<!-- snippet: (?:file|add to) \S+(?: after [^\n]*)? -->\n```", TEXT)) > 15
