@@ -31,6 +31,13 @@ from sfusion_tools.errors import SfusionError
 class _Commands(TyperGroup):
     """Prints the message of our own errors, or of an interruption, and exits with the matching code."""
 
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Join the lines of a docstring's paragraphs, which Typer would wrap one by one."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and command.help:
+            command.help = "\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))
+        return command
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -75,7 +82,7 @@ app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
 
 _FAKES = "Fakes for any client"
-serve = typer.Typer(help="Run a fake as a server for any client.", no_args_is_help=True)
+serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)
 serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve", rich_help_panel=_FAKES)

@@ -13,7 +13,7 @@ from sfusion_tools.wording import counted
 def check(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders; by default the bundled scenarios."),
+        typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of scenario files instead.")] = False,
 ) -> None:

@@ -10,7 +10,7 @@ import typer
 def list_scenarios(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders; by default the bundled scenarios."),
+        typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
     ] = None,
     names_only: Annotated[bool, typer.Option("--names", help="Print only names, one per line.")] = False,
 ) -> None:

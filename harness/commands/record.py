@@ -25,7 +25,7 @@ from sfusion_tools.wording import counted
 
 def record(
     url: Annotated[
-        str | None, typer.Argument(metavar="[URL]", help="Address of the sandbox, docker, or docker:IMAGE.")
+        str | None, typer.Argument(metavar="URL", help="Address of the sandbox, docker, or docker:IMAGE.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File for the recording (JSON lines).")] = None,
     sandbox: Annotated[str | None, typer.Option(help="The same as URL, named as in other commands.")] = None,

@@ -9,7 +9,7 @@ import typer
 
 
 def replay(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, as written by --out.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")],
 ) -> None:
     """Run recorded runs again.
 

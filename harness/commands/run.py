@@ -12,7 +12,7 @@ def run(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH]...", help="Files, folders or names of bundled scenarios; by default all bundled ones."
+            metavar="PATH", help="Files, folders or names of bundled scenarios; by default all bundled ones."
         ),
     ] = None,
     world: Annotated[
