@@ -101,7 +101,7 @@ def _part(name: str, cls: type[BaseModel]) -> str:
 
 def _field_lines(name: str, field: Any) -> list[str]:
     text = field.description or "see docs/fake-sandbox.md"
-    return [_wrapped(f"  {field.alias or name:<16} ", " ".join(text.split()) + default_text(field))]
+    return [_wrapped(f"  {field.alias or name:<16} ", " ".join(text.replace("``", "`").split()) + default_text(field))]
 
 
 def _field_text(owner: str, name: str) -> list[str]:
@@ -131,7 +131,7 @@ def _outcome(outcome: Outcome) -> str:
     text = ""
     for one, following in itertools.pairwise(body):
         if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
-            text = str(typing.cast(Any, following).value.value)
+            text = str(typing.cast(Any, following).value.value).replace("``", "`")
     whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
     return f"{outcome.value}: {text} ({whose})"
 
