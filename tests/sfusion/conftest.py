@@ -26,7 +26,7 @@ def core(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
 @pytest.fixture(scope="session")
 def editable(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
     """The same with an editable install of this checkout."""
-    wanted = [*core_requirements(wheel), "pytest", "hatchling", "editables"]
+    wanted = [*core_requirements(wheel), "pytest", "hatchling"]
     environment = Environment(tmp_path_factory.mktemp("editable") / "venv", wanted)
     environment.install("-e", str(ROOT))
     return environment
