@@ -64,9 +64,9 @@ def _imports(name: str, path: Path, modules: dict[str, Path]) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            # import_module("sfusion.…"), and helpers of ours that take a module's name
-            yield from {str(node.args[0].value)} & modules.keys()
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = {argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)}
+            yield from names & modules.keys()
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
