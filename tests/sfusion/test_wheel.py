@@ -64,8 +64,11 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", [("pytest",), ("python", "-m", "pytest")], ids=" ".join)
-@pytest.mark.parametrize("installed", ["core", "editable"])
+@pytest.mark.parametrize(
+    ("installed", "command"),
+    [("core", ("pytest",)), ("core", ("python", "-m", "pytest")), ("editable", ("pytest",))],
+    ids=["wheel, pytest", "wheel, python -m pytest", "editable, pytest"],
+)
 def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
     request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...]
 ) -> None:
