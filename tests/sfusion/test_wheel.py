@@ -73,7 +73,7 @@ def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
     request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...]
 ) -> None:
     environment: Environment = request.getfixturevalue(installed)
-    done = environment.run(*command, "-p", "no:cacheprovider", ".", "scenarios/quiet.yaml", cwd=repository)
+    done = environment.run(*command, "-p", "no:cacheprovider", "test_theirs.py", "scenarios/quiet.yaml", cwd=repository)
     assert "3 passed" in done.stdout
 
 
