@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Batch, LimiterReply, Snapshot
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings
 
 
@@ -23,27 +23,25 @@ class LimiterHost:
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
             reply = self._core.exchange(self._clock(), batch)
-            if batch.detach:
-                self._polls.pop(batch.client, None)  # it may belong to a loop that is closed
             self._wake()
         return reply
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        """Reply as soon as there is an update for the client, or without one after ``at_most`` seconds."""
+    async def wait(self, poll: Poll) -> LimiterReply:
+        """Reply as soon as there is an update for the client, or without one after ``poll.at_most`` seconds."""
         loop = asyncio.get_running_loop()
-        end = self._clock() + at_most
+        end = self._clock() + poll.at_most
         while True:
             with self._lock:
                 now = self._clock()
                 self._core.tick(now)
                 reply = None
-                if now >= end or self._core.has_update(client, epoch):
-                    reply = self._core.poll(now, client, epoch)
+                if now >= end or self._core.has_update(poll):
+                    reply = self._core.poll(now, poll)
                 self._wake()
                 if reply is not None:
                     return reply
                 update = loop.create_future()
-                self._polls[client] = (loop, update)
+                self._polls[poll.client] = (loop, update)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
                 async with asyncio.timeout(max(pause, 0.0)):
@@ -66,10 +64,15 @@ class LimiterHost:
             self._wake()
         return snapshot
 
-    def clients(self) -> list[str]:
-        """The names of the attached clients."""
+    def clients(self) -> dict[str, int]:
+        """The clients that a successor has to learn from, with the numbers of their attachments."""
         with self._lock:
             return self._core.clients()
+
+    def longest_lease(self) -> float:
+        """For how long a successor has to learn from clients that do not report."""
+        with self._lock:
+            return self._core.longest_lease(self._clock())
 
     def _wake(self) -> None:
         for client in self._core.take_updated():

@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.harness.promises import PROMISES
 from sfusion.harness.worlds import sim
-from sfusion_tools.limiter import Limiter, LimiterCore
+from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest
 from sfusion_tools.sandbox import client as client_module
@@ -98,10 +98,9 @@ def test_no_permit_leaked() -> None:
 class LastComeFirstServed(LimiterCore):
     """Serves the queue from its end."""
 
-    def _grant(self, now: float) -> None:
-        for ticket in sorted(self._queue, reverse=True):
-            self._queue.move_to_end(ticket)
-        super()._grant(now)
+    def _next_in_line(self) -> Any:
+        turn = super()._next_in_line()
+        return turn and (turn[0], max(turn[0].waiters))
 
 
 def test_grants_in_order() -> None:
@@ -114,13 +113,16 @@ class Starving(LimiterCore):
     """Grants nothing to the second node for a minute."""
 
     def _grant(self, now: float) -> None:
-        if now < 70:
-            for ticket, (client, _) in list(self._queue.items()):
-                if client.name == "n2-w1":
-                    self._queue.move_to_end(ticket)
-            if next(iter(self._queue.values()), (None, 0))[0] is self._clients.get("n2-w1"):
-                return
+        self._now = now
         super()._grant(now)
+
+    def _next_in_line(self) -> Any:
+        turn = super()._next_in_line()
+        if turn is None or self._now >= 70:
+            return turn
+        served = (ticket for ticket, (client, _) in turn[0].waiters.items() if client.name != "n2-w1")
+        ticket = next(served, None)
+        return None if ticket is None else (turn[0], ticket)
 
     def _run(self, client: Any) -> int:
         return 0
@@ -298,13 +300,13 @@ def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Limiter.acquire
+    real = Permit.__aenter__
 
-    async def sluggish(self: Any, timeout: float | None = None) -> Any:
-        permit = await real(self, timeout)
+    async def sluggish(self: Any) -> Any:
+        permit = await real(self)
         await asyncio.sleep(10.0)
         return permit
 
-    monkeypatch.setattr(Limiter, "acquire", sluggish)
+    monkeypatch.setattr(Permit, "__aenter__", sluggish)
     broken = broken_in(scene())
     assert set(broken) - {"no_starvation", "deadline_honoured"} == {"throughput_at_least"}
