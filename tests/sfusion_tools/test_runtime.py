@@ -27,9 +27,9 @@ from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.endpoints import normalise_url
-from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.fleet import Fleet, slots_of
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-from tests.sfusion_tools.sandbox.helpers import until
+from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
 
 T = TypeVar("T")
 
@@ -282,7 +282,7 @@ def test_loops_in_several_threads_share_limit_and_slots_and_leave_nothing_behind
 def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> None:
     """The parent holds the only permit and a connection when it forks."""
     program = """
-        import asyncio, contextlib, os, socket, stat, sys
+        import asyncio, contextlib, os, socket, stat, sys, traceback
         from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
         url = sys.argv[1]
@@ -316,7 +316,8 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
                     asyncio.events._set_running_loop(None)
                     child()
                     os._exit(0)
-                finally:
+                except BaseException:
+                    traceback.print_exc()
                     os._exit(1)
             _, _, metrics = await call
             assert metrics["outcome"] == "ok", metrics
@@ -330,3 +331,30 @@ def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> 
         [sys.executable, "-c", textwrap.dedent(program), sandbox.url], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+async def test_tools_that_each_serve_one_trajectory_share_the_load() -> None:
+    """With one tool per trajectory, as in verl 0.7.1, all first calls went to the first sandbox."""
+    async with FakeSandbox() as a, FakeSandbox() as b, FakeSandbox() as c, FakeSandbox() as d:
+        fleet = (a, b, c, d)
+        config = {"sandbox_fusion_url": [one.url for one in fleet], "enable_global_rate_limit": False}
+        await asyncio.gather(*(SandboxFusionTool(config).execute("x", FINE) for _ in range(64)))
+        assert [one.ledger.arrived for one in fleet] == [16, 16, 16, 16]
+
+
+async def test_a_sandbox_that_fails_is_set_aside_for_all_tools() -> None:
+    rules = [{"what": {"status": 503}}]
+    async with FakeSandbox(faults=rules) as failing, FakeSandbox() as fine:
+        urls = [failing.url, fine.url]
+        config = {"sandbox_fusion_url": urls, "enable_global_rate_limit": False, "backoff_base": 0.001}
+        tried = [(await SandboxFusionTool(config).execute("x", FINE))[2] for _ in range(5)]
+    assert [metrics["attempts"] for metrics in tried if metrics is not None] == [2, 1, 1, 1, 1]
+
+
+def test_loops_share_the_state_of_sandboxes_unless_they_keep_their_own_time() -> None:
+    async def fleet() -> Fleet:
+        return slots_of(runtime.scope()).fleet
+
+    assert asyncio.run(fleet()) is asyncio.run(fleet()) is runtime.shared(Fleet, Fleet)
+    first, second = in_virtual_time(fleet), in_virtual_time(fleet)
+    assert len({first, second, runtime.shared(Fleet, Fleet)}) == 3
