@@ -160,6 +160,7 @@ class Runtime:
         for known in self._scopes:
             if (scope := known()) is not None:
                 self._inherited += scope.forget()
+        self._scopes.clear()
 
 
 runtime = Runtime()
