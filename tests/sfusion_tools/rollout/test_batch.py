@@ -147,7 +147,7 @@ async def test_a_request_whose_reward_failed_is_not_enough() -> None:
             return await super().calc_reward(instance_id)
 
     batch = await run_batch(
-        RolloutDriver(ScriptedEngine("Three."), [Unsure({"r1": 9, "r2": 9})], PARSE), requests(3), enough=2
+        RolloutDriver(ScriptedEngine("Three."), [Unsure({"r1": 9, "r2": 40})], PARSE), requests(3), enough=2
     )
     assert [(r.state, r.failure) for r in batch] == [
         (State.COMPLETED, "OSError: no judge"),
