@@ -13,12 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
 from sfusion_tools.errors import JudgeError
 from sfusion_tools.function_call import calling_program, mark_of, read_result
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.wording import counted
 
 INFRASTRUCTURE = -1
@@ -100,6 +102,22 @@ async def judge(
             for number, case in enumerate(cases):
                 group.create_task(run(number, case))
     return judgement
+
+
+def judge_sync(
+    generation: str,
+    in_outs: Mapping[str, Any],
+    sandbox: str | Sequence[str] | Mapping[str, Any],
+    **settings: Any,
+) -> Judgement:
+    """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
+
+    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers and
+    retries. Everything opened for this is closed again.
+    """
+    # Read here, so that a mistake in it is raised before a thread is started.
+    client = SandboxFusionTool(dict(sandbox)).client if isinstance(sandbox, Mapping) else SandboxClient(sandbox)
+    return in_own_loop(lambda: judge(generation, in_outs, client, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:

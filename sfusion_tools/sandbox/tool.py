@@ -101,6 +101,11 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._fleet = fleet
         self._configure(config)
 
+    @property
+    def client(self) -> SandboxClient:
+        """Runs this tool's programs, under its limiter; ``judge`` takes it too."""
+        return self._client
+
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.errors import JudgeError
+from sfusion_tools.errors import ConfigError, JudgeError
 from sfusion_tools.function_call import mark_of
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
@@ -21,6 +24,7 @@ from sfusion_tools.reward import (
     TIMEOUT,
     Judgement,
     judge,
+    judge_sync,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
@@ -356,3 +360,43 @@ def test_the_score_is_the_fraction_of_passed_cases():
     assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
     assert Judgement([True, -1]).score is None
     assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"
+
+
+CASES = {"inputs": ["2", "3"], "outputs": ["4", "7"]}
+
+
+def test_reward_workers_judge_without_a_loop(python):
+    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+    with ThreadPoolExecutor(4) as threads:
+        judged = [threads.submit(judge_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1) for _ in range(8)]
+        assert [judgement.result().results for judgement in judged] == [[True, False]] * 8
+
+
+async def test_judge_sync_works_in_the_thread_of_a_running_loop(python):
+    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+
+
+def test_judge_sync_closes_what_it_opens(python):
+    def opened() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    judge_sync(DOUBLE, CASES, python.url)
+    before = opened()
+    for _ in range(5):
+        judge_sync(DOUBLE, CASES, python.url)
+    assert opened() == before
+
+
+def test_judge_sync_takes_the_config_of_a_tool():
+    with FakeSandbox() as sandbox:
+        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "judge", "rate_limit": 1}
+        judgement = judge_sync("…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config)
+        assert judgement.passed
+        assert sandbox.ledger.peak_in_flight == 1
+
+
+def test_judge_sync_refuses_what_judge_refuses():
+    with pytest.raises(JudgeError, match="inputs is missing"):
+        judge_sync("1", {}, "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="rate_limt"):
+        judge_sync("1", CASES, {"sandbox_fusion_url": "http://127.0.0.1:1", "rate_limt": 1})
