@@ -28,6 +28,8 @@ async def bounded(
     if not works:
         return []
     tasks = {asyncio.ensure_future(work): what for what, work in works.items()}
+    for task in tasks:
+        task.add_done_callback(_retrieve)
     try:
         if timeout is not None:
             await asyncio.sleep(0)
@@ -61,7 +63,6 @@ async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> 
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
-        task.add_done_callback(_retrieve)
     cancelled = await settle(running, grace)
     for task in running:
         if not task.done():
