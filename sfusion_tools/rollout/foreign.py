@@ -38,7 +38,7 @@ async def bounded(
     except asyncio.CancelledError:
         await _stop(tasks, grace)
         raise
-    late = {task for task in tasks if not task.done()}
+    late = [task for task in tasks if not task.done()]
     for task in late:
         _log.warning("%s did not end within %g s", tasks[task], timeout)
     await _stop(tasks, grace)
@@ -50,7 +50,7 @@ async def bounded(
 
 def _result(task: asyncio.Task[T], what: str) -> T | Exception:
     if task.cancelled():
-        return RolloutError(f"{what} was cancelled, but not by us")
+        return RolloutError(f"{what} cancelled itself")
     error = task.exception()
     if error is None:
         return task.result()
