@@ -17,7 +17,7 @@ from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text, plain
-from sfusion_tools.sandbox.trajectory import count_outcome
+from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.schemas import (
     OpenAIFunctionParametersSchema,
     OpenAIFunctionPropertySchema,
@@ -101,6 +101,11 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._fleet = fleet
         self._configure(config)
 
+    @property
+    def client(self) -> SandboxClient:
+        """Runs this tool's programs, under its limiter; ``judge`` takes it too."""
+        return self._client
+
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
@@ -136,7 +141,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """Run the code of one call, named ``call_id`` if the caller gives one.
 
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
-        so the outcome is also counted in the ``agent_data`` that verl passes.
+        so the call is also counted in the ``agent_data`` that verl passes.
         """
         last = self._trajectories.get(instance_id)
         number = last.begin() if last is not None else 0
@@ -151,9 +156,10 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             result = await self._client.run(program, call_id=call_id)
         if last is not None:
             last.end(number, result)
-        count_outcome(kwargs.get("agent_data"), result.outcome)
+        metrics = result.metrics()
+        count_call(kwargs.get("agent_data"), metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
-        return ToolResponse(text=text), None, result.metrics()
+        return ToolResponse(text=text), None, metrics
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.
