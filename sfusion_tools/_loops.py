@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -46,6 +47,11 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
     return await done
+
+
+def is_simulated() -> bool:
+    """True if the running loop has a clock of its own, so that its times mean nothing to other loops."""
+    return abs(asyncio.get_running_loop().time() - time.monotonic()) > 60
 
 
 class PerLoop(Generic[T]):

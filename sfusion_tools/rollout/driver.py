@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout.engine import Engine, read_answer
 from sfusion_tools.rollout.interaction import Interaction
 from sfusion_tools.rollout.request import AsyncRolloutRequest
@@ -40,7 +41,7 @@ class RolloutDriver:
         self._interaction = interaction
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in the request; only a cancellation is raised."""
+        """Run one request to its end. Failures are recorded in it; only cancellations and GuardTripped are raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs)
         try:
@@ -52,6 +53,9 @@ class RolloutDriver:
         except asyncio.CancelledError:
             if not request.state.is_final:
                 request.fail(EndCause.CANCELLED, "the request was cancelled")
+            raise
+        except GuardTripped as tripped:
+            request.fail(EndCause.ERROR, str(tripped))
             raise
         except Exception as error:
             self._record_failure(request, error)
