@@ -1,14 +1,13 @@
-"""Values and clean-up bound to the life of an event loop."""
+"""Clean-up at the end of an event loop, and blocking work beside it."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from types import MethodType
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -49,29 +48,7 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
     return await done
 
 
-def is_simulated() -> bool:
-    """True if the running loop has a clock of its own, so that its times mean nothing to other loops."""
-    return abs(asyncio.get_running_loop().time() - time.monotonic()) > 60
-
-
-class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-
-    def get(self) -> T:
-        loop = asyncio.get_running_loop()
-        value = self._values.get(loop)
-        if value is None:
-            value = self._values[loop] = self._make()
-        return value
-
-    def peek(self) -> T | None:
-        """Return the running loop's value, None if it has not been made."""
-        return self._values.get(asyncio.get_running_loop())
-
-    def pop(self) -> T | None:
-        """Remove and return the running loop's value, None if there is none."""
-        return self._values.pop(asyncio.get_running_loop(), None)
+def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
+    """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    clock = loop.time
+    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time

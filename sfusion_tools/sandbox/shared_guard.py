@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sfusion_tools._loops import PerLoop, is_simulated
+from sfusion_tools._loops import tells_real_time
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, GuardState, Trip, is_failure
 from sfusion_tools.sandbox.result import CallResult
 
 logger = logging.getLogger(__name__)
 
 
-class SandboxGuard:
+class SandboxGuard(LoopResource):
     """The guard of a set of sandboxes, for calls from any thread and event loop."""
 
     def __init__(self, settings: GuardSettings, endpoints: Sequence[str]) -> None:
@@ -79,16 +79,11 @@ class SandboxGuard:
         return f"{trip}. Failures: {places}. To find out why, run: sfusion doctor {worst}"
 
 
-_Guards = dict[tuple[GuardSettings, tuple[str, ...]], SandboxGuard]
-_of_process: _Guards = {}
-os.register_at_fork(after_in_child=_of_process.clear)
-
-# A loop in simulated time must not see what other runs in this process have left.
-_by_loop: PerLoop[_Guards] = PerLoop(lambda: {} if is_simulated() else _of_process)
-
-
-def shared_guard(settings: GuardSettings, endpoints: Sequence[str]) -> SandboxGuard:
+def shared_guard(settings: GuardSettings, endpoints: tuple[str, ...]) -> SandboxGuard:
     """Return the guard that all tools of this process with these settings and sandboxes share."""
-    guards, key = _by_loop.get(), (settings, tuple(endpoints))
-    guard = guards.get(key)
-    return guard if guard is not None else guards.setdefault(key, SandboxGuard(*key))
+    scope, key = runtime.scope(), (SandboxGuard, settings, endpoints)
+
+    def make() -> SandboxGuard:
+        return SandboxGuard(settings, endpoints)
+
+    return scope.get(key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make())

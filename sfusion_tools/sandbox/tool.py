@@ -15,6 +15,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
@@ -50,10 +51,27 @@ class _LastCall:
     stdout: str = ""
 
 
+class _Setting:
+    """A key of the config as an attribute, as on verl's tool; setting it takes effect from the next call on."""
+
+    def __set_name__(self, owner: type[SandboxFusionTool], name: str) -> None:
+        self._name = name
+
+    def __get__(self, tool: SandboxFusionTool | None, owner: type[SandboxFusionTool]) -> Any:
+        return self if tool is None else getattr(tool.settings, self._name)
+
+    def __set__(self, tool: SandboxFusionTool, value: Any) -> None:
+        tool._configure({**tool.config, self._name: value})
+
+
 class SandboxFusionTool(TrajectoryTool[_LastCall]):
     """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a call ended."""
 
     default_schema = CODE_INTERPRETER
+
+    num_workers, rate_limit, default_timeout = _Setting(), _Setting(), _Setting()
+    default_language, memory_limit_mb = _Setting(), _Setting()
+    enable_global_rate_limit, sandbox_fusion_url = _Setting(), _Setting()
 
     def __init__(
         self,
@@ -62,14 +80,24 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         *,
         limiter: Callable[[], Limiter | None] | None = None,
         on_event: Event | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses."""
+        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses.
+
+        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
+        sandboxes if it is not to be that of this process.
+        """
         super().__init__(config, tool_schema, _LastCall)
-        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self._on_event = on_event
         self._limiter = limiter
+        self._fleet = fleet
         self.guard: SandboxGuard | None = None
         """Set this to use a guard of one's own, instead of the one that tools with this config share."""
+        self._configure(config)
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
+        self.config = config
         self._endpoints = self.settings.endpoint_labels
         self._client = self._make_client()
 
@@ -80,6 +108,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             kind=settings.limiter,
             name=settings.limiter_name,
             apply=settings.rate_limit_mismatch == "apply",
+            share=settings.share,
         )
         return SandboxClient(
             settings.sandbox_fusion_url,
@@ -89,6 +118,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             headers=settings.headers,
             trust_proxy_env=settings.trust_proxy_env,
             on_event=self._on_event,
+            fleet=self._fleet,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -192,7 +192,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         from sfusion_tools.sandbox.shared_guard import shared_guard
 
         async def mine():
-            return shared_guard(GuardSettings(), ["http://a"])
+            return shared_guard(GuardSettings(), ("http://a",))
 
         parents = asyncio.run(mine())
         assert asyncio.run(mine()) is parents

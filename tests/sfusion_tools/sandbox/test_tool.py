@@ -11,11 +11,15 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.settings import Share
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import Program
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
+from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, free_port, in_virtual_time, until
 
 METRICS = {
@@ -382,15 +386,41 @@ def test_a_call_with_an_id_backs_off_the_same_in_every_run():
     assert len(first) == 3
 
 
+async def test_the_attributes_that_verl_users_set_take_effect():
+    """Setting ``tool.sandbox_fusion_url`` did nothing, without a word."""
+    async with FakeSandbox() as sandbox:
+        tool = make("http://127.0.0.1:1", rate_limit=3)
+        assert (tool.sandbox_fusion_url, tool.rate_limit, tool.default_language) == ("http://127.0.0.1:1", 3, "python")
+        tool.sandbox_fusion_url = f"{sandbox.url}/run_code"
+        assert (await ask(tool, printing("3\n")))[0] == "3\n"
+        assert pickle.loads(pickle.dumps(tool)).sandbox_fusion_url == f"{sandbox.url}/run_code"
+    with pytest.raises(ConfigError, match="rate_limit"):
+        tool.rate_limit = 0
+    assert tool.rate_limit == 3
+
+
+async def test_the_total_timeout_of_the_config_bounds_a_call():
+    tool = make("http://127.0.0.1:1", total_timeout=12, call_deadline=99)
+    assert tool.settings.bounds.of(Program("", timeout=30.0)) == (40.0, 12.0)
+
+
+def test_a_share_of_the_limiter_is_passed_on():
+    tool = make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 2})
+    assert tool.settings.share == Share("eval", 2.0)
+    assert make("http://127.0.0.1:1").settings.share is None
+    with pytest.raises(ConfigError, match="limiter_share"):
+        make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 0})
+
+
 async def test_a_limiter_can_be_injected():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     async with FakeSandbox() as sandbox:
         tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url}, limiter=lambda: limiter)
-        held = await limiter.acquire()
+        held = await take(limiter)
         waiting = asyncio.create_task(ask(tool, printing("3\n")))
         await until(lambda: limiter.waiting == 1)
         assert sandbox.ledger.arrived == 0
-        held.release()
+        await give(held)
         assert (await waiting)[0] == "3\n"
 
 
