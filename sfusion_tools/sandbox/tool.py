@@ -47,8 +47,19 @@ CODE_INTERPRETER = OpenAIFunctionToolSchema(
 @dataclass(slots=True)
 class _LastCall:
     ground_truth: str | None
+    number: int = 0
     outcome: Outcome | None = None
+    """None until the call has ended."""
     stdout: str = ""
+
+    def begin(self) -> int:
+        """Begin a call, which is the last one from now on; return its number."""
+        self.number, self.outcome = self.number + 1, None
+        return self.number
+
+    def end(self, number: int, result: CallResult) -> None:
+        if number == self.number:
+            self.outcome, self.stdout = result.outcome, result.stdout
 
 
 class _Setting:
@@ -133,6 +144,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
         so the outcome is also counted in the ``agent_data`` that verl passes.
         """
+        last = self._trajectories.get(instance_id)
+        number = last.begin() if last is not None else 0
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
         try:
@@ -142,9 +155,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         else:
             timeout = program.timeout
             result = await self._run(program, call_id)
-        last = self._trajectories.get(instance_id)
         if last is not None:
-            last.outcome, last.stdout = result.outcome, result.stdout
+            last.end(number, result)
         count_outcome(kwargs.get("agent_data"), result.outcome)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, result.metrics()
@@ -161,7 +173,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         return result
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
-        """Return 1.0 if the last program printed the ground truth, else 0.0.
+        """Return 1.0 if the program that started last printed the ground truth, else 0.0.
 
         None if there is no ground truth or no call, or if the last call failed for reasons that are not the program's.
         """
