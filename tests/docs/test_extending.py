@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md are followed in a copy of the repository, section by section."""
+"""CONTRIBUTING.md and the worked examples of docs/extending.md are followed in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests import ROOT
 from tests.docs.blocks import Block, Page, read_page
 from tests.docs.checks import try_block
 
-TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 SECTIONS = re.split(r"^(?=##+ )", TEXT, flags=re.MULTILINE)
 EXAMPLES = {section.partition("\n")[0].strip("# "): section for section in SECTIONS if "<!-- snippet: " in section}
+PAGES = EXAMPLES | {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 
 UNUSED_PLUGINS = " ".join(f"-p no:{name}" for name in ("schemathesis", "playwright", "faker", "anyio", "cacheprovider"))
 """Installed pytest plugins that no example uses; importing them takes half of the time of a short run."""
@@ -33,10 +34,10 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("title", EXAMPLES)
+@pytest.mark.parametrize("title", PAGES)
 def test_worked_example_passes_in_a_copy_of_the_repository(title: str, tmp_path: Path, copy: Path) -> None:
-    (tmp_path / "CONTRIBUTING.md").write_text(EXAMPLES[title], encoding="utf-8")
-    page = read_page(tmp_path / "CONTRIBUTING.md", tmp_path)
+    (tmp_path / "extending.md").write_text(PAGES[title], encoding="utf-8")
+    page = read_page(tmp_path / "extending.md", tmp_path)
     for name, content in page.files.items():
         assert not (copy / name).exists(), f"{name} exists already"
         (copy / name).write_text(content, encoding="utf-8")
