@@ -89,5 +89,7 @@ def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
     """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    if type(loop).__module__ == "uvloop":
+        return True
     clock = loop.time
     return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time
