@@ -156,7 +156,8 @@ def test_list_shows_the_incidents_with_their_reports() -> None:
     (poisoned,) = [line for line in lines if line.startswith("poisoned-call ")]
     assert poisoned.split()[1] == "PrimeIntellect-ai/verifiers#1622"
     assert "One call made the sandbox itself fail" in poisoned
-    assert in_process("list", "--incidents", "--names")[1].split() == [line.split()[0] for line in lines]
+    mixed = [str(bundled_folder() / "single-node.yaml"), str(bundled_folder() / "incidents" / "poisoned-call.yaml")]
+    assert in_process("list", "--incidents", "--names", *mixed)[1].split() == ["poisoned-call"]
 
 
 def test_explain_explains_every_name() -> None:

@@ -11,7 +11,7 @@ import pytest
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict, judge
 from sfusion.harness.scenarios import Scenario, bundled_folder, read_scenarios
-from sfusion.harness.scenarios.incident_page import incident_table, updated_page
+from sfusion.harness.scenarios.incident_page import updated_page
 from sfusion.harness.scenarios.library import in_folder
 from sfusion.harness.worlds import sim, worker_rollouts
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutLimits
@@ -207,7 +207,7 @@ def test_the_page_lists_every_incident() -> None:
     page = (ROOT / "docs" / "incidents.md").read_text()
     command = "python -m sfusion.harness.scenarios.incident_page docs/incidents.md"
     assert updated_page(page) == page, f"update it: {command}"
-    assert incident_table() in page
+    assert "\n| `poisoned-call` | [PrimeIntellect-ai/verifiers#1622](https://github.com/" in page
 
 
 def test_a_report_is_either_played_or_listed_with_the_reason() -> None:
