@@ -202,14 +202,11 @@ class SendsAnything(Simple):
 
 
 class NeedsItsLimiter(Simple):
-    """Returns a permit to the limiter that it did not make."""
+    """Returns a permit to the limiter that it did not make, and tells the model about it."""
 
     async def outcome_and_text(self, parameters: Any) -> tuple[str, str]:
-        limiter: Any = None
-        try:
-            return await super().outcome_and_text(parameters)
-        finally:
-            limiter.release()
+        await super().outcome_and_text(parameters)
+        return "sandbox_error", "Error when executing tool: 'NoneType' object has no attribute 'release'"
 
 
 class TalksOfHeaders(Simple):
