@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
@@ -12,6 +13,7 @@ from sfusion.fakes.sglang.malformed import malformed
 from sfusion.harness.scenarios.program import PreparedCall
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.worlds.calling import read_result
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
     Message,
@@ -130,7 +132,7 @@ class WatchedTool:
         except asyncio.CancelledError:
             self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
             raise
-        except Exception as error:
+        except (Exception, GuardTripped) as error:
             text = f"{type(error).__name__}: {error}"
             self._note("world", "returned", **facts, outcome=None, raised=type(error).__name__, text=text)
             raise
@@ -187,7 +189,8 @@ class Rollouts:
         """Run one trajectory to its end and record it."""
         self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
         try:
-            await self._driver.run(request)
+            with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
+                await self._driver.run(request)
         finally:
             if self._is_alive():
                 self._note("world", "rollout_ended", **self._ending(request))
