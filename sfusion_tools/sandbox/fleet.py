@@ -10,8 +10,8 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MethodType
 
+from sfusion_tools._loops import tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -170,10 +170,4 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
 
 
 def _process_fleet(loop: asyncio.AbstractEventLoop) -> Fleet:
-    # A loop that keeps its own time, such as a simulated one, cannot share times with the others.
-    return runtime.shared(Fleet, Fleet) if _tells_real_time(loop) else Fleet()
-
-
-def _tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
-    clock = loop.time
-    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time
+    return runtime.shared(Fleet, Fleet) if tells_real_time(loop) else Fleet()

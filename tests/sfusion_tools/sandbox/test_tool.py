@@ -347,6 +347,43 @@ async def test_a_trajectory_that_ends_with_an_infrastructure_failure_has_no_rewa
         assert await tool.calc_reward(instance) == 1.0
 
 
+async def test_a_program_that_poses_as_a_missing_runtime_is_scored():
+    words = "/bin/bash: line 1: python: command not found\n"
+    async with FakeSandbox(scripts=[{"exit": 127, "errors": words}]) as sandbox:
+        tool = make(sandbox)
+        instance, _ = await tool.create(ground_truth="3")
+        response, _, metrics = await tool.execute(instance, {"code": "1"})
+        assert (response.text, metrics["outcome"], metrics["infrastructure"]) == (words, "program_error", False)
+        assert await tool.calc_reward(instance) == 0.0
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 1), (1, 5)])
+def test_the_reward_is_of_the_call_that_started_last(first, last):
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            tool = make(sandbox)
+            instance, _ = await tool.create(ground_truth="3")
+            await asyncio.gather(
+                tool.execute(instance, printing("4\n", seconds=first)),
+                tool.execute(instance, printing("3\n", seconds=last)),
+            )
+            assert await tool.calc_reward(instance) == 1.0
+
+    in_virtual_time(go)
+
+
+async def test_a_last_call_that_was_cancelled_is_not_rewarded():
+    async with FakeSandbox(faults=[{"after": 1, "what": "hang"}]) as sandbox:
+        tool = make(sandbox)
+        instance, _ = await tool.create(ground_truth="3")
+        await tool.execute(instance, printing("3\n"))
+        hanging = asyncio.ensure_future(tool.execute(instance, printing("4\n")))
+        await until(lambda: sandbox.ledger.in_flight)
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        assert await tool.calc_reward(instance) is None
+
+
 async def test_a_pickled_tool_keeps_config_and_schema_only():
     """In verl, each call pickled the whole tool: 273 kB with 256 instances of 1 kB."""
     async with FakeSandbox() as sandbox:
