@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
+from types import MethodType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -84,3 +85,11 @@ def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     finally:
         if thread.is_alive():
             thread.join()
+
+
+def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
+    """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    if type(loop).__module__ == "uvloop":
+        return True
+    clock = loop.time
+    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time

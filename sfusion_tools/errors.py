@@ -22,6 +22,8 @@
         ├── TokenizerNotFound      there is no usable tokenizer at the path
         └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
 
+    GuardTripped                   the guard stops the job; a BaseException and no SfusionError
+
 What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
 ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
 """
@@ -129,6 +131,15 @@ class TokenizerNotFound(TokenizerError):
 
 class UnknownToken(TokenizerError, ValueError):
     """Raised when an id outside the vocabulary is decoded."""
+
+
+class GuardTripped(BaseException):
+    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are not the program's.
+
+    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the model and goes on. Tasks
+    of asyncio carry it like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
+    KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for ever.
+    """
 
 
 def near(word: str, known: Iterable[str]) -> str:

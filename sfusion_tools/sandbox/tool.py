@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
 from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.schemas import (
@@ -99,6 +102,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._on_event = on_event
         self._limiter = limiter
         self._fleet = fleet
+        self.guard: SandboxGuard | None = None
+        """Set this to use a guard of one's own, instead of the one that tools with this config share."""
         self._configure(config)
 
     @property
@@ -109,6 +114,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
+        self._endpoints = self.settings.endpoint_labels
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -153,13 +159,24 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
         else:
             timeout = program.timeout
-            result = await self._client.run(program, call_id=call_id)
+            result = await self._run(program, call_id)
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()
         count_call(kwargs.get("agent_data"), metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, metrics
+
+    async def _run(self, program: Program, call_id: str) -> CallResult:
+        guard = self.guard
+        if guard is None:
+            if self.settings.guard is None:
+                return await self._client.run(program, call_id=call_id)
+            guard = shared_guard(self.settings.guard, self._endpoints)
+        with guard.watch(asyncio.get_running_loop().time) as ended:
+            result = await self._client.run(program, call_id=call_id)
+            ended(result)
+        return result
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.

@@ -9,8 +9,19 @@ import sys
 import threading
 
 import pytest
+import uvloop
 
-from sfusion_tools._loops import in_daemon_thread, in_own_loop
+from sfusion.harness.worlds.virtual_time import VirtualTimeLoop
+from sfusion_tools._loops import in_daemon_thread, in_own_loop, tells_real_time
+
+
+def test_only_a_simulated_loop_keeps_its_own_time() -> None:
+    told = {}
+    for make in (asyncio.new_event_loop, uvloop.new_event_loop, VirtualTimeLoop):
+        loop = make()
+        told[type(loop).__name__] = tells_real_time(loop)
+        loop.close()
+    assert list(told.values()) == [True, True, False], told
 
 
 async def test_in_daemon_thread_returns_the_result() -> None:
