@@ -25,7 +25,7 @@ async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         await close()
 
 
-async def in_daemon_thread(work: Callable[[], T]) -> T:
+def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Run blocking work in a thread that does not keep the process from exiting.
 
     ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are stuck.
@@ -46,7 +46,7 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
-    return await done
+    return done
 
 
 def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
