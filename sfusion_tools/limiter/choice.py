@@ -27,12 +27,12 @@ def ray_is_running() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _ray_session() -> str:
+def ray_session() -> str:
     """Return an id that changes with ``ray.shutdown()`` and ``ray.init()``; empty without Ray."""
     return str(sys.modules["ray"].get_runtime_context().get_worker_id()) if ray_is_running() else ""
 
 
-class _ClientKey(NamedTuple):
+class ClientKey(NamedTuple):
     kind: Kind
     name: str
     settings: LimiterSettings
@@ -71,14 +71,14 @@ class LimiterChoice:
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
-        session = _ray_session() if kind == "ray" else ""
-        key = _ClientKey(kind, self._name, self._settings, self._apply, self._share, session)
+        session = ray_session() if kind == "ray" else ""
+        key = ClientKey(kind, self._name, self._settings, self._apply, self._share, session)
         scope = runtime.scope()
         return scope.get(key, lambda: self._make(kind, scope))
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
         for key in scope.opened():
-            if isinstance(key, _ClientKey) and key.kind == "ray" and key.ray_session != _ray_session():
+            if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
                 scope.pop(key).abandon()
         if kind == "ray":
             return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
