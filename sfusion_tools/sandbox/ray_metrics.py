@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sfusion_tools._loops import tells_real_time
@@ -82,29 +82,21 @@ class RayMetrics(LoopResource):
         self._session = ""
         self._instruments: _Instruments | None = None
 
-    @contextmanager
-    def call(self, tool: str) -> Iterator[Ended]:
-        """Count one call, whose result goes into the function that this yields."""
+    def call(self, tool: str) -> AbstractContextManager[Ended]:
+        """Return the context manager of one call."""
+        return _CountedCall(self, tool)
+
+    def begin(self, tool: str) -> None:
         with self._lock:
             self._in_flight[tool] += 1
             if self._timer is None:
                 self._start_timer()
-        result: CallResult | None = None
 
-        def ended(with_result: CallResult) -> None:
-            nonlocal result
-            result = with_result
-
-        try:
-            yield ended
-        except asyncio.CancelledError:
-            result = CallResult("", Outcome.CANCELLED)
-            raise
-        finally:
-            with self._lock:
-                self._in_flight[tool] -= 1
-                if result is not None:
-                    self._count(tool, result)
+    def end(self, tool: str, result: CallResult | None) -> None:
+        with self._lock:
+            self._in_flight[tool] -= 1
+            if result is not None:
+                self._count(tool, result)
 
     def _count(self, tool: str, result: CallResult) -> None:
         self._calls[tool, result.outcome.value] += 1
@@ -180,6 +172,29 @@ class RayMetrics(LoopResource):
     async def aclose(self) -> None:
         """At the end of a loop: pass on what there is, for this process may end too."""
         self.flush()
+
+
+class _CountedCall:
+    """Counts one call, from entering this context manager to leaving it; give it the result, if there is one."""
+
+    __slots__ = ("_metrics", "_result", "_tool")
+
+    def __init__(self, metrics: RayMetrics, tool: str) -> None:
+        self._metrics = metrics
+        self._tool = tool
+        self._result: CallResult | None = None
+
+    def __enter__(self) -> Ended:
+        self._metrics.begin(self._tool)
+        return self
+
+    def __call__(self, result: CallResult) -> None:
+        self._result = result
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._result = CallResult("", Outcome.CANCELLED)
+        self._metrics.end(self._tool, self._result)
 
 
 _UNCOUNTED: AbstractContextManager[Ended] = nullcontext(lambda result: None)
