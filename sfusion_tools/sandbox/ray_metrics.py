@@ -73,6 +73,7 @@ class RayMetrics(LoopResource):
     def __init__(self) -> None:
         self.on = os.environ.get(SWITCH, "1") != "0"
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._attempts: Counter[tuple[str, str, str]] = Counter()
         self._times: list[tuple[str, float, float]] = []
@@ -120,6 +121,10 @@ class RayMetrics(LoopResource):
 
     def flush(self) -> None:
         """Pass everything on to Ray; without Ray it is dropped."""
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
         with self._lock:
             calls, attempts, times = dict(self._calls), dict(self._attempts), self._times
             in_flight = dict(self._in_flight)
