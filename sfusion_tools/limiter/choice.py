@@ -72,15 +72,17 @@ class LimiterChoice:
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
         session = ray_session() if kind == "ray" else ""
-        if (kind, session) != self._key[:2]:
-            self._key = self._key._replace(kind=kind, ray_session=session)
+        key = self._key
+        if (kind, session) != key[:2]:
+            key = self._key = key._replace(kind=kind, ray_session=session)
         scope = runtime.scope()
-        return scope.get(self._key, lambda: self._make(kind, scope))
+        return scope.get(key, lambda: self._make(kind, scope))
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
-        for key in scope.opened():
+        for key, client in scope.opened().items():
             if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
-                scope.pop(key).abandon()
+                scope.drop(client)
+                client.abandon()
         if kind == "ray":
             return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
         host = shared_host(self._name, self._settings, apply=self._apply)
