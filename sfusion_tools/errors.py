@@ -8,6 +8,8 @@
     ├── LimiterError               the limiter could not do what was asked
     │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
     │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone; exit code 3
+    │   │   └── SessionChanged     this process has connected to a Ray cluster again, perhaps to another one
+    │   ├── ProtocolMismatch       the cluster's limiter was created by another version of sfusion
     │   └── LimiterClosed          the client was closed, perhaps while a caller waited for a permit
     ├── FormatError                a tool-call format cannot be used (also a ValueError)
     │   ├── UnknownFormatError     there is no format with this name
@@ -79,6 +81,14 @@ class LimiterUnreachable(LimiterError):
     """Raised by a transport when the limiter behind it does not answer; clients then attach again."""
 
     exit_code = 3
+
+
+class SessionChanged(LimiterUnreachable):
+    """Raised by a transport in place of the first message to the limiter of a new Ray session."""
+
+
+class ProtocolMismatch(LimiterError):
+    """Raised when the cluster's limiter, which outlives upgrades, speaks another protocol than this sfusion."""
 
 
 class LimiterClosed(LimiterError):

@@ -34,11 +34,10 @@ def ray_session() -> str:
 
 class ClientKey(NamedTuple):
     kind: Kind
-    name: str
-    settings: LimiterSettings
-    apply: bool
-    share: Share | None
     ray_session: str
+    name: str
+    settings: str
+    """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
 
 
 class LimiterChoice:
@@ -61,6 +60,7 @@ class LimiterChoice:
         self._name = name
         self._apply = apply
         self._share = share
+        self._key = ClientKey(kind, "", name, repr((settings, apply, share)))
 
     def __call__(self) -> Limiter:
         kind = self._kind
@@ -72,9 +72,10 @@ class LimiterChoice:
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
         session = ray_session() if kind == "ray" else ""
-        key = ClientKey(kind, self._name, self._settings, self._apply, self._share, session)
+        if (kind, session) != self._key[:2]:
+            self._key = self._key._replace(kind=kind, ray_session=session)
         scope = runtime.scope()
-        return scope.get(key, lambda: self._make(kind, scope))
+        return scope.get(self._key, lambda: self._make(kind, scope))
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
         for key in scope.opened():

@@ -21,7 +21,7 @@ from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
-from sfusion_tools.sandbox.trajectory import count_outcome
+from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.schemas import (
     OpenAIFunctionParametersSchema,
     OpenAIFunctionPropertySchema,
@@ -107,6 +107,11 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """Set this to use a guard of one's own, instead of the one that tools with this config share."""
         self._configure(config)
 
+    @property
+    def client(self) -> SandboxClient:
+        """Runs this tool's programs, under its limiter; ``judge`` takes it too."""
+        return self._client
+
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
@@ -143,7 +148,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """Run the code of one call, named ``call_id`` if the caller gives one.
 
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
-        so the outcome is also counted in the ``agent_data`` that verl passes.
+        so the call is also counted in the ``agent_data`` that verl passes.
         """
         last = self._trajectories.get(instance_id)
         number = last.begin() if last is not None else 0
@@ -160,9 +165,10 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             ended(result)
         if last is not None:
             last.end(number, result)
-        count_outcome(kwargs.get("agent_data"), result.outcome)
+        metrics = result.metrics()
+        count_call(kwargs.get("agent_data"), metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
-        return ToolResponse(text=text), None, result.metrics()
+        return ToolResponse(text=text), None, metrics
 
     async def _run(self, program: Program, call_id: str) -> CallResult:
         guard = self.guard
