@@ -29,12 +29,24 @@ def limiter_page(name: str, snapshot: Snapshot) -> str:
         ("lease_seconds", "How long a permit lives without renewal.", snapshot.lease),
         ("learning", "1 after a restart, while clients have yet to report what they hold.", snapshot.learning),
     ]
+    weights, holds, waits = (
+        {name: getattr(share, key) for name, share in snapshot.shares.items()}
+        for key in ("weight", "in_use", "waiting")
+    )
     return render(
         [
             *(single(f"sfusion_limiter_{key}", "gauge", help, value) for key, help, value in gauges),
             *(
                 single(f"sfusion_limiter_{key}_total", "counter", help, getattr(snapshot, key))
                 for key, help in _COUNTERS.items()
+            ),
+            *(
+                by_label(f"sfusion_limiter_share_{key}", "gauge", help, "share", values)
+                for key, help, values in (
+                    ("weight", "Weight by share; the empty one is that of clients without a share.", weights),
+                    ("holds", "Permits by share.", holds),
+                    ("waits", "Waiters by share.", waits),
+                )
             ),
             by_label("sfusion_limiter_client_holds", "gauge", "Permits by client.", "client", snapshot.holders),
             by_label("sfusion_limiter_client_waits", "gauge", "Waiters by client.", "client", snapshot.waiters),

@@ -33,7 +33,7 @@ async def test_the_page_shows_everything_that_a_snapshot_counts() -> None:
     plain = {
         sample.name.removeprefix("sfusion_limiter_"): sample.value
         for sample in samples
-        if "client" not in sample.labels
+        if sample.labels.keys() == {"limiter"}
     }
     assert plain == {
         "limit": 2,
@@ -51,6 +51,8 @@ async def test_the_page_shows_everything_that_a_snapshot_counts() -> None:
         (sample.name, sample.labels["client"]): sample.value for sample in samples if "client" in sample.labels
     }
     assert by_client == {("sfusion_limiter_client_holds", "one"): 2, ("sfusion_limiter_client_waits", "two"): 1}
-    settings = {"incarnation", "per_second", "adaptive", "rate_limit", "lease", "holders", "waiters"}
+    by_share = {sample.name: sample.value for sample in samples if sample.labels.get("share") == ""}
+    assert by_share == {f"sfusion_limiter_share_{key}": n for key, n in (("weight", 1), ("holds", 2), ("waits", 1))}
+    settings = {"shares", "incarnation", "per_second", "adaptive", "rate_limit", "lease", "holders", "waiters"}
     shown = {name.removesuffix("_total") for name in plain}
     assert {field.name for field in fields(Snapshot)} - settings <= shown
