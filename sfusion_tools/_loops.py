@@ -1,13 +1,14 @@
-"""Values and clean-up bound to the life of an event loop."""
+"""Clean-up at the end of an event loop, blocking work beside it, and a loop for code that blocks."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from types import MethodType
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -48,24 +49,47 @@ def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     return done
 
 
-class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use."""
+def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in a loop and a thread of its own, and block until it is done.
 
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
+    The caller's own loop is not touched, whether it is running or not. If waiting is interrupted, as by Ctrl-C, the
+    coroutine is cancelled first.
+    """
+    begun: Future[Callable[[], object]] = Future()
+    done: Future[T] = Future()
 
-    def get(self) -> T:
-        loop = asyncio.get_running_loop()
-        value = self._values.get(loop)
-        if value is None:
-            value = self._values[loop] = self._make()
-        return value
+    async def main() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await make()
 
-    def peek(self) -> T | None:
-        """Return the running loop's value, None if it has not been made."""
-        return self._values.get(asyncio.get_running_loop())
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(main()))
+        except BaseException as error:
+            done.set_exception(error)
 
-    def pop(self) -> T | None:
-        """Remove and return the running loop's value, None if there is none."""
-        return self._values.pop(asyncio.get_running_loop(), None)
+    thread = threading.Thread(target=run, name="sfusion", daemon=True)
+    try:
+        thread.start()
+        return done.result()
+    except BaseException:
+        if thread.is_alive():
+            either: list[Future[Any]] = [begun, done]
+            wait(either, return_when=FIRST_COMPLETED)
+            if not done.done():
+                with suppress(RuntimeError):  # it has just ended
+                    begun.result()()
+        raise
+    finally:
+        if thread.is_alive():
+            thread.join()
+
+
+def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
+    """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    if type(loop).__module__ == "uvloop":
+        return True
+    clock = loop.time
+    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time

@@ -17,11 +17,14 @@
     ├── RolloutError               a rollout cannot go on
     │   ├── IllegalTransition      the request's state does not allow this step
     │   ├── EngineAnswerError      the engine's answer is not a generation
+    │   ├── StepTimeout            a step of a tool or an interaction did not end in time (also a TimeoutError)
     │   ├── TemplateError          the chat template cannot be continued turn by turn
     │   └── BadLimits              a limit is out of range, or two contradict each other (also a ValueError)
     └── TokenizerError             a tokenizer cannot be used
         ├── TokenizerNotFound      there is no usable tokenizer at the path
         └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
+
+    GuardTripped                   the guard stops the job; a BaseException and no SfusionError
 
 What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
 ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
@@ -116,6 +119,10 @@ class EngineAnswerError(RolloutError):
     """Raised when the engine's answer lacks a field that every generation has."""
 
 
+class StepTimeout(RolloutError, TimeoutError):
+    """Raised when a step of a tool or an interaction did not end within its limit."""
+
+
 class TemplateError(RolloutError):
     """Raised when a template renders earlier turns differently once messages are added."""
 
@@ -134,6 +141,15 @@ class TokenizerNotFound(TokenizerError):
 
 class UnknownToken(TokenizerError, ValueError):
     """Raised when an id outside the vocabulary is decoded."""
+
+
+class GuardTripped(BaseException):
+    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are not the program's.
+
+    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the model and goes on. Tasks
+    of asyncio carry it like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
+    KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for ever.
+    """
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sfusion.harness.journal import Event
 from sfusion.harness.scenarios.program import PreparedCall
+from sfusion_tools.errors import GuardTripped
 
 
 async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
@@ -22,7 +23,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
         answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call)
         facts = read_result(answer)
         facts["reward"] = _number(await tool.calc_reward(instance))
-    except Exception as error:  # whatever a tool raises, the model would see
+    except (Exception, GuardTripped) as error:  # whatever a tool raises, the model or the trainer would see
         facts = {"raised": type(error).__name__, "outcome": None, **_shown(f"{type(error).__name__}: {error}")}
     finally:
         if instance is not None:

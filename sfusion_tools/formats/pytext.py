@@ -4,47 +4,51 @@ from __future__ import annotations
 
 import re
 
-from .jsontext import DEEPEST
+from .jsontext import ENOUGH, TOO_DEEP, Flaw
 from .text_reader import Scan, TextReader
 
-__all__ = ["scan_brackets", "stray_escapes", "without_raw_breaks"]
+__all__ = ["UNBALANCED", "scan_brackets", "stray_escapes", "without_raw_breaks"]
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LITERAL = re.compile(
-    r"""(?s)([A-Za-z]*)('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""(?s)(?<![A-Za-z])([A-Za-z]*+)"""
+    r"""('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 )
 _RAW_BREAK = re.compile(r"(?<!\\)\n")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
+UNBALANCED = Flaw("unbalanced", "its brackets or quotes do not match")
 
-def scan_brackets(reader: TextReader, deepest: int = DEEPEST) -> Scan[str | None]:
-    """Read from an opening bracket to its closing one; None if the brackets or a string do not close correctly."""
+
+def scan_brackets(reader: TextReader) -> Scan[str | Flaw]:
+    """Read from an opening bracket to its closing one, or as far as the brackets and the strings close correctly."""
     parts: list[str] = []
     stack: list[str] = []
+    deepest = 0
+    text: str | None
     while True:
         parts.append((yield from reader.run(_CODE)))
         char = yield from reader.peek()
-        if not char:
-            return None
-        if char in "'\"":
+        if char in ("'", '"'):
             text = yield from _string(reader, char)
-            if text is None:
-                return None
-            parts.append(text)
-            continue
-        if char in _PAIRS:
-            if len(stack) >= deepest:
-                return None
+            if text is not None:
+                parts.append(text)
+                continue
+        elif char in _PAIRS:
             stack.append(_PAIRS[char])
-        elif not stack or stack.pop() != char:
-            return None
-        parts.append(reader.take(1))
-        if not stack:
-            return "".join(parts)
+            deepest = max(deepest, len(stack))
+            parts.append(reader.take(1))
+            continue
+        elif char and stack.pop() == char:
+            parts.append(reader.take(1))
+            if stack:
+                continue
+            return "".join(parts) if deepest <= ENOUGH else TOO_DEEP
+        return UNBALANCED if deepest <= ENOUGH else TOO_DEEP
 
 
 def _string(reader: TextReader, quote: str) -> Scan[str | None]:

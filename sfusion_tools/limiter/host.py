@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from weakref import WeakValueDictionary
 
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
@@ -18,7 +20,8 @@ class LimiterHost:
         self._core = core
         self._clock = clock
         self._lock = threading.Lock()
-        self._polls: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = {}
+        # Held by the coroutine that waits: a loop that ends without a word takes its polls along.
+        self._polls: WeakValueDictionary[str, _PendingPoll] = WeakValueDictionary()
 
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
@@ -40,12 +43,11 @@ class LimiterHost:
                 self._wake()
                 if reply is not None:
                     return reply
-                update = loop.create_future()
-                self._polls[poll.client] = (loop, update)
+                pending = self._polls[poll.client] = _PendingPoll(loop)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
                 async with asyncio.timeout(max(pause, 0.0)):
-                    await update
+                    await pending.update
             except TimeoutError:
                 pass
 
@@ -77,8 +79,15 @@ class LimiterHost:
     def _wake(self) -> None:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
-            if poll is not None and not poll[0].is_closed():
-                poll[0].call_soon_threadsafe(_resolve, poll[1])
+            if poll is not None:
+                with suppress(RuntimeError):  # its loop was closed
+                    poll.loop.call_soon_threadsafe(_resolve, poll.update)
+
+
+class _PendingPoll:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.update: asyncio.Future[None] = loop.create_future()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -185,7 +185,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
             self.metrics.executed += 1
             self.metrics.tool_errors += int(result.raised)
-            self.metrics.count_outcome(dict(result.metrics))
+            self.metrics.add_call(result.metrics)
             self.tool_rewards[call.name].append(result.reward)
             answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []
@@ -217,6 +217,11 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         if self.state.is_final:
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
         self.state, self.ended_by, self.failure = State.FAILED, cause, why
+
+    def cancel(self, why: str = "the request was cancelled") -> None:
+        """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a sample."""
+        if self.state is not State.FAILED:
+            self.state, self.ended_by, self.failure = State.FAILED, EndCause.CANCELLED, why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT
-from sfusion_tools.sandbox.endpoints import normalise_url
+from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
+from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.languages import LANGUAGES
 from sfusion_tools.sandbox.program import Bounds
 from sfusion_tools.sandbox.retry import RetryPolicy
@@ -20,7 +21,15 @@ _SECRET = ("headers", "sandbox_fusion_url")
 """Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Seconds
 Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class LimiterShare(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    weight: Weight = 1.0
 
 
 class SandboxToolConfig(BaseModel):
@@ -42,6 +51,9 @@ class SandboxToolConfig(BaseModel):
         "auto", description="where the limit is kept: auto means in Ray if it is running, else in this process"
     )
     limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
+    limiter_share: LimiterShare | None = Field(
+        None, description="`{name: …, weight: …}`: while permits are scarce, jobs on one limiter get them by weight"
+    )
     rate_limit_mismatch: Literal["warn", "apply"] = Field(
         "warn", description="if a limiter of that name has other limits: keep them and warn, or apply ours"
     )
@@ -63,9 +75,18 @@ class SandboxToolConfig(BaseModel):
         "null: twice an attempt plus 10 s"
     )  # fmt: skip
     queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no limit")
+    total_timeout: Seconds | None = Field(
+        None, description="seconds for a whole call, waits for permits and pauses included; null: no limit"
+    )
     max_response_mb: Seconds = Field(16.0, description="largest answer that is read, in MB")
     max_output_chars: Count = Field(
         20_000, description="longest program output shown to the model; more is cut in the middle"
+    )
+    guard: GuardSettings | None = Field(
+        None, description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing"
+    )
+    ray_metrics: bool = Field(
+        True, description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
     )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
@@ -107,6 +128,12 @@ class SandboxToolConfig(BaseModel):
         return self
 
     @property
+    def endpoint_labels(self) -> tuple[str, ...]:
+        """The redacted URLs of the sandboxes."""
+        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
+        return tuple(dict.fromkeys(redact(normalise_url(url)) for url in urls))
+
+    @property
     def longest_timeout(self) -> float:
         """The longest timeout a model can get."""
         return max(self.max_timeout, self.default_timeout)
@@ -118,12 +145,17 @@ class SandboxToolConfig(BaseModel):
         )
 
     @property
+    def share(self) -> Share | None:
+        return None if self.limiter_share is None else Share(self.limiter_share.name, self.limiter_share.weight)
+
+    @property
     def retry(self) -> RetryPolicy:
         return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, int(self.max_response_mb * 2**20))
+        size = int(self.max_response_mb * 2**20)
+        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, size, self.total_timeout)
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:
@@ -143,7 +175,13 @@ def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
         key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":
-                lines.append(f"unknown key {key!r}; {near(key, known)}")
+                nested = GuardSettings.model_fields if first == "guard" else known
+                lines.append(f"unknown key {key!r}; {near(str((first, *rest)[-1]), nested)}")
+            case "model_type":
+                lines.append(
+                    f"{key} must be a mapping with any of {', '.join(GuardSettings.model_fields)}; found "
+                    f"{problem['input']!r}"
+                )
             case "missing":
                 lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
             case "value_error":

@@ -3,7 +3,7 @@
 ``<!-- snippet: not run: REASON -->`` excludes the block that follows. ``<!-- snippet: file NAME -->`` saves the block
 as a file for the commands of the page; if text follows the name, that text is the file.
 ``<!-- snippet: add to FILE -->`` appends the block to a file of the repository, ``add to FILE after TEXT`` inserts it
-after the first line that begins with TEXT; CONTRIBUTING.md uses these two, and runs in a copy of the repository.
+after the first line that begins with TEXT; docs/extending.md uses these two, and runs in a copy of the repository.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from tests import ROOT
 from tests.docs.blocks import Block, Page, read_page
 from tests.docs.checks import commands_of, differs, try_block
 
-PAGES = [read_page(path, ROOT) for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]]
+PATHS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [read_page(path, ROOT) for path in PATHS if path.name != "extending.md"]  # followed in test_extending.py
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -31,7 +32,7 @@ def test_blocks_that_are_not_run_say_why(record_property: pytest.RecordProperty)
         record_property(block.place, block.not_run)
         assert len(block.not_run.split()) >= 3, f"{block.place}: {block.not_run!r} does not say why"
     # Raise this only with a good reason: examples that are not run go stale.
-    assert len(left) <= 12, [block.place for block in left]
+    assert len(left) <= 13, [block.place for block in left]
 
 
 def _page(tmp_path: Path, text: str) -> Page:

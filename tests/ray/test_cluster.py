@@ -384,6 +384,11 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
     assert "in use         2 of 2" in table
     assert "no share       weight 1, holds 2, waits 1" in table
     assert "share nightly  weight 3, holds 0, waits 1" in table
+    page = sfusion("show", "--metrics").stdout
+    assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
+    assert page.endswith("\n")
+    assert not page.endswith("\n\n")
+    assert sfusion("show", "--metrics", "--json").returncode == 2
     refused = sfusion("resize", "0")
     assert refused.returncode == 2
     assert "rate_limit must be a whole number of at least 1" in refused.stderr

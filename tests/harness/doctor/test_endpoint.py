@@ -113,7 +113,7 @@ PAGE = "<!doctype html><title>Sign in</title><h1>Please log in</h1>"
         (Answer.json({"detail": "Method Not Allowed"}, 405), "method-not-allowed", "405"),
         (Answer.json({"detail": "who are you"}, 401), "authentication", "401"),
         (Answer.json({"detail": "not you"}, 403), "authentication", "403"),
-        (Answer.json({}, 429, (("retry-after", "7"),)), "throttled-at-rest", "429 with Retry-After 7"),
+        (Answer.json({}, 429, (("retry-after", "1"),)), "throttled-at-rest", "429 with Retry-After 1"),
         (Answer.json({}, 503), "throttled-at-rest", "503"),
         (Answer.json({"detail": "boom"}, 500), "server-error", "500"),
         (Answer.text("upstream request timeout", 504), "server-error", "504: upstream request timeout"),
@@ -208,7 +208,7 @@ async def test_a_missing_python_is_reported_with_its_error() -> None:
     async with FakeSandbox(executor="scripted", scripts=[broken]) as sandbox:
         result = await examined(sandbox.url)
         assert breaking(result) == ["program-fails"]
-        assert "the sandbox has no 'python'" in seen(result, "program-fails")
+        assert "python: command not found" in seen(result, "program-fails")
 
 
 async def test_a_success_without_the_expected_output_breaks_training() -> None:

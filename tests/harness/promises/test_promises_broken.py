@@ -68,13 +68,13 @@ def test_in_flight_within_limit() -> None:
 
 
 def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
     async def hedging(self: Any, *args: Any) -> Any:
         first, _ = await asyncio.gather(real(self, *args), real(self, *args))
         return first
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", hedging)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", hedging)
     broken = broken_in(scene())
     assert set(broken) == {"in_flight_within_limit", "no_duplicate_execution"}
     assert "at the sandbox" in broken["in_flight_within_limit"].sentence
@@ -179,12 +179,12 @@ def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
-    async def patient(self: Any, endpoint: Any, proxy: Any, body: bytes, seconds: float) -> Any:
-        return await real(self, endpoint, proxy, body, seconds * 40)
+    async def patient(self: Any, session: Any, address: Any, body: bytes, seconds: float) -> Any:
+        return await real(self, session, address, body, seconds * 40)
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", patient)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", patient)
     hanging = scene(sandbox={"faults": [{"call": "c0004", "what": "hang"}]}, tools={"default_timeout": 5})
     broken = broken_in(hanging)
     assert "deadline_honoured" in broken
@@ -231,13 +231,13 @@ def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
     async def chatty(self: Any, *args: Any) -> Any:
         client_module.logger.warning("sending with %s", self._headers)
         return await real(self, *args)
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", chatty)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", chatty)
     journal = sim.run(scene(tools={"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}))
     found = verdicts(journal)
     assert {name for name, verdict in found.items() if verdict.state == "broken"} == {"no_secret_leaked"}

@@ -1,4 +1,4 @@
-"""A new format takes one module, as in CONTRIBUTING.md: parsing, rendering, spoiling and serving follow from it."""
+"""A new format takes one module, as in docs/extending.md: parsing, rendering, spoiling and serving follow from it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ assert shown_name("toy") == format_names()[-1] == "toy"
 def test_one_module_adds_a_format(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "sfusion_tools", tmp_path / "sfusion_tools")
     module = "sfusion_tools/formats/families/toy.py"
-    (tmp_path / module).write_text(read_page(ROOT / "CONTRIBUTING.md", ROOT).files[module], encoding="utf-8")
+    (tmp_path / module).write_text(read_page(ROOT / "docs" / "extending.md", ROOT).files[module], encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", CHECK],
