@@ -80,7 +80,11 @@ class Action(BaseModel):
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]
     final: ClassVar[bool] = True
-    """The request goes no further; in one rule, kinds that are not final come first."""
+    """The request goes no further: of several that strike in one phase, only the first rule's has an effect."""
+    adds: ClassVar[bool] = False
+    """Not final, and a second one in the same phase has an effect of its own."""
+    changes_answer: ClassVar[bool] = False
+    """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
@@ -129,8 +133,6 @@ class ContentFault(Action):
     """Base of the kinds that change what a sandbox answers; ``sandbox.spoil`` knows how."""
 
     sandbox_only = True
-    reads_answer: ClassVar[bool] = False
-    """The change needs the whole answer, so a streamed one is read to its end first."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.spoil(self)

@@ -275,7 +275,7 @@ class Exchange:
         self._answer = status_answer(status)
 
     async def spoil(self, action: ContentFault) -> None:
-        if action.reads_answer and self._answer is not None and self._answer.stream is not None:
+        if action.changes_answer and self._answer is not None and self._answer.stream is not None:
             try:
                 self._answer = await self._answer.whole()
             except BrokenStream as error:
