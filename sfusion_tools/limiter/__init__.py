@@ -9,7 +9,7 @@ from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.local import LocalTransport, local_host, local_limiter
 from sfusion_tools.limiter.messages import Snapshot
-from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.settings import LimiterSettings, Share
 
 __all__ = [
     "Limiter",
@@ -18,6 +18,7 @@ __all__ = [
     "LimiterSettings",
     "LocalTransport",
     "Permit",
+    "Share",
     "Snapshot",
     "Transport",
     "local_host",

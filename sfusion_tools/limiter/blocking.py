@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from sfusion_tools.limiter.client import Limiter, Permit
+
+T = TypeVar("T")
 
 
 class BlockingLimiter:
@@ -21,19 +24,23 @@ class BlockingLimiter:
 
     @contextmanager
     def permit(self, timeout: float | None = None) -> Iterator[Permit]:
-        permit = asyncio.run_coroutine_threadsafe(self._limiter.acquire(timeout), self._loop).result()
+        permit = self._run(self._limiter.permit(timeout).__aenter__())
         try:
             yield permit
         finally:
-            # Wait for it: after this block the permit must be visibly free.
-            asyncio.run_coroutine_threadsafe(self._release(permit), self._loop).result()
+            self._run(self._release(permit))
 
     async def _release(self, permit: Permit) -> None:
-        permit.release()
+        await permit.__aexit__()
+        # Wait for the limiter: after this block the permit must be visibly free.
+        await self._limiter.flush()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """Detach from the limiter and end the thread."""
-        asyncio.run_coroutine_threadsafe(self._limiter.aclose(), self._loop).result()
+        self._run(self._limiter.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

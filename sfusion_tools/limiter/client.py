@@ -11,14 +11,14 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Coroutine
 from typing import Protocol
 from uuid import uuid4
 
 from sfusion_tools._loops import before_loop_ends
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
+from sfusion_tools.limiter.settings import Share
 
 logger = logging.getLogger(__name__)
 
@@ -45,38 +45,54 @@ class Transport(Protocol):
 
 
 class Permit:
-    """The right to have one attempt in flight, until released."""
+    """The right to have one attempt in flight, from entering this context manager to leaving it."""
 
-    __slots__ = ("_limiter", "id", "waited")
+    __slots__ = ("_limiter", "_out", "_succeeded", "_throttled", "_timeout", "id", "waited")
 
-    def __init__(self, limiter: Limiter, id: str, waited: float) -> None:
+    def __init__(self, limiter: Limiter, timeout: float | None) -> None:
         self._limiter = limiter
-        self.id = id
-        self.waited = waited
-        """Seconds spent in the queue."""
+        self._timeout = timeout
+        self._out = self._succeeded = self._throttled = False
+        self.id = ""
+        self.waited = 0.0
+        """Seconds spent in the queue, also if no permit was granted."""
 
-    def release(self, *, succeeded: bool = False, throttled: bool = False) -> None:
-        """Give the permit back; ``succeeded`` and ``throttled`` drive an adaptive limit. Repeating it does nothing."""
-        if self.id:
-            self._limiter._release(self.id, succeeded, throttled)
-            self.id = ""
+    async def __aenter__(self) -> Permit:
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        try:
+            self.id = await self._limiter._acquire(self._timeout)
+        finally:
+            self.waited = loop.time() - since
+        self._out = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._out:
+            self._out = False
+            self._limiter._release(self.id, self._succeeded, self._throttled)
+
+    def report(self, *, succeeded: bool = False, throttled: bool = False) -> None:
+        """Say how the attempt ended; an adaptive limit follows it."""
+        self._succeeded, self._throttled = succeeded, throttled
 
 
 class _Waiter:
-    __slots__ = ("future", "number", "since", "ticket")
+    __slots__ = ("future", "number", "ticket")
 
-    def __init__(self, number: int, future: asyncio.Future[str], since: float) -> None:
+    def __init__(self, number: int, future: asyncio.Future[str]) -> None:
         self.number = number
         self.future = future
-        self.since = since
         self.ticket: int | None = None
 
 
 class Limiter:
     """A client of a limiter, for use within one event loop."""
 
-    def __init__(self, transport: Transport, *, name: str | None = None) -> None:
+    def __init__(self, transport: Transport, *, name: str | None = None, share: Share | None = None) -> None:
+        """Callers of clients without a ``share`` are in one common share of weight 1."""
         self.name = name or uuid4().hex[:12]
+        self.share = share or Share()
         self._transport = transport
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = itertools.count(1)
@@ -102,36 +118,34 @@ class Limiter:
         self._urgent = asyncio.Event()
         self._closed = False
 
-    async def acquire(self, timeout: float | None = None) -> Permit:
-        """Wait for a permit; cancelling the caller leaves the queue, or returns a permit that was just granted."""
+    def permit(self, timeout: float | None = None) -> Permit:
+        """Return a permit to enter: ``async with limiter.permit(timeout) as permit``.
+
+        Entering waits in the queue and raises PermitTimeout after ``timeout`` seconds. Cancelling the caller leaves
+        the queue, or returns a permit that was just granted.
+        """
+        return Permit(self, timeout)
+
+    async def _acquire(self, timeout: float | None) -> str:
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         if self._loop is None:
             await self._bind_to_loop()
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(next(self._numbers), loop.create_future(), loop.time())
+        waiter = _Waiter(next(self._numbers), loop.create_future())
         self._waiting[waiter.number] = waiter
         self._unsent[waiter.number] = None
         self._schedule_send(urgent=len(self._run_queue) < SPARE_RUN)
         # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
         timer = None if timeout is None else loop.call_later(timeout, _time_out, waiter.future, timeout)
         try:
-            permit = await waiter.future
+            return await waiter.future
         except BaseException:
             self._withdraw(waiter)
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-        return Permit(self, permit, loop.time() - waiter.since)
-
-    @asynccontextmanager
-    async def permit(self, timeout: float | None = None) -> AsyncIterator[Permit]:
-        permit = await self.acquire(timeout)
-        try:
-            yield permit
-        finally:
-            permit.release()
 
     @property
     def held(self) -> int:
@@ -151,27 +165,31 @@ class Limiter:
 
     async def aclose(self) -> None:
         """Detach: waiting callers get LimiterClosed, permits return to the limiter."""
+        tasks = [task for task in (self._sender, self._poller) if task is not None]
+        self.abandon()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Detach without waiting, also after the loop was closed; nothing of the loop is referenced afterwards."""
         if self._closed:
             return
         self._closed = True
+        loop_is_open = self._loop is not None and not self._loop.is_closed()
         for waiter in self._waiting.values():
-            if not waiter.future.done():
+            if loop_is_open and not waiter.future.done():
                 waiter.future.set_exception(LimiterClosed("this limiter was closed while a caller waited"))
-        self._waiting.clear()
-        self._held.clear()
+        for task in (self._sender, self._poller):
+            if task is not None:
+                _end(task, loop_is_open)
         if self._heartbeat_timer is not None:
             self._heartbeat_timer.cancel()
-        tasks = [task for task in (self._sender, self._poller) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         if self._epoch:
             self._transport.detach(self.name)
+        for container in (self._waiting, self._unsent, self._held, self._queued, self._run_queue):
+            container.clear()
         # This object may be a value in a mapping keyed by its loop: it must not keep that loop alive.
-        self._loop = self._guard = self._heartbeat_timer = None
+        self._loop = self._guard = self._heartbeat_timer = self._sender = self._poller = None
         self._urgent = asyncio.Event()
-        self._queued.clear()
-        self._run_queue.clear()
 
     async def _bind_to_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -385,3 +403,15 @@ class Limiter:
 def _time_out(future: asyncio.Future[str], seconds: float) -> None:
     if not future.done():
         future.set_exception(PermitTimeout(f"no permit within {seconds:g} s"))
+
+
+def _end(task: asyncio.Task[None], loop_is_open: bool) -> None:
+    if loop_is_open:
+        task.cancel()
+        return
+    # A closed loop cannot run the cancellation. Close the coroutine here, and keep the task from logging that it was
+    # destroyed while pending: there is no other way to end a task without its loop.
+    coroutine = task.get_coro()
+    assert isinstance(coroutine, Coroutine)
+    coroutine.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]

@@ -23,6 +23,8 @@ class LimiterHost:
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
             reply = self._core.exchange(self._clock(), batch)
+            if batch.detach:
+                self._polls.pop(batch.client, None)  # it may belong to a loop that is closed
             self._wake()
         return reply
 

@@ -12,7 +12,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.messages import Batch, LimiterReply
-from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.settings import LimiterSettings, Share
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +38,11 @@ def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.mono
     return LimiterHost(LimiterCore(settings, clock(), incarnation=uuid4().hex[:8]), clock)
 
 
-def local_limiter(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> Limiter:
+def local_limiter(
+    settings: LimiterSettings, clock: Callable[[], float] = time.monotonic, *, share: Share | None = None
+) -> Limiter:
     """Make a private limiter for use within one event loop."""
-    return Limiter(LocalTransport(local_host(settings, clock)))
+    return Limiter(LocalTransport(local_host(settings, clock)), share=share)
 
 
 _hosts: dict[str, LimiterHost] = {}

@@ -105,7 +105,7 @@ class LimiterActor:
     async def acquire(self) -> str:
         """Wait in the queue for a permit and return its name. It has no lease: it is out until released."""
         self._loop = asyncio.get_running_loop()
-        permit = await self._callers.acquire()
+        permit = await self._callers.permit().__aenter__()
         # A permit that is handed on keeps its id, so each acquisition gets a name of its own: otherwise the second
         # release by one caller would count as the first release by another.
         name = f"{permit.id}.{next(self._acquisitions)}"
@@ -126,7 +126,7 @@ class LimiterActor:
         if permit is None:
             logger.warning("refused to release %s: no such permit is out", name or "a permit")
             return False
-        permit.release()
+        await permit.__aexit__()
         await self._callers.flush()
         return True
 

@@ -14,7 +14,7 @@ from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import settle_difference
 from sfusion_tools.limiter.messages import Batch, LimiterReply
-from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
+from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
 
 NAMESPACE = "sfusion"
 """One for all jobs: in its own namespace, every job would get a limiter of its own."""
@@ -146,6 +146,8 @@ class RayTransport:
         return LimiterUnreachable(f"limiter {self._name!r}: {first_line}")
 
 
-def ray_limiter(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> Limiter:
+def ray_limiter(
+    settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False, share: Share | None = None
+) -> Limiter:
     """Return a client of the cluster's limiter, for use within one event loop."""
-    return Limiter(RayTransport(settings, name, apply=apply))
+    return Limiter(RayTransport(settings, name, apply=apply), share=share)

@@ -48,6 +48,20 @@ class LimiterSettings:
                 raise ConfigError(f"burst must be a whole number of at least 1, found {self.burst!r}")
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a limiter: while several shares have waiters, permits are divided by their weights."""
+
+    name: str = ""
+    """Clients with the same name share this part; the empty name is the common share of all others."""
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ConfigError(f"the name of a share must be a string, found {self.name!r}")
+        _positive("the weight of a share", self.weight)
+
+
 def _positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise ConfigError(f"{name} must be a positive number, found {value!r}")

@@ -140,31 +140,35 @@ class SandboxClient:
 
     async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float) -> _Sent:
         """Send one request under one permit, which is released before anything else happens."""
-        loop = asyncio.get_running_loop()
         limiter = self._limiter()
-        permit: Permit | None = None
-        if limiter is not None:
-            asked = loop.time()
-            try:
-                permit = await limiter.acquire(self._bounds.queue)
-            finally:
-                result.waited += loop.time() - asked
-            self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
+        if limiter is None:
+            return await self._send_once(body, result, number, seconds, None)
+        permit = limiter.permit(self._bounds.queue)
+        try:
+            async with permit:
+                self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
+                return await self._send_once(body, result, number, seconds, permit)
+        finally:
+            result.waited += permit.waited
+
+    async def _send_once(
+        self, body: bytes, result: CallResult, number: int, seconds: float, permit: Permit | None
+    ) -> _Sent:
+        loop = asyncio.get_running_loop()
         endpoint = self._endpoints.take(loop.time())
         proxy = self._proxies[endpoint.url]
         result.proxy = redact(proxy) if proxy is not None else None
         began = loop.time()
         sent = _Sent(Reading(Outcome.CANCELLED))
-        held = permit.id if permit is not None else ""
         self._emit("attempt_started", result, attempt=number, endpoint=endpoint.label)
         try:
             sent = await self._send(endpoint, body, seconds)
         finally:
             ended = loop.time()
-            throttled = sent.reading.outcome is Outcome.THROTTLED
             if permit is not None:
-                permit.release(succeeded=sent.reading.outcome.is_from_program, throttled=throttled)
-                self._emit("permit_released", result, attempt=number, permit=held)
+                throttled = sent.reading.outcome is Outcome.THROTTLED
+                permit.report(succeeded=sent.reading.outcome.is_from_program, throttled=throttled)
+                self._emit("permit_released", result, attempt=number, permit=permit.id)
             self._endpoints.give(endpoint, ended, began=began, healthy=_health(sent))
             attempt = Attempt(
                 number,

@@ -11,6 +11,7 @@ import ray
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, Permit
 from sfusion_tools.limiter.ray_limiter import find, ray_limiter
+from tests.sfusion_tools.limiter.holding import give, take
 
 
 @ray.remote(num_cpus=0, max_concurrency=10_000)
@@ -97,7 +98,7 @@ class Holder:
 
     async def acquire(self, count: int = 1) -> list[str]:
         """Acquire permits one after the other; return their ids."""
-        taken = [await self._limiter.acquire() for _ in range(count)]
+        taken = [await take(self._limiter) for _ in range(count)]
         self._permits += taken
         return [permit.id for permit in taken]
 
@@ -109,7 +110,7 @@ class Holder:
     async def release(self, count: int = 1) -> None:
         """Release permits, and wait until the limiter knows."""
         for _ in range(count):
-            self._permits.pop(0).release()
+            await give(self._permits.pop(0))
         await self._limiter.flush()
 
 

@@ -23,6 +23,7 @@ from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import connect, find, ray_limiter
 from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
 from tests.ray.actors import Gate, Holder, snapshot, until
+from tests.sfusion_tools.limiter.holding import give, take
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -193,8 +194,8 @@ from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import find, ray_limiter
 ray.init(address=sys.argv[1], namespace="another-job", log_to_driver=False)
 async def main():
-    await ray_limiter(LimiterSettings(2), sys.argv[2]).acquire()
-    print(json.dumps((await find(sys.argv[2]).snapshot.remote()).in_use))
+    async with ray_limiter(LimiterSettings(2), sys.argv[2]).permit():
+        print(json.dumps((await find(sys.argv[2]).snapshot.remote()).in_use))
 asyncio.run(main())
 """
     run = subprocess.run(
@@ -208,12 +209,12 @@ def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
 
     async def scenario() -> None:
         limiter = ray_limiter(LimiterSettings(1), limiter_name)
-        held = await limiter.acquire()
-        waiting = [asyncio.create_task(limiter.acquire()) for _ in range(5)]
+        held = await take(limiter)
+        waiting = [asyncio.create_task(take(limiter)) for _ in range(5)]
         await asyncio.to_thread(until, lambda: snapshot(limiter_name).waiting == 5)
         for task in waiting[:4]:
             task.cancel()
-        held.release()
+        await give(held)
         waiting[4].cancel()  # it has just been granted the permit, or is about to be
         await asyncio.gather(*waiting, return_exceptions=True)
         await limiter.flush()

@@ -19,6 +19,7 @@ from sfusion_tools.limiter import Limiter, LimiterSettings
 from sfusion_tools.limiter.messages import Attach, Batch
 from sfusion_tools.rollout import RolloutLimits
 from tests.harness.promises import scenes
+from tests.sfusion_tools.limiter.holding import give, take
 
 Scene = Callable[["Cluster"], Coroutine[Any, Any, Any]]
 
@@ -100,14 +101,14 @@ def test_waiting_at_a_limiter_fails_at_once_when_it_dies() -> None:
 def test_queued_callers_are_served_by_the_restarted_limiter() -> None:
     async def scene(cluster: Cluster) -> None:
         limiter = Limiter(cluster.link(), name="n1-w1")
-        held = [await limiter.acquire() for _ in range(2)]
-        third = asyncio.ensure_future(limiter.acquire())
+        held = [await take(limiter) for _ in range(2)]
+        third = asyncio.ensure_future(take(limiter))
         await asyncio.sleep(1)
         cluster.limiter.kill()
         await asyncio.sleep(1)
         assert not third.done()
         cluster.limiter.start()
-        held[0].release()
+        await give(held[0])
         await third
         assert [event["life"] for event in cluster.events("limiter_started")] == [1, 2]
         await limiter.aclose()
@@ -120,10 +121,10 @@ def test_a_restarted_limiter_grants_nothing_before_it_has_learned_what_is_held()
         loop = asyncio.get_running_loop()
         holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
         for _ in range(2):
-            await holder.acquire()
+            await take(holder)
         cluster.limiter.kill()
         cluster.limiter.start()
-        waiting = asyncio.ensure_future(asker.acquire())
+        waiting = asyncio.ensure_future(take(asker))
         await asyncio.sleep(20)
         learned = len(cluster.events("learned"))
         assert not waiting.done()
@@ -147,12 +148,12 @@ class Holder:
     async def execute(self, instance_id: str, parameters: Any, **_: Any) -> str:
         limiter = self._worker.limiter()
         assert limiter is not None
-        permit = await limiter.acquire()
+        permit = await take(limiter)
         try:
             await asyncio.sleep(1000)
         finally:
             self._worker.client_event("permit_released", {"call": instance_id})
-            permit.release()
+            await give(permit)
         return ""
 
     async def release(self, instance_id: str, **_: Any) -> None: ...
@@ -180,15 +181,15 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
     async def scene(cluster: Cluster) -> None:
         link = cluster.link()
         limiter = Limiter(link, name="n1-w1")
-        permit = await limiter.acquire()
+        permit = await take(limiter)
         link.hold()
         await asyncio.sleep(10)
         assert cluster.limiter.snapshot().in_use == 0  # type: ignore[union-attr] # it is alive
         link.release()
-        permit.release()
-        again = await limiter.acquire()
+        await give(permit)
+        again = await take(limiter)
         assert again.id != permit.id
-        again.release()
+        await give(again)
         await limiter.aclose()
 
     play(scene)

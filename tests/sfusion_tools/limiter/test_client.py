@@ -19,6 +19,7 @@ from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply
+from tests.sfusion_tools.limiter.holding import give, take
 
 
 async def settle() -> None:
@@ -80,7 +81,7 @@ async def test_a_busy_client_hands_permits_on_instead_of_requesting_each() -> No
 async def test_two_waiting_clients_are_served_in_turn() -> None:
     host = local_host(LimiterSettings(1))
     left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))
-    held = await left.acquire()
+    held = await take(left)
     order: list[str] = []
 
     async def caller(limiter: Limiter, label: str) -> None:
@@ -93,7 +94,7 @@ async def test_two_waiting_clients_are_served_in_turn() -> None:
         tasks.append(asyncio.create_task(caller(limiter, f"{limiter.name} {number}")))
         await settle()
         assert host.snapshot().waiting == number + 1
-    held.release()
+    await give(held)
     await asyncio.gather(*tasks)
     assert order == ["left 0", "right 1", "left 2", "right 3", "left 4", "right 5"]
 
@@ -101,24 +102,24 @@ async def test_two_waiting_clients_are_served_in_turn() -> None:
 async def test_a_cancelled_caller_leaves_the_queue() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
-    held = await limiter.acquire()
-    gives_up = asyncio.create_task(limiter.acquire())
-    stays = asyncio.create_task(limiter.acquire())
+    held = await take(limiter)
+    gives_up = asyncio.create_task(take(limiter))
+    stays = asyncio.create_task(take(limiter))
     await settle()
     gives_up.cancel()
     await settle()
     assert host.snapshot().waiting == 1
-    held.release()
+    await give(held)
     assert (await stays).id
 
 
 async def test_a_caller_cancelled_at_the_moment_of_the_grant_returns_the_permit() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
-    held = await limiter.acquire()
-    unlucky = asyncio.create_task(limiter.acquire())
+    held = await take(limiter)
+    unlucky = asyncio.create_task(take(limiter))
     await settle()
-    held.release()  # hands on: the future is done, the caller has not run yet
+    await give(held)  # hands on: the future is done, the caller has not run yet
     unlucky.cancel()
     with pytest.raises(asyncio.CancelledError):
         await unlucky
@@ -129,27 +130,27 @@ async def test_a_caller_cancelled_at_the_moment_of_the_grant_returns_the_permit(
 async def test_a_second_release_of_a_permit_does_nothing() -> None:
     host = local_host(LimiterSettings(2))
     limiter = Limiter(LocalTransport(host))
-    first, second = await limiter.acquire(), await limiter.acquire()
-    first.release()
-    first.release()
+    first, second = await take(limiter), await take(limiter)
+    await give(first)
+    await give(first)
     await limiter.flush()
     assert host.snapshot().in_use == 1
     assert host.snapshot().fenced == 0
-    second.release()
+    await give(second)
 
 
 def test_acquire_with_a_timeout_raises_permit_timeout() -> None:
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1)
         limiter = Limiter(LocalTransport(host))
-        held = await limiter.acquire()
+        held = await take(limiter)
         with pytest.raises(PermitTimeout, match="no permit within 7 s"):
-            await limiter.acquire(7)
+            await take(limiter, 7)
         assert asyncio.get_running_loop().time() == pytest.approx(7)
         await settle()
         assert host.snapshot().waiting == 0
-        held.release()
-        assert (await limiter.acquire(7)).id, "the caller that gave up holds nothing"
+        await give(held)
+        assert (await take(limiter, 7)).id, "the caller that gave up holds nothing"
 
     run_virtually(scenario())
 
@@ -157,11 +158,11 @@ def test_acquire_with_a_timeout_raises_permit_timeout() -> None:
 def test_held_permits_are_renewed_until_released() -> None:
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
-        permit = await Limiter(LocalTransport(host)).acquire()
+        permit = await take(Limiter(LocalTransport(host)))
         await asyncio.sleep(1000)
         snapshot = host.snapshot()
         assert (snapshot.in_use, snapshot.expired) == (1, 0)
-        permit.release()
+        await give(permit)
 
     run_virtually(scenario())
 
@@ -170,16 +171,16 @@ def test_the_permit_of_a_stalled_client_goes_to_others_and_its_release_is_fenced
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
         stalled = Limiter(Stalling(host))
-        permit = await stalled.acquire()
+        permit = await take(stalled)
         assert isinstance(stalled._transport, Stalling)
         stalled._transport.stall = asyncio.Event()
-        other = await Limiter(LocalTransport(host)).acquire()
+        other = await take(Limiter(LocalTransport(host)))
         assert asyncio.get_running_loop().time() == pytest.approx(10, abs=1)
         stalled._transport.stall.set()
-        permit.release()
+        await give(permit)
         await stalled.flush()
         assert host.snapshot().in_use == 1, "the late release does not affect the new holder"
-        other.release()
+        await give(other)
 
     run_virtually(scenario())
 
@@ -189,20 +190,20 @@ def test_a_grant_that_reaches_a_stalled_client_too_late_is_not_used() -> None:
 
     async def scenario() -> None:
         host = host_on_loop_time(rate_limit=1, lease=10)
-        first = await Limiter(LocalTransport(host)).acquire()
+        first = await take(Limiter(LocalTransport(host)))
         transport = StalledOnTheWayBack(host)
         stalled = Limiter(transport)
-        late = asyncio.ensure_future(stalled.acquire())
+        late = asyncio.ensure_future(take(stalled))
         await asyncio.sleep(1)
         transport.stall = asyncio.Event()
-        first.release()
-        other = await Limiter(LocalTransport(host)).acquire()
+        await give(first)
+        other = await take(Limiter(LocalTransport(host)))
         assert asyncio.get_running_loop().time() > 10
         transport.stall.set()
         await asyncio.sleep(5)
         assert not late.done(), "the limit is 1, and the other client has the permit"
-        other.release()
-        (await late).release()
+        await give(other)
+        await give(await late)
         await stalled.flush()
         assert host.snapshot().in_use == 0
 
@@ -290,20 +291,20 @@ class Broken(LocalTransport):
 async def test_a_defect_of_the_limiter_is_raised_in_waiting_callers() -> None:
     limiter = Limiter(Broken(local_host(LimiterSettings(1))))
     with pytest.raises(LimiterError, match="a defect"):
-        await limiter.acquire()
+        await take(limiter)
 
 
 async def test_closing_raises_in_waiting_callers_and_returns_the_permits() -> None:
     host = local_host(LimiterSettings(1))
     limiter = Limiter(LocalTransport(host))
-    await limiter.acquire()
-    waits = asyncio.create_task(limiter.acquire())
+    await take(limiter)
+    waits = asyncio.create_task(take(limiter))
     await settle()
     await limiter.aclose()
     with pytest.raises(LimiterClosed):
         await waits
     with pytest.raises(LimiterClosed):
-        await limiter.acquire()
+        await take(limiter)
     assert host.snapshot().in_use == 0
 
 
@@ -326,6 +327,49 @@ print(host.snapshot().in_use, host.snapshot().waiting)
 """
     run = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60)
     assert (run.stdout, run.stderr) == ("0 0\n", "")
+
+
+def test_a_limiter_abandoned_after_its_loop_was_closed_leaves_nothing_behind() -> None:
+    """In a new process with warnings as errors: a loop that ends without any farewell, while callers hold and wait."""
+    script = """
+import asyncio, gc, weakref
+from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
+host = local_host(LimiterSettings(1))
+limiter = Limiter(LocalTransport(host))
+loop = asyncio.new_event_loop()
+async def hold():
+    async with limiter.permit():
+        await asyncio.Event().wait()
+async def main():
+    tasks.extend(asyncio.ensure_future(hold()) for _ in range(3))
+    while host.snapshot().waiting < 2:
+        await asyncio.sleep(0)
+tasks = []
+loop.run_until_complete(main())
+loop.close()
+for task in tasks:
+    task._log_destroy_pending = False
+limiter.abandon()
+print(host.snapshot().in_use, host.snapshot().waiting)
+del task, tasks
+loop = weakref.ref(loop)
+gc.collect()
+print(loop())
+"""
+    run = subprocess.run([sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("0 0\nNone\n", "")
+
+
+def test_a_permit_of_a_thread_is_visibly_free_after_its_block() -> None:
+    host = local_host(LimiterSettings(1))
+    blocking = BlockingLimiter(lambda: Limiter(LocalTransport(host)))
+    counts = []
+    for _ in range(20):
+        with blocking.permit():
+            pass
+        counts.append(host.snapshot().in_use)
+    blocking.close()
+    assert counts == [0] * 20
 
 
 def test_threads_can_hold_permits() -> None:
@@ -376,7 +420,7 @@ class TestChoice:
     ) -> None:
         with caplog.at_level(logging.WARNING):
             limiter = LimiterChoice(LimiterSettings(2), kind="auto", name="no ray here")()
-        assert (await limiter.acquire()).id
+        assert (await take(limiter)).id
         assert "holds for this process only" in caplog.text
 
     def test_limiter_ray_without_a_running_ray_is_refused_at_once(self) -> None:

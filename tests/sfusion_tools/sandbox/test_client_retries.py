@@ -15,6 +15,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy
+from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import (
     FAST,
     Ending,
@@ -225,12 +226,12 @@ def test_a_call_without_a_permit_in_time_is_throttled_and_sends_nothing():
         limiter = local_limiter(LimiterSettings(rate_limit=1), asyncio.get_running_loop().time)
         async with answering(FINE) as (url, server):
             sandbox = client(url, limiter=lambda: limiter, bounds=Bounds(queue=120.0))
-            held = await limiter.acquire()
+            held = await take(limiter)
             result = await sandbox.run(PROGRAM)
             assert (result.outcome, result.attempts, server.requests) == (Outcome.THROTTLED, [], [])
             assert result.message == "no permit from the limiter within 120 s"
             assert result.waited == pytest.approx(120.0)
-            held.release()
+            await give(held)
             assert (await sandbox.run(PROGRAM)).outcome is Outcome.OK
 
     in_virtual_time(go)
@@ -238,7 +239,7 @@ def test_a_call_without_a_permit_in_time_is_throttled_and_sends_nothing():
 
 async def test_a_closed_or_failing_limiter_becomes_an_outcome():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
-    await limiter.acquire()
+    await take(limiter)
     sandbox = client("http://127.0.0.1:1", limiter=lambda: limiter)
     task = asyncio.create_task(sandbox.run(PROGRAM))
     await until(lambda: limiter.waiting)

@@ -17,6 +17,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy, SandboxClient
+from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, RawServer, answering, client, http, in_virtual_time, until
 
 PROGRAM = Program("print(3)", timeout=30.0)
@@ -136,7 +137,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
     server = RawServer(serve)
     async with server.running() as url:
         sandbox = client(url, limiter=lambda: limiter, on_event=events, bounds=Bounds(deadline=10_000.0))
-        held = await limiter.acquire() if where == "in the queue" else None
+        held = await take(limiter) if where == "in the queue" else None
         task = asyncio.create_task(sandbox.run(PROGRAM))
         if held is not None:
             await until(lambda: host.snapshot().waiting)
@@ -148,7 +149,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
         with pytest.raises(asyncio.CancelledError):
             await task
         if held is not None:
-            held.release()
+            await give(held)
         await limiter.flush()
         snapshot = host.snapshot()
         assert (snapshot.in_use, snapshot.waiting) == (0, 0)

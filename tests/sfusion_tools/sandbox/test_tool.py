@@ -16,6 +16,7 @@ from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
+from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, free_port, in_virtual_time, until
 
 METRICS = {
@@ -386,11 +387,11 @@ async def test_a_limiter_can_be_injected():
     limiter = local_limiter(LimiterSettings(rate_limit=1))
     async with FakeSandbox() as sandbox:
         tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url}, limiter=lambda: limiter)
-        held = await limiter.acquire()
+        held = await take(limiter)
         waiting = asyncio.create_task(ask(tool, printing("3\n")))
         await until(lambda: limiter.waiting == 1)
         assert sandbox.ledger.arrived == 0
-        held.release()
+        await give(held)
         assert (await waiting)[0] == "3\n"
 
 
