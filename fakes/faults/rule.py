@@ -101,6 +101,8 @@ class Rule(BaseModel):
     """With this probability, drawn from (seed, rule, call, attempt)."""
     times: int | None = Field(default=None, ge=1)
     """At most N strikes."""
+    may_not_strike: bool = False
+    """In a scenario: accept a run in which the rule never strikes, which is unknown otherwise."""
     phase: Phase | None = None
     """When in the life of the request; every kind has a default."""
     what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(_what)]

@@ -40,11 +40,6 @@ class FakeSandboxes:
             for number in range(1, part.instances + 1)
         ]
 
-    @property
-    def requested(self) -> bool:
-        """Has any request arrived?"""
-        return any(sandbox.ledger.requests for sandbox in self._all)
-
     async def start(self) -> list[str]:
         for number, sandbox in enumerate(self._all, 1):
             await sandbox.start()

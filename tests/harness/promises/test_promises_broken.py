@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.promises import PROMISES
+from sfusion.harness.promises import PROMISES, judge
 from sfusion.harness.worlds import sim
 from sfusion_tools.limiter import Limiter, LimiterCore
 from sfusion_tools.outcome import Outcome
@@ -145,8 +145,41 @@ def test_every_call_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(client_module.SandboxClient, "run", forgetful)
     broken = broken_in(scene(horizon="200s"))
-    assert set(broken) == {"every_call_ends_once", "deadline_honoured"}
+    assert set(broken) == {"every_call_ends_once", "deadline_honoured", "outcomes"}
     assert broken["every_call_ends_once"].sentence == "call c0005 never ended"
+    assert "1 of 24 calls ended unfinished" in broken["outcomes"].sentence
+
+
+def test_every_call_ends_once_and_sends_nothing_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient.run
+
+    async def heedless(self: Any, program: Any, **options: Any) -> Any:
+        return await asyncio.shield(real(self, program, **options))
+
+    monkeypatch.setattr(client_module.SandboxClient, "run", heedless)
+    giving_up = {"calls": 24, "concurrency": 12, "program": {"seconds": "100ms"}, "cancel": {"after": "150ms"}}
+    broken = broken_in(scene(load=giving_up))
+    assert "sent a request" in broken["every_call_ends_once"].sentence
+    assert "after it had ended" in broken["every_call_ends_once"].sentence
+
+
+def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tool_module.model_text
+
+    def fragile(result: Any, *args: Any, **options: Any) -> str:
+        if result.call_id == "c0007":
+            raise RuntimeError("boom")
+        return real(result, *args, **options)
+
+    monkeypatch.setattr(tool_module, "model_text", fragile)
+    scenario = scene()
+    broken = broken_in(scenario)
+    assert set(broken) == {"tool_never_raises", "outcomes"}
+    assert broken["tool_never_raises"].sentence.startswith(
+        "the tool raised RuntimeError: boom (c0007, test_promises_broken.py:"
+    )
+    found = judge(sim.run(scenario), scenario.promises)
+    assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], "also if it is not named"
 
 
 def test_outcomes() -> None:
@@ -298,13 +331,13 @@ def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Limiter.acquire
+    real = Limiter._acquire
 
-    async def sluggish(self: Any, timeout: float | None = None) -> Any:
+    async def sluggish(self: Any, timeout: float | None) -> Any:
         permit = await real(self, timeout)
         await asyncio.sleep(10.0)
         return permit
 
-    monkeypatch.setattr(Limiter, "acquire", sluggish)
+    monkeypatch.setattr(Limiter, "_acquire", sluggish)
     broken = broken_in(scene())
     assert set(broken) - {"no_starvation", "deadline_honoured"} == {"throughput_at_least"}
