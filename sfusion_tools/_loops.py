@@ -1,4 +1,4 @@
-"""Values and clean-up bound to the life of an event loop."""
+"""Clean-up at the end of an event loop, and blocking work beside it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -46,26 +45,3 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
     return await done
-
-
-class PerLoop(Generic[T]):
-    """One value for each event loop, made on first use."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._values: WeakKeyDictionary[asyncio.AbstractEventLoop, T] = WeakKeyDictionary()
-
-    def get(self) -> T:
-        loop = asyncio.get_running_loop()
-        value = self._values.get(loop)
-        if value is None:
-            value = self._values[loop] = self._make()
-        return value
-
-    def peek(self) -> T | None:
-        """Return the running loop's value, None if it has not been made."""
-        return self._values.get(asyncio.get_running_loop())
-
-    def pop(self) -> T | None:
-        """Remove and return the running loop's value, None if there is none."""
-        return self._values.pop(asyncio.get_running_loop(), None)

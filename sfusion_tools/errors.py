@@ -15,6 +15,7 @@
     ├── RolloutError               a rollout cannot go on
     │   ├── IllegalTransition      the request's state does not allow this step
     │   ├── EngineAnswerError      the engine's answer is not a generation
+    │   ├── StepTimeout            a step of a tool or an interaction did not end in time (also a TimeoutError)
     │   ├── TemplateError          the chat template cannot be continued turn by turn
     │   └── BadLimits              a limit is out of range, or two contradict each other (also a ValueError)
     └── TokenizerError             a tokenizer cannot be used
@@ -104,6 +105,10 @@ class IllegalTransition(RolloutError):
 
 class EngineAnswerError(RolloutError):
     """Raised when the engine's answer lacks a field that every generation has."""
+
+
+class StepTimeout(RolloutError, TimeoutError):
+    """Raised when a step of a tool or an interaction did not end within its limit."""
 
 
 class TemplateError(RolloutError):

@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     THROTTLED = "throttled"
     """The last attempt got a 429, or no permit was granted in time."""
     SANDBOX_ERROR = "sandbox_error"
-    """The sandbox was reached but failed itself: SandboxError, a missing runtime, 5xx."""
+    """The sandbox was reached but failed itself: SandboxError, a missing compiler, 5xx."""
     UNREACHABLE = "unreachable"
     """There was no connection, or it was lost before the answer was complete."""
     TRANSPORT_TIMEOUT = "transport_timeout"

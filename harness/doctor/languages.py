@@ -89,11 +89,12 @@ async def _hello(context: CheckContext, language: str) -> CallResult:
 
 
 def _is_lacking(result: CallResult) -> bool:
-    return result.outcome in (Outcome.SANDBOX_ERROR, Outcome.BAD_RESPONSE)
+    # The tool cannot tell a missing interpreter from a program that exits with 127; our own programs never do.
+    return result.outcome in (Outcome.SANDBOX_ERROR, Outcome.BAD_RESPONSE) or result.return_code == 127
 
 
 def _why(result: CallResult) -> str:
-    return (result.message or result.outcome.value)[-160:]
+    return (result.message or result.stderr.strip().rpartition("\n")[2] or result.outcome.value)[-160:]
 
 
 async def check_packages(context: CheckContext) -> list[Finding]:

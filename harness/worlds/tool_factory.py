@@ -8,6 +8,7 @@ from typing import Any
 from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
+from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
@@ -16,11 +17,16 @@ URL_KEYS = ("sandbox_fusion_url", "url", "base_url", "sandbox_url", "endpoint")
 
 
 def make_tools(
-    scenario: Scenario, urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
+    scenario: Scenario,
+    urls: list[str],
+    *,
+    limiter: Callable[[], Limiter | None],
+    on_event: Event,
+    fleet: Fleet | None = None,
 ) -> list[Any]:
     """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
-        return [own_tool(scenario.own_config, urls, limiter=limiter, on_event=on_event)]
+        return [own_tool(scenario.own_config, urls, limiter=limiter, on_event=on_event, fleet=fleet)]
     assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
@@ -33,9 +39,14 @@ def make_tools(
 
 
 def own_tool(
-    config: dict[str, Any], urls: list[str], *, limiter: Callable[[], Limiter | None], on_event: Event
+    config: dict[str, Any],
+    urls: list[str],
+    *,
+    limiter: Callable[[], Limiter | None],
+    on_event: Event,
+    fleet: Fleet | None = None,
 ) -> SandboxFusionTool:
     """Create SandboxFusionTool with the world's limiter."""
     address: str | list[str] = urls if len(urls) > 1 else urls[0]
     config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
-    return SandboxFusionTool(config, limiter=limiter, on_event=on_event)
+    return SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet)

@@ -19,6 +19,7 @@ from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
 from sfusion_tools.rollout import RolloutLimits
+from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.program import Program
 
 
@@ -41,6 +42,7 @@ class Worker:
         self._transport = transport
         self._bounds = bounds
         self._limiter: Limiter | None = None
+        self._fleet = Fleet()  # a worker knows the sandboxes as one process does, also where several share a loop
         self._tools: list[Any] = []
         self._side: Rollouts | None = None
         self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
@@ -49,7 +51,9 @@ class Worker:
 
     def make_tools(self, urls: list[str]) -> None:
         """Make the tools for sandboxes at these addresses."""
-        self._tools = make_tools(self._scenario, urls, limiter=self.limiter, on_event=self.client_event)
+        self._tools = make_tools(
+            self._scenario, urls, limiter=self.limiter, on_event=self.client_event, fleet=self._fleet
+        )
 
     def limiter(self) -> Limiter | None:
         """Return the client of the limiter, made on first use; None when the scenario has no limiter."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .format import Format
-from .jsontext import UNCLOSED, Flaw, JsonScan, Loaded, dump, load
+from .jsontext import TOO_DEEP, UNCLOSED, Flaw, JsonScan, Loaded, TooDeepError, dump, load
 from .literal import decode_object
 from .streamparser import StreamParser
-from .text_reader import Scan
+from .text_reader import Markers, Scan
 
 __all__ = [
     "DOUBLED",
@@ -82,7 +82,11 @@ def read_arguments(value: Any) -> Loaded | Flaw:
     """Return the arguments as an object; an object that was encoded twice is decoded once more."""
     if isinstance(value, dict):
         return Loaded(value)
-    if isinstance(value, str) and (inner := decode_object(value)) is not None:
+    try:
+        inner = decode_object(value) if isinstance(value, str) else None
+    except TooDeepError:
+        return TOO_DEEP
+    if inner is not None:
         message = "its arguments are an object inside a string; write the object itself"
         return Loaded(inner, (Flaw("double_encoded", message),))
     return Flaw("arguments_not_object", f"its arguments are {_kind(value)}, not an object of named arguments")
@@ -99,12 +103,14 @@ class ObjectCallParser(StreamParser):
     """A parser for formats in which every call is a JSON object."""
 
     own_key: ClassVar[str] = "arguments"
+    signs: ClassVar[Markers]
+    """How another call begins, in formats in which a broken one may have swallowed it."""
 
     def report(
         self, found: Sequence[FoundObject], remarks: Sequence[Flaw] = (), *, crowded: Flaw | None = None
     ) -> None:
         """Report the calls that were found together; ``crowded`` is the flaw if each should have had its own tag."""
-        seen: list[Any] = []
+        seen: set[Any] = set()
         for one in found:
             loaded = load(one.scan)
             if isinstance(loaded, Flaw):
@@ -117,10 +123,12 @@ class ObjectCallParser(StreamParser):
             if crowded and (isinstance(loaded.value, list) or len(found) > 1):
                 repaired.append(crowded)
             for value in values:
-                if crowded and value in seen:
-                    self.refuse(DOUBLED, position=one.position, raw=one.raw)
-                    continue
-                seen.append(value)
+                if crowded:
+                    key = _frozen(value)
+                    if key in seen:
+                        self.refuse(DOUBLED, position=one.position, raw=one.raw)
+                        continue
+                    seen.add(key)
                 self._make(value, one, repaired)
 
     def refuse_up_to_sibling(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
@@ -129,14 +137,15 @@ class ObjectCallParser(StreamParser):
         Return False and do nothing if no call begins in what was read since the mark.
         """
         reader = self.reader
-        ahead = yield from reader.peek(max(map(len, SIBLINGS)))
-        read = reader.since_mark()
-        text = read + ahead
-        found = (text.find(sign, 1) for sign in (*SIBLINGS, *self.openers))
-        nearest = min((at for at in found if 0 < at <= len(read)), default=0)
+        end = reader.offset
+        yield from reader.peek(self.signs.longest)
+        reader.rewind()
+        nearest = 0 if scan.too_deep else reader.first(self.signs, end)
         if nearest:
-            reader.rewind()
-            self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=reader.take(nearest))
+            raw = reader.take(nearest - reader.offset)
+            self.refuse(UNCLOSED if scan.truncated else fault, position=position, raw=raw)
+        else:
+            reader.seek(end)
         return bool(nearest)
 
     def _make(self, value: Any, found: FoundObject, repaired: Sequence[Flaw]) -> None:
@@ -168,6 +177,13 @@ class ObjectFormat(Format):
     def write_call(self, name: str, arguments: str, place: int = 0) -> str:
         before, after = self.tag
         return before + self.write_object(name, arguments) + after
+
+
+def _frozen(value: Any) -> Any:
+    """Return a hashable key that is equal for equal JSON values."""
+    if isinstance(value, dict):
+        return dict, frozenset((key, _frozen(inner)) for key, inner in value.items())
+    return (list, *map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _kind(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 from sfusion_tools.errors import RenderError
 
 from .declaration import Declaration
-from .jsontext import dump
+from .jsontext import DEEPEST, dump, levels
 from .model import Parsed
 from .streamparser import THINK, THOUGHT, StreamParser, Tools
 from .toolbox import Toolbox
@@ -112,6 +112,8 @@ def _plain_call(call: CallLike) -> tuple[str, dict[str, Any]]:
         raise RenderError(f"a call needs a name, found {name!r}")
     if not isinstance(arguments, dict):
         raise RenderError(f"the arguments of {name} must be an object, found {type(arguments).__name__}")
+    if levels(arguments) > DEEPEST:
+        raise RenderError(f"the arguments of {name} are nested deeper than {DEEPEST} levels")
     try:
         json.dumps(arguments, allow_nan=False)
     except (TypeError, ValueError) as error:

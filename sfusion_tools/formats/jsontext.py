@@ -18,19 +18,26 @@ from .text_reader import Scan, TextReader
 
 __all__ = [
     "DEEPEST",
+    "ENOUGH",
+    "TOO_DEEP",
     "UNCLOSED",
     "DuplicateKeyError",
     "Flaw",
     "JsonScan",
     "Loaded",
+    "TooDeepError",
     "dump",
+    "levels",
     "load",
     "loads",
+    "nesting",
     "scan_json",
 ]
 
-DEEPEST = 200
-"""Values nested deeper than this are refused; Python's own decoder gives up soon after."""
+DEEPEST = 100
+"""Arguments nested deeper than this are refused, in every format. Python's own parser stops at 200 brackets."""
+ENOUGH = DEEPEST + 3
+"""A text with more levels is too deep even if the outermost ones are a list of calls, a call and a wrapper."""
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 _WORD = re.compile(r"[-+.\w]+")
@@ -39,6 +46,7 @@ _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _LETTER = re.compile(r"\\[bf][A-Za-z]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,7 @@ class Flaw:
 
 
 UNCLOSED = Flaw("bad_json", "a string in its JSON is never closed")
+TOO_DEEP = Flaw("too_deep", f"its arguments are nested deeper than {DEEPEST} levels")
 
 
 @dataclass(slots=True)
@@ -60,8 +69,10 @@ class JsonScan:
     parts: list[str] = field(default_factory=list)
     fault: Flaw | None = None
     truncated: bool = False
+    too_deep: bool = False
     found: str = ""
     """What was found where the JSON is broken."""
+    expected: str = ""
     strays: list[int] = field(default_factory=list)
     """The positions of backslashes that escape nothing."""
     ambiguous: str = ""
@@ -84,8 +95,9 @@ class JsonScan:
         return self._size
 
     def fail(self, found: str, expected: str) -> JsonScan:
-        shown = json.dumps(found, ensure_ascii=False)
+        shown = json.dumps(found[:40], ensure_ascii=False)
         self.found = found
+        self.expected = expected
         self.fault = Flaw("bad_json", f"its JSON has {shown} at character {self._size}; expected {expected}")
         return self
 
@@ -94,10 +106,37 @@ class JsonScan:
         self.fault = Flaw("truncated", "the text ends before its JSON is complete")
         return self
 
+    def repeat(self, outer: JsonScan) -> None:
+        """Fail as the scan of a value around this one did, in which this one was open."""
+        self._size = outer._size - (self.start - outer.start)
+        if outer.truncated:
+            self.cut()
+        else:
+            self.fail(outer.found, outer.expected)
+
 
 def scan_json(reader: TextReader) -> Scan[JsonScan]:
-    """Read one value. The reader stops after it, or at the first wrong character."""
+    """Read one value. The reader stops after it, or at the first wrong character.
+
+    A value that was open when an earlier scan failed fails at the same place, so it is not read again.
+    """
     scan = JsonScan(reader.offset)
+    if known := reader.notes.get((scan_json, scan.start)):
+        outer, stop = known
+        scan.repeat(outer)
+        reader.seek(stop)
+        return scan
+    opened: list[int] = []
+    yield from _value(reader, scan, opened)
+    if scan.too_deep:
+        scan.fault = TOO_DEEP
+    elif scan.fault:
+        reader.notes.update({(scan_json, start): (scan, reader.offset) for start in opened})
+    return scan
+
+
+def _value(reader: TextReader, scan: JsonScan, opened: list[int]) -> Scan[JsonScan]:
+    """Read a value; ``opened`` is where each of its brackets that are open begins."""
     stack: list[str] = []
     expect = "a value"
     while True:
@@ -108,14 +147,12 @@ def scan_json(reader: TextReader) -> Scan[JsonScan]:
         done = False
         if expect in ("a value", "a value or ']'"):
             if char in "{[":
-                if len(stack) >= DEEPEST:
-                    return scan.fail(char, f"nothing nested deeper than {DEEPEST} levels")
+                scan.too_deep = scan.too_deep or len(stack) >= ENOUGH
                 stack.append(char)
+                opened.append(reader.offset)
                 scan.add(reader.take(1))
                 expect = "a quoted key or '}'" if char == "{" else "a value or ']'"
             elif char == "]" and expect == "a value or ']'":
-                stack.pop()
-                scan.add(reader.take(1))
                 done = True
             elif char == '"':
                 yield from _string(reader, scan)
@@ -130,8 +167,6 @@ def scan_json(reader: TextReader) -> Scan[JsonScan]:
                 done = True
         elif expect in ("a quoted key or '}'", "a quoted key"):
             if char == "}" and expect == "a quoted key or '}'":
-                stack.pop()
-                scan.add(reader.take(1))
                 done = True
             elif char == '"':
                 yield from _string(reader, scan)
@@ -149,14 +184,16 @@ def scan_json(reader: TextReader) -> Scan[JsonScan]:
                 scan.add(reader.take(1))
                 expect = "a quoted key" if closing == "}" else "a value"
             elif char == closing:
-                stack.pop()
-                scan.add(reader.take(1))
                 done = True
             else:
                 return scan.fail(char, expect)
         if scan.truncated:
             return scan
         if done:
+            if char in "]}":
+                stack.pop()
+                opened.pop()
+                scan.add(reader.take(1))
             if not stack:
                 return scan
             expect = "',' or '}'" if stack[-1] == "{" else "',' or ']'"
@@ -242,6 +279,8 @@ def load(scan: JsonScan) -> Loaded | Flaw:
         value = loads(text, strict=False)
     except DuplicateKeyError as twice:
         return Flaw("duplicate_key", f"its JSON has the key {twice} twice; write every key once")
+    except TooDeepError:
+        return TOO_DEEP
     except (ValueError, RecursionError) as error:
         return Flaw("bad_json", f"its JSON cannot be read ({error})")
     if odd := _odd_escape(text):
@@ -277,12 +316,48 @@ class DuplicateKeyError(ValueError):
     """Raised for a key that an object has more than once."""
 
 
+class TooDeepError(ValueError):
+    """Raised for values nested so deep that Python's decoder might run out of stack."""
+
+
 def loads(text: str, *, strict: bool) -> Any:
     """Decode strict JSON: without NaN, repeated keys or lone surrogates."""
+    if nesting(text) > ENOUGH:
+        reader = TextReader()
+        reader.feed(text)
+        reader.close()
+        scan = JsonScan(0)
+        list(_value(reader, scan, []))
+        if scan.too_deep:
+            raise TooDeepError
     value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
     if "\\ud" in text.lower() and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
+
+
+def levels(value: Any) -> int:
+    """Return how deep a JSON value is nested: 0 for a scalar, 1 for a flat object."""
+    depth = 0
+    layer = [value]
+    while containers := [item for item in layer if isinstance(item, dict | list)]:
+        depth += 1
+        layer = [inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
+
+
+def nesting(text: str) -> int:
+    """Return how many brackets are open at the same time at most, in JSON or in a text that is nearly JSON."""
+    if text.count("[") + text.count("{") <= ENOUGH:
+        return 0
+    depth = deepest = 0
+    for match in _OUTLINE.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[0] in "]}":
+            depth -= 1
+    return deepest
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,21 +7,23 @@ import math
 import warnings
 from typing import Any
 
-from .jsontext import loads
+from .jsontext import TooDeepError, loads
 
 __all__ = ["decode_json", "decode_object", "decode_python", "is_json_tree"]
 
 
 def decode_json(text: str) -> tuple[bool, Any]:
-    """Return whether ``text`` is one valid JSON value, and the value."""
+    """Return whether ``text`` is one valid JSON value, and the value; raises TooDeepError."""
     try:
         return True, loads(text, strict=True)
+    except TooDeepError:
+        raise
     except (ValueError, RecursionError):
         return False, None
 
 
 def decode_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` encodes, or None."""
+    """Return the JSON object that ``text`` encodes, or None; raises TooDeepError."""
     _, value = decode_json(text)
     return value if isinstance(value, dict) else None
 

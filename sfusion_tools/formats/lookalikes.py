@@ -36,27 +36,39 @@ def lookalikes(
             _position(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
-    for kind, message, found in _calls(text, form, tools):
-        yield kind, message, _position(pieces, found.start()), _excerpt(text, found.start())
+    for kind, message, at in _calls(text, form, tools):
+        yield kind, message, _position(pieces, at), _excerpt(text, at)
         return
 
 
-def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, re.Match[str]]]:
+def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, str, int]]:
     for mark, owners in MARKS.items():
         if found := mark.search(text):
             *most, last = owners
             named = f"{', '.join(most)} or {last}" if most else last
             whose = "do not match this format" if form in owners else f"belong to {named}, not to {form}"
-            yield "stray_marker", f"The text contains markers of a tool call that {whose}, so no call was made.", found
+            yield (
+                "stray_marker",
+                f"The text contains markers of a tool call that {whose}, so no call was made.",
+                found.start(),
+            )
     if found := _OBJECT.search(text):
-        yield "untagged_call", _UNTAGGED, found
+        yield "untagged_call", _UNTAGGED, found.start()
     if found := _FENCE.search(text):
-        yield "fenced_code", "The text contains fenced code and no tool call; code in a fence is not run.", found
-    if tools:
-        names = "|".join(map(re.escape, tools))
-        bare = re.compile(rf"^\[?\s*(?:{names})\s*\(\s*(?:\w+\s*=|['\"\[{{]|\))", re.MULTILINE)
-        if found := bare.search(text):
-            yield "untagged_call", _UNTAGGED, found
+        message = "The text contains fenced code and no tool call; code in a fence is not run."
+        yield "fenced_code", message, found.start()
+    if tools and (found := _bare(tools).search(text)):
+        yield "untagged_call", _UNTAGGED, found.start("line")
+
+
+def _bare(tools: Sequence[str]) -> re.Pattern[str]:
+    """Match a call without markers at the beginning of a line or below empty lines.
+
+    White space is only entered at its beginning, so that a search does not read it again from each of its lines.
+    """
+    names = "|".join(map(re.escape, tools))
+    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|^(?=\[))(?P<line>\[?)"
+    return re.compile(rf"{begin}\s*+(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
 
 
 def _excerpt(text: str, at: int) -> str:

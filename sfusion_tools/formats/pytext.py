@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
-from .jsontext import DEEPEST
+from .jsontext import ENOUGH, TOO_DEEP, Flaw
 from .text_reader import Scan, TextReader
 
-__all__ = ["scan_brackets", "stray_escapes", "without_raw_breaks"]
+__all__ = ["UNBALANCED", "scan_brackets", "stray_escapes", "without_raw_breaks"]
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LITERAL = re.compile(
-    r"""(?s)([A-Za-z]*)('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""(?s)(?<![A-Za-z])([A-Za-z]*+)"""
+    r"""('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 )
 _RAW_BREAK = re.compile(r"(?<!\\)\n")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -21,30 +22,55 @@ _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
 
-def scan_brackets(reader: TextReader, deepest: int = DEEPEST) -> Scan[str | None]:
-    """Read from an opening bracket to its closing one; None if the brackets or a string do not close correctly."""
+UNBALANCED = Flaw("unbalanced", "its brackets or quotes do not match")
+
+
+def scan_brackets(reader: TextReader) -> Scan[str | Flaw]:
+    """Read from an opening bracket to its closing one, or as far as the brackets and the strings close correctly.
+
+    A bracket that was open when an earlier scan failed fails at the same place, so its text is not read again.
+    """
+    known = reader.notes.get((scan_brackets, reader.offset))
+    if known is not None:
+        reader.seek(known)
+        return UNBALANCED
     parts: list[str] = []
+    opened: list[int] = []
+    closed, deepest = yield from _brackets(reader, parts, opened)
+    if deepest > ENOUGH:
+        return TOO_DEEP
+    if not closed:
+        reader.notes.update({(scan_brackets, start): reader.offset for start in opened})
+        return UNBALANCED
+    return "".join(parts)
+
+
+def _brackets(reader: TextReader, parts: list[str], opened: list[int]) -> Scan[tuple[bool, int]]:
+    """Return whether all brackets are closed, and how many were open at most; ``opened`` is where the others begin."""
     stack: list[str] = []
+    deepest = 0
     while True:
         parts.append((yield from reader.run(_CODE)))
         char = yield from reader.peek()
         if not char:
-            return None
+            return False, deepest
         if char in "'\"":
             text = yield from _string(reader, char)
             if text is None:
-                return None
+                return False, deepest
             parts.append(text)
             continue
         if char in _PAIRS:
-            if len(stack) >= deepest:
-                return None
             stack.append(_PAIRS[char])
-        elif not stack or stack.pop() != char:
-            return None
+            opened.append(reader.offset)
+            deepest = max(deepest, len(stack))
+        elif stack.pop() != char:
+            return False, deepest
+        else:
+            opened.pop()
         parts.append(reader.take(1))
         if not stack:
-            return "".join(parts)
+            return True, deepest
 
 
 def _string(reader: TextReader, quote: str) -> Scan[str | None]:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from sfusion_tools.errors import RenderError
 
 from .format import Format
-from .jsontext import Flaw, Loaded, dump
+from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
 from .literal import decode_json, decode_python
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
@@ -79,7 +79,10 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
     """Read ``text`` as a value of one of the declared types."""
     if types == {"string"}:
         return Loaded(text)
-    known, value = decode_json(text.strip())
+    try:
+        known, value = decode_json(text.strip())
+    except TooDeepError:
+        return TOO_DEEP
     if known and (not types or _fits(value, types)):
         return Loaded(value)
     if types:
@@ -88,6 +91,8 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
             return Loaded(value)
     if not types or "string" in types:
         return Loaded(text)
+    if nesting(text) > ENOUGH:
+        return TOO_DEEP
     shown = json.dumps(text[:40], ensure_ascii=False)
     return Flaw("bad_value", f"its parameter {parameter} must be {' or '.join(sorted(types))}, found {shown}")
 

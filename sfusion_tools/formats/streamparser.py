@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from .declaration import Declaration
-from .jsontext import Flaw
+from .jsontext import DEEPEST, TOO_DEEP, Flaw, levels
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
 from .text_reader import Markers, Scan, TextReader
@@ -21,7 +21,6 @@ Tools: TypeAlias = Iterable[Any] | Toolbox | None
 THINK, THOUGHT = "<think>", "</think>"
 _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
-_TRAILING = re.compile(r"\s+\Z")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
 
 
@@ -50,7 +49,8 @@ class StreamParser(ABC):
         self._thinking = Markers((THOUGHT, *(self.drafts or self.openers)))
         self._deltas: list[Delta] = []
         self._plain: list[tuple[int, str]] = []
-        self._held = ""
+        self._held: list[str] = []
+        self._guessed: tuple[str, str | None] = "", None
         self._written = False
         self._interrupted = False
         self._handled = 0
@@ -108,6 +108,9 @@ class StreamParser(ABC):
         """Report a complete call, or refuse it if the tool is unknown."""
         self._handled += 1
         self.interrupt()
+        if raw.count("[") + raw.count("{") > DEEPEST and levels(arguments) > DEEPEST:
+            self.refuse(TOO_DEEP, position=position, raw=raw, name=name, counted=True)
+            return
         if not self.tools.knows(name):
             near = self.tools.near(name)
             hint = f' (did you mean "{near}"?)' if near else ""
@@ -125,8 +128,8 @@ class StreamParser(ABC):
         self.interrupt()
         if not counted:
             self._handled += 1
-        if name is None and (guess := _NAME.search(raw)):
-            name = guess[1]
+        if name is None:
+            name = self._guess(raw)
         which = f"The call to {name}" if name else "A tool call"
         if flaw.kind == "truncated":
             limit = ": the output reached its length limit" if self.finish_reason == "length" else ""
@@ -136,6 +139,13 @@ class StreamParser(ABC):
         else:
             message = f"{which} was not made: {flaw.message}. Write calls as {self.form.example}"
         self.problem(flaw.kind, message, position, raw, "refused", name)
+
+    def _guess(self, raw: str) -> str | None:
+        """Return the name in a text that could not be read; all elements of a list have the same text."""
+        if raw is not self._guessed[0]:
+            found = _NAME.search(raw)
+            self._guessed = raw, found[1] if found else None
+        return self._guessed[1]
 
     def problem(
         self, kind: str, message: str, position: int, raw: str, severity: Severity, name: str | None = None
@@ -230,7 +240,7 @@ class StreamParser(ABC):
         if not closing and cut:
             self.content(cut)
         if not self._interrupted and self._held:
-            self._deltas.append(ContentDelta(self._held))
+            self._deltas.append(ContentDelta("".join(self._held)))
         self.ended()
         if len(cut) > 2 and not closing and any(opener.startswith(cut) for opener in self.openers):
             flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
@@ -242,17 +252,17 @@ class StreamParser(ABC):
                 self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
 
     def _write(self, text: str) -> None:
-        text = self._held + text
-        self._held = ""
-        trailing = _TRAILING.search(text)
-        if trailing:
-            self._held = trailing[0]
-            text = text[: trailing.start()]
-        if text:
+        shown = text.rstrip()
+        trailing = text[len(shown) :]
+        if shown:
+            shown = "".join((*self._held, shown))
+            self._held = []
             if not self._written and self._interrupted:
-                text = text.lstrip()
+                shown = shown.lstrip()
             self._written = True
-            self._deltas.append(ContentDelta(text))
+            self._deltas.append(ContentDelta(shown))
+        if trailing:
+            self._held.append(trailing)
 
     def _collect(self) -> list[Delta]:
         deltas, self._deltas = self._deltas, []

@@ -7,15 +7,17 @@ follower. A value never ends at a tag that is followed by something else.
 
 from __future__ import annotations
 
+import math
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from .text_reader import Markers, Scan, TextReader
+from .text_reader import Markers, Scan, TextReader, drop
 
 _PATIENCE = 200
-"""How many tags to look at after a possible end before giving up the call, and how many unclosed ones before settling
-for an implicit end: the time must stay linear when a model repeats itself for thousands of lines."""
+"""How many tags to look at after a possible end before giving up the call: a stream is not held back for long."""
 
 __all__ = ["TagSpec", "TagValue", "read_tag_value"]
 
@@ -33,6 +35,7 @@ class TagSpec:
     implicit: re.Pattern[str] | None = None
     """Matches the end of a value without a closing tag."""
 
+    @cached_property
     def markers(self) -> Markers:
         return Markers((self.opening, self.closing, *self.barriers))
 
@@ -47,60 +50,101 @@ class TagValue:
     """The closing tag was left out."""
 
 
-def read_tag_value(reader: TextReader, spec: TagSpec, markers: Markers) -> Scan[TagValue]:
+class _Tags:
+    """The tags from the beginning of a value on.
+
+    Values that do not end are tried one after the other, and each has to look at the tags up to the end of the text.
+    So every tag is read once, and what a value asks about them takes no walk along the tags.
+    """
+
+    def __init__(self, begin: int) -> None:
+        self.end = begin
+        """Up to where the text was searched."""
+        self.ended = False
+        self.places = [begin - 1]
+        self.good: list[int] = []
+        """Which of the tags are closing ones with a valid follower."""
+        self.barriers: list[int] = []
+        self.not_closing: list[int] = []
+        self.closes: dict[int, int] = {}
+        """Which closing tag balances an opening one."""
+        self.last_closing = 0
+        self._open = [0]
+
+    def read(self, reader: TextReader, spec: TagSpec) -> Scan[None]:
+        """Read one more tag."""
+        reader.seek(self.end)
+        marker = yield from reader.until(spec.markers, drop)
+        self.end = reader.offset
+        if marker is None:
+            self.ended = True
+            return
+        number = len(self.places)
+        self.places.append(self.end - len(marker))
+        if marker == spec.closing:
+            self.last_closing = number
+            if self._open:
+                self.closes[self._open.pop()] = number
+            if (yield from reader.ahead(spec.followers, spec.gap)) is not None:
+                self.good.append(number)
+            return
+        self.not_closing.append(number)
+        (self._open if marker == spec.opening else self.barriers).append(number)
+
+    def closing(self, own: int) -> float | None:
+        """Return the tag that closes the value of the opening tag ``own``: NEVER if none does, None if unknown yet."""
+        last = _first(self.good, own + 1) + _PATIENCE
+        balanced = self.closes.get(own, NEVER)
+        # A closing tag without a valid follower may be part of the value, if only closing tags come after it.
+        good, other = _first(self.good, balanced), _first(self.not_closing, balanced)
+        if good < other:
+            return good if good <= last else NEVER
+        return NEVER if other < NEVER or len(self.places) > last + 1 else None
+
+
+NEVER = math.inf
+
+
+def _first(numbers: Sequence[int], least: float) -> float:
+    at = bisect_left(numbers, least)
+    return numbers[at] if at < len(numbers) else NEVER
+
+
+def read_tag_value(reader: TextReader, spec: TagSpec) -> Scan[TagValue]:
     """Read a value and its closing tag; moves the reader's mark to the beginning of the value."""
     reader.mark()
     begin = reader.offset
-    depth = 1
-    ends: list[int] = []
-    strayed = False
-    beyond = 0
-    while True:
-        marker = yield from reader.until(markers, _drop)
-        if marker is None:
-            return _settle(reader, spec, ends, strayed)
-        if ends:
-            beyond += 1
-            if beyond > _PATIENCE:
-                return _settle(reader, spec, [], strayed=True)
-        if marker == spec.closing:
-            depth -= 1
-            follower = yield from reader.ahead(spec.followers, spec.gap)
-            if follower is not None:
-                size = reader.offset - begin - len(marker)
-                if depth <= 0:
-                    return TagValue(reader.since_mark()[:size])
-                ends.append(size)
-            elif depth <= 0:
-                strayed = True
-                depth = 1
-        elif strayed:
-            return _settle(reader, spec, [], strayed)
-        elif marker == spec.opening:
-            depth += 1
-            if depth == _PATIENCE and spec.implicit and not ends and spec.implicit.search(reader.since_mark()):
-                return _settle(reader, spec, ends, strayed)
-
-
-def _settle(reader: TextReader, spec: TagSpec, ends: Sequence[int], strayed: bool) -> TagValue:
-    """The tags do not balance: take the first possible reading, or none."""
-    whole = reader.since_mark()
-    first = ends[0] if ends else None
-    if first is not None and any(barrier in whole[:first] for barrier in spec.barriers):
-        # The closing tag of this value is broken, and the one that was found belongs to a later call.
-        first, strayed = None, True
-    if spec.implicit and not strayed:
-        match = spec.implicit.search(whole)
-        if match and (first is None or match.end() < first):
-            reader.rewind()
-            reader.take(match.end())
-            return TagValue(whole[: match.end()], implied=True)
+    tags = reader.notes.get(spec)
+    if tags is None or tags.end < begin:
+        tags = reader.notes[spec] = _Tags(begin)
+    own = bisect_left(tags.places, begin) - 1
+    while (closing := tags.closing(own)) is None and not tags.ended:
+        yield from tags.read(reader, spec)
     reader.rewind()
-    if first is not None:
-        reader.take(first + len(spec.closing))
-        return TagValue(whole[:first])
-    return TagValue(fault="unclosed" if strayed or spec.closing in whole else "truncated")
+    if closing is None:
+        return _settle(reader, spec, tags, own)
+    if closing == NEVER:
+        return TagValue(fault="unclosed")
+    return _ending(reader, spec, tags, int(closing))
 
 
-def _drop(text: str) -> None:
-    del text
+def _settle(reader: TextReader, spec: TagSpec, tags: _Tags, own: int) -> TagValue:
+    """The text ends and the tags do not balance: take the first possible reading, or none."""
+    strayed = own in tags.closes
+    first = _first(tags.good, own)
+    if _first(tags.barriers, own) < first < NEVER:
+        # The closing tag of this value is broken, and the one that was found belongs to a later call.
+        first, strayed = NEVER, True
+    if spec.implicit and not strayed:
+        end = reader.search(spec.implicit)
+        if end and (first == NEVER or end < tags.places[int(first)]):
+            return TagValue(reader.take(end - reader.offset), implied=True)
+    if first < NEVER:
+        return _ending(reader, spec, tags, int(first))
+    return TagValue(fault="unclosed" if strayed or tags.last_closing > own else "truncated")
+
+
+def _ending(reader: TextReader, spec: TagSpec, tags: _Tags, closing: int) -> TagValue:
+    text = reader.take(tags.places[closing] - reader.offset)
+    reader.take(len(spec.closing))
+    return TagValue(text)

@@ -2,15 +2,19 @@
 
 A scanner is a generator that yields whenever it needs characters that have not arrived yet, and continues when there
 are more. Its result does not depend on where the text was cut, so streaming and non-streaming agree.
+
+The time must stay linear in the text, however it is cut. So a scanner that waits has read everything but the possible
+beginning of a marker; what it may have to give back it reads and then rewinds. A scanner that is tried again on text
+that it has read before, after a rewind, leaves a note in ``notes`` of what it learnt.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["Markers", "Scan", "TextReader"]
+__all__ = ["Markers", "Scan", "TextReader", "drop"]
 
 T = TypeVar("T")
 Scan = Generator[None, None, T]
@@ -26,12 +30,12 @@ class Markers:
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(dict.fromkeys(literals))
         self.pattern = re.compile("|".join(map(re.escape, self.literals)))
-        self._longest = max(map(len, self.literals))
+        self.longest = max(map(len, self.literals))
         self._beginnings = {literal[:size] for literal in self.literals for size in range(1, len(literal))}
 
     def unfinished(self, text: str, start: int) -> int:
         """Return how many characters at the end of ``text`` may become a marker."""
-        for size in range(min(self._longest - 1, len(text) - start), 0, -1):
+        for size in range(min(self.longest - 1, len(text) - start), 0, -1):
             if text[len(text) - size :] in self._beginnings:
                 return size
         return 0
@@ -42,6 +46,8 @@ class TextReader:
 
     def __init__(self) -> None:
         self.closed = False
+        self.notes: dict[Any, Any] = {}
+        """What scanners know about positions, so that they need not read the same text again."""
         self._window = ""
         self._at = 0
         self._base = 0
@@ -84,15 +90,19 @@ class TextReader:
         return "".join(self._kept) + self._window[max(start - self._base, 0) : self._at]
 
     def rewind(self) -> None:
-        if self._mark is None:
-            return
-        if self._mark >= self._base:
-            self._at = self._mark - self._base
-        else:
-            self._window = self.since_mark() + self._window[self._at :]
-            self._base = self._mark
-            self._at = 0
-        self._kept = []
+        """Go back to the mark."""
+        if self._mark is not None:
+            self.seek(self._mark)
+
+    def seek(self, offset: int) -> None:
+        """Go to any position between the mark and the end of what has arrived."""
+        back: list[str] = []
+        while offset < self._base:
+            back.append(self._kept.pop())
+            self._base -= len(back[-1])
+        if back:
+            self._window = "".join(reversed(back)) + self._window
+        self._at = offset - self._base
 
     def take(self, size: int) -> str:
         """Read ``size`` characters, which must have arrived."""
@@ -142,9 +152,12 @@ class TextReader:
 
         Does not read anything.
         """
+        return (yield from self._looking(self._ahead(literals, skip)))
+
+    def _ahead(self, literals: Iterable[str], skip: re.Pattern[str]) -> Scan[str | None]:
         while True:
-            gap = skip.match(self._window, self._at)
-            rest = self._window[gap.end() if gap else self._at :][:_LONGEST]
+            yield from self.run(skip)
+            rest = self._window[self._at : self._at + _LONGEST]
             for literal in literals:
                 if rest.startswith(literal):
                     return literal
@@ -155,15 +168,45 @@ class TextReader:
                 return None
             yield
 
-    def line(self) -> Scan[str]:
-        """Return the rest of the line without reading it."""
-        seen = 0
-        while True:
-            end = self._window.find("\n", self._at + seen)
-            if end >= 0 or self.closed:
-                return self._window[self._at : end if end >= 0 else len(self._window)]
-            seen = self.left
-            yield
+    def _looking(self, scan: Scan[T]) -> Scan[T]:
+        """Run a scanner and go back to where it began."""
+        start = self.offset
+        marked = self._mark is not None
+        if not marked:
+            self.mark()
+        found = yield from scan
+        self.seek(start)
+        if not marked:
+            self.unmark()
+        return found
+
+    def upcoming(self, markers: Markers) -> Scan[str | None]:
+        """Return the first marker ahead without reading anything; None if there is none."""
+        here = self.offset
+        known: tuple[int, str | None, int] = self.notes.get(markers, (here + 1, None, 0))
+        if not known[0] <= here <= known[2]:
+            known = self.notes[markers] = here, *(yield from self._looking(self._upcoming(markers)))
+        return known[1]
+
+    def _upcoming(self, markers: Markers) -> Scan[tuple[str | None, int]]:
+        marker = yield from self.before(markers, drop)
+        return marker, self.offset
+
+    def first(self, markers: Markers, last: int) -> int:
+        """Return the offset of the first marker that begins after this character and at ``last`` or before; or 0."""
+        last -= self._base
+        match = markers.pattern.search(self._window, self._at + 1, last + markers.longest)
+        return self._base + match.start() if match and match.start() <= last else 0
+
+    def search(self, pattern: re.Pattern[str]) -> int:
+        """Return the offset after the first match of ``pattern`` ahead, in a text that is complete; 0 if none."""
+        here = self.offset
+        since, start, end = self.notes.get(pattern, (here + 1, 0, 0))
+        if not since <= here or (end and here > start):
+            match = pattern.search(self._window, self._at)
+            start, end = (self._base + match.start(), self._base + match.end()) if match else (0, 0)
+            self.notes[pattern] = here, start, end
+        return int(end)
 
     def until(self, markers: Markers, sink: Callable[[str], object], *, to_end: bool = True) -> Scan[str | None]:
         """Read up to and including the first marker and return it; the text before it goes to ``sink`` as it arrives.
@@ -190,3 +233,8 @@ class TextReader:
         if marker is not None:
             self._at -= len(marker)
         return marker
+
+
+def drop(text: str) -> None:
+    """The sink for text that is read and not needed."""
+    del text

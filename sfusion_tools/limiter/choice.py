@@ -1,24 +1,23 @@
-"""Which limiter a tool uses, with one client of it for each event loop of this process."""
+"""Which limiter a tool uses: one client of it for each event loop and Ray session of this process."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sfusion_tools._extras import import_extra
-from sfusion_tools._loops import PerLoop
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport, shared_host
 from sfusion_tools.limiter.ray_limiter import ray_limiter
-from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.runtime import LoopScope, runtime
 
 logger = logging.getLogger(__name__)
 
 Kind = Literal["auto", "ray", "local"]
 
-_clients: PerLoop[dict[tuple[str, str, LimiterSettings, bool], Limiter]] = PerLoop(dict)
 _warned: set[str] = set()
 
 
@@ -28,10 +27,32 @@ def ray_is_running() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
+def _ray_session() -> str:
+    """Return an id that changes with ``ray.shutdown()`` and ``ray.init()``; empty without Ray."""
+    return str(sys.modules["ray"].get_runtime_context().get_worker_id()) if ray_is_running() else ""
+
+
+class _ClientKey(NamedTuple):
+    kind: Kind
+    name: str
+    settings: LimiterSettings
+    apply: bool
+    share: Share | None
+    ray_session: str
+
+
 class LimiterChoice:
     """Gives the limiter of the running loop. Tools with equal settings share a client and so its messages."""
 
-    def __init__(self, settings: LimiterSettings, *, kind: Kind = "auto", name: str, apply: bool = False) -> None:
+    def __init__(
+        self,
+        settings: LimiterSettings,
+        *,
+        kind: Kind = "auto",
+        name: str,
+        apply: bool = False,
+        share: Share | None = None,
+    ) -> None:
         if kind == "ray" and not ray_is_running():
             import_extra("ray", extra="ray", needed_by="limiter: ray")
             raise ConfigError("limiter: ray needs Ray running in this process; call ray.init() first, or use auto")
@@ -39,6 +60,7 @@ class LimiterChoice:
         self._kind = kind
         self._name = name
         self._apply = apply
+        self._share = share
 
     def __call__(self) -> Limiter:
         kind = self._kind
@@ -49,15 +71,16 @@ class LimiterChoice:
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
-        clients = _clients.get()
-        key = (kind, self._name, self._settings, self._apply)
-        limiter = clients.get(key)
-        if limiter is None:
-            limiter = clients[key] = self._ray() if kind == "ray" else self._local()
-        return limiter
+        session = _ray_session() if kind == "ray" else ""
+        key = _ClientKey(kind, self._name, self._settings, self._apply, self._share, session)
+        scope = runtime.scope()
+        return scope.get(key, lambda: self._make(kind, scope))
 
-    def _ray(self) -> Limiter:
-        return ray_limiter(self._settings, self._name, apply=self._apply)
-
-    def _local(self) -> Limiter:
-        return Limiter(LocalTransport(shared_host(self._name, self._settings, apply=self._apply)))
+    def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
+        for key in scope.opened():
+            if isinstance(key, _ClientKey) and key.kind == "ray" and key.ray_session != _ray_session():
+                scope.pop(key).abandon()
+        if kind == "ray":
+            return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
+        host = shared_host(self._name, self._settings, apply=self._apply)
+        return Limiter(LocalTransport(host), share=self._share)

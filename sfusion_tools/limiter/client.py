@@ -19,6 +19,7 @@ from sfusion_tools._loops import before_loop_ends
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
 from sfusion_tools.limiter.settings import Share
+from sfusion_tools.runtime import LoopResource
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class _Waiter:
         self.ticket: int | None = None
 
 
-class Limiter:
+class Limiter(LoopResource):
     """A client of a limiter, for use within one event loop."""
 
     def __init__(self, transport: Transport, *, name: str | None = None, share: Share | None = None) -> None:

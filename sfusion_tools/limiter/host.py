@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Snapshot
@@ -18,13 +19,12 @@ class LimiterHost:
         self._core = core
         self._clock = clock
         self._lock = threading.Lock()
-        self._polls: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = {}
+        # Held by the coroutine that waits: a loop that ends without a word takes its polls along.
+        self._polls: WeakValueDictionary[str, _Poll] = WeakValueDictionary()
 
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
             reply = self._core.exchange(self._clock(), batch)
-            if batch.detach:
-                self._polls.pop(batch.client, None)  # it may belong to a loop that is closed
             self._wake()
         return reply
 
@@ -42,12 +42,11 @@ class LimiterHost:
                 self._wake()
                 if reply is not None:
                     return reply
-                update = loop.create_future()
-                self._polls[client] = (loop, update)
+                poll = self._polls[client] = _Poll(loop)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
                 async with asyncio.timeout(max(pause, 0.0)):
-                    await update
+                    await poll.update
             except TimeoutError:
                 pass
 
@@ -74,8 +73,14 @@ class LimiterHost:
     def _wake(self) -> None:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
-            if poll is not None and not poll[0].is_closed():
-                poll[0].call_soon_threadsafe(_resolve, poll[1])
+            if poll is not None and not poll.loop.is_closed():
+                poll.loop.call_soon_threadsafe(_resolve, poll.update)
+
+
+class _Poll:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.update: asyncio.Future[None] = loop.create_future()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from uuid import uuid4
@@ -13,6 +12,7 @@ from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.messages import Batch, LimiterReply
 from sfusion_tools.limiter.settings import LimiterSettings, Share
+from sfusion_tools.runtime import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +45,9 @@ def local_limiter(
     return Limiter(LocalTransport(local_host(settings, clock)), share=share)
 
 
-_hosts: dict[str, LimiterHost] = {}
-_hosts_lock = threading.Lock()
-
-
 def shared_host(name: str, settings: LimiterSettings, *, apply: bool) -> LimiterHost:
     """Return the limiter that all tools of this process with this ``limiter_name`` share."""
-    with _hosts_lock:
-        host = _hosts.get(name)
-        if host is None:
-            host = _hosts[name] = local_host(settings)
+    host = runtime.shared((LimiterHost, name), lambda: local_host(settings))
     if host.settings != settings:
         settle_difference(name, host.settings, settings, host.configure if apply else None)
     return host

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sfusion_tools.base_tool import BaseTool
 from sfusion_tools.rollout.engine import Engine, read_answer
+from sfusion_tools.rollout.foreign import bounded, even_if_cancelled
 from sfusion_tools.rollout.interaction import Interaction
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
@@ -17,8 +18,6 @@ from sfusion_tools.rollout.toolset import ToolSet
 from sfusion_tools.rollout.turns import TurnParser
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class RolloutDriver:
@@ -42,7 +41,7 @@ class RolloutDriver:
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
         """Run one request to its end. Failures are recorded in the request; only a cancellation is raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
-        tools = ToolSet(wanted, request.request_id, request.tools_kwargs)
+        tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
             await self._start(request, tools)
             while not request.state.is_final:
@@ -50,13 +49,12 @@ class RolloutDriver:
             if request.state is State.COMPLETED:
                 request.reward_scores = await tools.rewards()
         except asyncio.CancelledError:
-            if not request.state.is_final:
-                request.fail(EndCause.CANCELLED, "the request was cancelled")
+            request.cancel()
             raise
         except Exception as error:
             self._record_failure(request, error)
         finally:
-            await _even_if_cancelled(self._release(request, tools))
+            await even_if_cancelled(self._release(request, tools))
         return request
 
     async def _start(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
@@ -70,10 +68,19 @@ class RolloutDriver:
             return
         try:
             await tools.create()
-            if self._interaction is not None and request.interaction_kwargs is not None:
-                await self._interaction.start_interaction(request.request_id, **request.interaction_kwargs)
+            await self._start_interaction(request)
         except Exception as error:
             request.fail(EndCause.TOOL_CREATION, f"{type(error).__name__}: {error}")
+
+    async def _start_interaction(self, request: AsyncRolloutRequest) -> None:
+        if self._interaction is None or request.interaction_kwargs is None:
+            return
+        limits = request.limits
+        start = self._interaction.start_interaction(request.request_id, **request.interaction_kwargs)
+        what = f"start_interaction for request {request.request_id!r}"
+        (error,) = await bounded({what: start}, timeout=limits.tool_timeout, grace=limits.release_timeout)
+        if isinstance(error, Exception):
+            raise error
 
     async def _step(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
         began = _now()
@@ -117,10 +124,11 @@ class RolloutDriver:
     async def _release(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
         request.metrics.release_errors += await tools.release()
         if self._interaction is not None and request.interaction_kwargs is not None:
-            try:
-                await self._interaction.finalize_interaction(request.request_id)
-            except Exception:
-                logger.exception("the interaction of request %s could not be ended", request.request_id)
+            end = self._interaction.finalize_interaction(request.request_id)
+            what = f"finalize_interaction for request {request.request_id!r}"
+            (error,) = await bounded({what: end}, timeout=request.limits.release_timeout, grace=0.0)
+            if isinstance(error, Exception):
+                logger.warning("%s: %s: %s", what, type(error).__name__, error)
                 request.metrics.release_errors += 1
 
     @staticmethod
@@ -135,17 +143,3 @@ class RolloutDriver:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-async def _even_if_cancelled(work: Coroutine[Any, Any, T]) -> T:
-    """Finish the work even if the caller is cancelled meanwhile, then raise the cancellation."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()

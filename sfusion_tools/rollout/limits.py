@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,10 +42,21 @@ class RolloutLimits:
     tool_response_truncate_side: TruncateSide = TruncateSide.MIDDLE
     max_consecutive_invalid_calls: int | None = None
     """Refused calls in a row, across turns, after which the trajectory ends."""
+    tool_timeout: float | None = 600.0
+    """Seconds for each ``create`` and ``calc_reward`` of a tool."""
+    release_timeout: float | None = 30.0
+    """Seconds for each ``release`` of a tool, and for whatever was cancelled to stop."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if name == "tool_response_truncate_side":
+                continue
+            if name.endswith("_timeout"):
+                number = isinstance(value, int | float) and not isinstance(value, bool)
+                if value is not None and not (number and 0 < value < math.inf):
+                    raise BadLimits(
+                        f"{name} is {value!r}: it must be a number of seconds above 0, or null for no limit"
+                    )
                 continue
             # bool is an int in Python, and `max_user_turns: true` in a YAML file is a mistake.
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):

@@ -1,9 +1,10 @@
 """The client of Sandbox Fusion: every program ends with a typed outcome."""
 
 from sfusion_tools.sandbox.client import SandboxClient
+from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.languages import LANGUAGES
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RetryPolicy
 
-__all__ = ["LANGUAGES", "Attempt", "Bounds", "CallResult", "Program", "RetryPolicy", "SandboxClient"]
+__all__ = ["LANGUAGES", "Attempt", "Bounds", "CallResult", "Fleet", "Program", "RetryPolicy", "SandboxClient"]

@@ -10,9 +10,7 @@ from typing import Any
 
 from sfusion_tools.outcome import Outcome
 
-_NO_RUNTIME = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
-_NO_JEST = re.compile(r"^sh: \d+: (?P<what>jest): not found\s*$")
-"""Jest is started by npm, which prints before its shell does."""
+_NO_COMPILER = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -59,7 +57,7 @@ def _read_run(answer: dict[str, Any]) -> Reading:
     if status == "SandboxError":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_brief(message)}")
     if compiled is not None and not _is_fine(compiled):
-        if missing := _missing_runtime(compiled):
+        if missing := _missing_compiler(compiled):
             return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
         what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
         return _reading(Outcome.COMPILE_ERROR, answer, compiled, what)
@@ -69,8 +67,6 @@ def _read_run(answer: dict[str, Any]) -> Reading:
         return _reading(Outcome.PROGRAM_TIMEOUT, answer, ran)
     if ran.get("status") != "Finished":
         return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ran.get('status')!r}: {_brief(message)}")
-    if missing := _missing_runtime(ran):
-        return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
     code = _whole(ran.get("return_code"))
     if code is None:
         found = _text(ran.get("return_code")) or "null"
@@ -101,13 +97,15 @@ def _is_fine(result: dict[str, Any]) -> bool:
     return result.get("status") == "Finished" and result.get("return_code") == 0
 
 
-def _missing_runtime(result: dict[str, Any]) -> str:
-    """Return a message if the server could not find the language's own command, which is never the program's fault."""
-    if result.get("return_code") != 127:
+def _missing_compiler(result: dict[str, Any]) -> str:
+    """Return a message if the shell could not find the compiler.
+
+    No program can cause this: it has not run yet, and a compiler does not exit with 127. A missing interpreter is not
+    recognised, because any program can print the shell's message and exit with 127; ``sfusion doctor`` finds it.
+    """
+    if result.get("return_code") != 127 or result.get("stdout"):
         return ""
-    # If the command is missing, nothing can have been printed; a program that prints this message is not believed.
-    pattern = _NO_JEST if result.get("stdout") else _NO_RUNTIME
-    found = pattern.match(_text(result.get("stderr")))
+    found = _NO_COMPILER.match(_text(result.get("stderr")))
     return f"the sandbox has no {found['what']!r}" if found else ""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sfusion_tools.errors import near
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.languages import RUNNABLE
 from sfusion_tools.sandbox.program import Program
 
 _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
@@ -26,8 +26,8 @@ def read_arguments(parameters: Any, config: SandboxToolConfig) -> tuple[Program,
     language = parameters.get("language")
     if language is None:
         language = config.default_language
-    elif not isinstance(language, str) or language not in LANGUAGES:
-        raise BadArguments(f"`language` {_show(language)} is not known here; {near(_show(language), LANGUAGES)}")
+    elif not isinstance(language, str) or language not in RUNNABLE:
+        raise BadArguments(f"`language` {_show(language)} is not known here; {near(_show(language), RUNNABLE)}")
     timeout, remark = _timeout(parameters.get("timeout"), config)
     program = Program(
         code,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -16,21 +18,26 @@ import aiohttp
 from yarl import URL
 
 from sfusion_tools.errors import LimiterClosed, LimiterError, PermitTimeout
-from sfusion_tools.limiter import Limiter, Permit
+from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
-from sfusion_tools.sandbox.endpoints import Endpoint, Endpoints, is_placeholder, redact
+from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
+from sfusion_tools.sandbox.fleet import Fleet, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
-from sfusion_tools.sandbox.session import leave, session_for
+from sfusion_tools.sandbox.session import HttpSession
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 """Limit for connecting, or half an attempt's time if that is less, so that a slow connect is reported as such."""
+
+_MOMENT = 0.001
+"""Seconds that are too few to do anything in."""
 
 _URL = re.compile(r"\w+://[^\s'\"]+")
 
@@ -43,14 +50,23 @@ class _Sent:
 
     reading: Reading
     status: int | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    asked: float | None = None
+    """The seconds of its Retry-After."""
     may_have_run: bool = True
     transient: bool = False
     """True if a retry may help."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Address:
+    label: str
+    """The redacted URL."""
+    target: URL
+    proxy: str | None
+
+
 class SandboxClient:
-    """Sends programs to one or more sandboxes, from any number of event loops."""
+    """Sends programs to one or more sandboxes, from any number of event loops and threads."""
 
     def __init__(
         self,
@@ -62,21 +78,30 @@ class SandboxClient:
         headers: Mapping[str, str] | None = None,
         trust_proxy_env: bool = True,
         on_event: Event | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, or None for no limit."""
-        self._endpoints = Endpoints([urls] if isinstance(urls, str) else list(urls))
+        """``limiter`` returns the limiter of the running loop, or None for no limit.
+
+        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
+        sandboxes if it is not to be that of this process.
+        """
+        self._urls = base_urls(urls)
         self._limiter = limiter
         self._retry = retry or RetryPolicy()
         self._bounds = bounds or Bounds()
         self._headers = dict(headers or {})
         self._on_event = on_event
-        self._targets = {e.url: URL(e.path("run_code")) for e in self._endpoints}
-        self._proxies = {e.url: _proxy(e.url) if trust_proxy_env else None for e in self._endpoints}
+        self._event_failed = False
+        self._fleet = fleet
+        self._addresses = {
+            url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
+            for url in self._urls
+        }
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
-        for endpoint in self._endpoints:
-            if is_placeholder(endpoint.url):
+        for url, address in self._addresses.items():
+            if is_placeholder(url):
                 logger.warning(
-                    "%s looks like a placeholder that was never filled in; every call will fail", endpoint.label
+                    "%s looks like a placeholder that was never filled in; every call will fail", address.label
                 )
 
     async def run(self, program: Program, *, call_id: str | None = None) -> CallResult:
@@ -86,7 +111,7 @@ class SandboxClient:
         result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
         self._emit("call_started", result)
         try:
-            reading = await self._retry_until_done(program, result)
+            reading = await self._retry_until_done(program, result, started)
             result.outcome, result.message = reading.outcome, reading.message
             result.stdout, result.stderr = reading.stdout, reading.stderr
             result.return_code, result.execution_time = reading.return_code, reading.execution_time
@@ -98,39 +123,43 @@ class SandboxClient:
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
-        await leave(self)
+        await HttpSession.leave(runtime.scope(), self)
 
-    async def _retry_until_done(self, program: Program, result: CallResult) -> Reading:
+    async def _retry_until_done(self, program: Program, result: CallResult, started: float) -> Reading:
         loop = asyncio.get_running_loop()
         attempt_seconds, left = self._bounds.of(program)
+        end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
         while True:
             number = len(result.attempts) + 1
             try:
-                sent = await self._attempt(body, result, number, min(attempt_seconds, left))
+                sent = await self._attempt(body, result, number, min(attempt_seconds, left), end)
             except PermitTimeout:
-                return Reading(Outcome.THROTTLED, f"no permit from the limiter within {self._bounds.queue:g} s")
+                result.out_of_time = self._limit_reached(end)
+                bound = self._bounds.queue if result.out_of_time is None else result.out_of_time
+                return Reading(Outcome.THROTTLED, f"no permit from the limiter within {bound:g} s")
             except LimiterClosed as error:
                 return Reading(Outcome.CANCELLED, str(error))
             except LimiterError as error:
                 return Reading(Outcome.THROTTLED, f"no permit: {error}")
-            left -= result.attempts[-1].seconds
             if not sent.transient:
                 return sent.reading
+            pause = self._retry.pause(result.call_id, number, sent.asked)
+            left -= result.attempts[-1].seconds
+            result.out_of_time = self._limit_reached(end)
             if sent.may_have_run and not self._retry.retry_may_have_run:
                 sent.reading.message += "; not repeated because the program may have run"
                 return sent.reading
             if number >= self._retry.max_attempts:
                 sent.reading.message += f"; gave up after {counted(number, 'attempt')}"
                 return sent.reading
-            asked = retry_after(sent.headers, time.time())
-            pause = self._retry.pause(result.call_id, number, asked)
-            if pause >= left:
+            if pause >= min(left, end - loop.time()):
+                result.out_of_time = self._limit_reached(end - pause)
                 sent.reading.message += (
                     f"; gave up after {counted(number, 'attempt')}: the next attempt would miss the deadline"
                 )
                 return sent.reading
-            self._emit("backing_off", result, attempt=number, seconds=pause, asked=asked)
+            self._emit("backing_off", result, attempt=number, seconds=pause, asked=sent.asked)
             before = loop.time()
             try:
                 await asyncio.sleep(pause)
@@ -138,90 +167,95 @@ class SandboxClient:
                 result.backed_off += loop.time() - before
             left -= pause
 
-    async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float) -> _Sent:
-        """Send one request under one permit, which is released before anything else happens."""
+    def _limit_reached(self, end: float) -> float | None:
+        """Return the limit for the whole call if that time has come, else None."""
+        return self._bounds.total if asyncio.get_running_loop().time() > end - _MOMENT else None
+
+    def _queue_seconds(self, left: float) -> float | None:
+        bounds = [bound for bound in (self._bounds.queue, left) if bound is not None and bound < math.inf]
+        return min(bounds, default=None)
+
+    async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float, end: float) -> _Sent:
+        """Send one request under one permit; whatever happens, permit and slot have returned when this ends."""
+        loop, scope = asyncio.get_running_loop(), runtime.scope()
         limiter = self._limiter()
-        if limiter is None:
-            return await self._send_once(body, result, number, seconds, None)
-        permit = limiter.permit(self._bounds.queue)
-        try:
-            async with permit:
-                self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
-                return await self._send_once(body, result, number, seconds, permit)
-        finally:
-            result.waited += permit.waited
-
-    async def _send_once(
-        self, body: bytes, result: CallResult, number: int, seconds: float, permit: Permit | None
-    ) -> _Sent:
-        loop = asyncio.get_running_loop()
-        endpoint = self._endpoints.take(loop.time())
-        proxy = self._proxies[endpoint.url]
-        result.proxy = redact(proxy) if proxy is not None else None
-        began = loop.time()
+        permit = limiter.permit(self._queue_seconds(end - loop.time())) if limiter is not None else None
         sent = _Sent(Reading(Outcome.CANCELLED))
-        self._emit("attempt_started", result, attempt=number, endpoint=endpoint.label)
+        began = ended = math.nan
+        address: _Address | None = None
         try:
-            sent = await self._send(endpoint, body, seconds)
+            async with permit or nullcontext():
+                if permit is not None:
+                    self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
+                with slots_of(scope, self._fleet).slot(self._urls, loop.time()) as slot:
+                    address = self._addresses[slot.url]
+                    result.proxy = redact(address.proxy) if address.proxy is not None else None
+                    began = ended = loop.time()
+                    self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                    try:
+                        sent = await self._send(address, body, min(seconds, end - began))
+                    finally:
+                        ended = loop.time()
+                    slot.report(ended, healthy=_health(sent), asked=sent.asked)
+                if permit is not None:
+                    outcome = sent.reading.outcome
+                    permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)
         finally:
-            ended = loop.time()
-            if permit is not None:
-                throttled = sent.reading.outcome is Outcome.THROTTLED
-                permit.report(succeeded=sent.reading.outcome.is_from_program, throttled=throttled)
-                self._emit("permit_released", result, attempt=number, permit=permit.id)
-            self._endpoints.give(endpoint, ended, began=began, healthy=_health(sent))
-            attempt = Attempt(
-                number,
-                endpoint.label,
-                sent.reading.outcome,
-                sent.status,
-                sent.reading.message,
-                sent.may_have_run,
-                permit.waited if permit is not None else 0.0,
-                ended - began,
-            )
-            result.attempts.append(attempt)
-            self._emit("attempt_ended", result, attempt=number, outcome=attempt.outcome.value, status=attempt.status)
+            waited = permit.waited if permit is not None else 0.0
+            result.waited += waited
+            if address is not None:
+                if permit is not None:
+                    self._emit("permit_released", result, attempt=number, permit=permit.id)
+                attempt = Attempt(
+                    number,
+                    address.label,
+                    sent.reading.outcome,
+                    sent.status,
+                    sent.reading.message,
+                    sent.may_have_run,
+                    waited,
+                    ended - began,
+                )
+                result.attempts.append(attempt)
+                facts = {"outcome": attempt.outcome.value, "status": attempt.status}
+                self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, endpoint: Endpoint, body: bytes, seconds: float) -> _Sent:
-        proxy = self._proxies[endpoint.url]
-        if proxy is None:
-            return await self._exchange(endpoint, None, body, seconds)
-        sent = await self._exchange(endpoint, proxy, body, seconds)
-        if not sent.reading.outcome.is_from_program:
-            sent.reading.message += f" (through the proxy {redact(proxy)})"
+    async def _send(self, address: _Address, body: bytes, seconds: float) -> _Sent:
+        with HttpSession.of(runtime.scope(), self) as session:
+            sent = await self._exchange(session, address, body, seconds)
+        if address.proxy is not None and not sent.reading.outcome.is_from_program:
+            sent.reading.message += f" (through the proxy {redact(address.proxy)})"
         return sent
 
-    async def _exchange(self, endpoint: Endpoint, proxy: str | None, body: bytes, seconds: float) -> _Sent:
-        session = await session_for(self)
+    async def _exchange(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         connect_timeout = self._timeouts.get(connect)
         if connect_timeout is None:
             # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
-            part = "sock_connect" if proxy is None else "connect"
+            part = "sock_connect" if address.proxy is None else "connect"
             connect_timeout = self._timeouts[connect] = aiohttp.ClientTimeout(total=None, **{part: connect})
         try:
             async with (
                 asyncio.timeout(seconds),
                 session.post(
-                    self._targets[endpoint.url],
+                    address.target,
                     data=body,
                     headers=self._headers or None,
-                    proxy=proxy,
+                    proxy=address.proxy,
                     allow_redirects=False,
                     timeout=connect_timeout,
                 ) as answer,
             ):
                 return await self._parse(answer)
         except aiohttp.ConnectionTimeoutError:
-            text = f"no connection to {endpoint.label} within {connect:g} s"
+            text = f"no connection to {address.label} within {connect:g} s"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
         except aiohttp.ClientConnectorError as error:
-            text = f"no connection to {endpoint.label}: {_reason(error)}"
+            text = f"no connection to {address.label}: {_reason(error)}"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
         except aiohttp.ClientHttpProxyError as error:
-            text = f"no connection to {endpoint.label}: the proxy answered {error.status} {error.message}"
+            text = f"no connection to {address.label}: the proxy answered {error.status} {error.message}"
             transient = error.status in RETRIED_STATUSES
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=transient)
         except TimeoutError:
@@ -244,7 +278,7 @@ class SandboxClient:
         return _Sent(
             reading,
             answer.status,
-            answer.headers,
+            retry_after(answer.headers, time.time()),
             may_have_run=may_have_run(answer.status),
             transient=answer.status in RETRIED_STATUSES,
         )
@@ -271,8 +305,14 @@ class SandboxClient:
         return b"".join(parts), True
 
     def _emit(self, event: str, result: CallResult, **facts: Any) -> None:
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event, {"call": result.call_id, **facts})
+        except Exception:
+            if not self._event_failed:
+                self._event_failed = True
+                logger.exception("on_event raised at %r; calls go on, and this is logged only once", event)
 
 
 def _health(sent: _Sent) -> bool | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT
+from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.languages import LANGUAGES
 from sfusion_tools.sandbox.program import Bounds
@@ -20,7 +20,15 @@ _SECRET = ("headers", "sandbox_fusion_url")
 """Keys whose values are not shown in errors: they may contain passwords."""
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Weight = Seconds
 Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class LimiterShare(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    weight: Weight = 1.0
 
 
 class SandboxToolConfig(BaseModel):
@@ -42,6 +50,9 @@ class SandboxToolConfig(BaseModel):
         "auto", description="where the limit is kept: auto means in Ray if it is running, else in this process"
     )
     limiter_name: str = Field("rate-limiter", description="tools with the same name share one limiter")
+    limiter_share: LimiterShare | None = Field(
+        None, description="`{name: …, weight: …}`: while permits are scarce, jobs on one limiter get them by weight"
+    )
     rate_limit_mismatch: Literal["warn", "apply"] = Field(
         "warn", description="if a limiter of that name has other limits: keep them and warn, or apply ours"
     )
@@ -63,6 +74,9 @@ class SandboxToolConfig(BaseModel):
         "null: twice an attempt plus 10 s"
     )  # fmt: skip
     queue_timeout: Seconds | None = Field(600.0, description="seconds to wait for a permit; null: no limit")
+    total_timeout: Seconds | None = Field(
+        None, description="seconds for a whole call, waits for permits and pauses included; null: no limit"
+    )
     max_response_mb: Seconds = Field(16.0, description="largest answer that is read, in MB")
     max_output_chars: Count = Field(
         20_000, description="longest program output shown to the model; more is cut in the middle"
@@ -118,12 +132,17 @@ class SandboxToolConfig(BaseModel):
         )
 
     @property
+    def share(self) -> Share | None:
+        return None if self.limiter_share is None else Share(self.limiter_share.name, self.limiter_share.weight)
+
+    @property
     def retry(self) -> RetryPolicy:
         return RetryPolicy(self.max_attempts, self.backoff_base, self.backoff_cap, self.retry_may_have_run)
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, int(self.max_response_mb * 2**20))
+        size = int(self.max_response_mb * 2**20)
+        return Bounds(self.transport_margin, self.call_deadline, self.queue_timeout, size, self.total_timeout)
 
     @classmethod
     def read(cls, config: dict[str, Any], owner: str) -> SandboxToolConfig:

@@ -1,17 +1,13 @@
-"""The sandboxes that calls go to: they share the load, and a failing one is set aside for a while."""
+"""The addresses of sandboxes."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
-
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a row, and at most."""
 
 _PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
 
@@ -59,61 +55,14 @@ def basic_auth(parts: SplitResult) -> str | None:
     return f"Basic {base64.b64encode(login.encode()).decode()}"
 
 
-@dataclass(slots=True)
-class Endpoint:
-    """One sandbox and its recent health."""
-
-    url: str
-    label: str = ""
-    """The redacted URL."""
-    in_flight: int = 0
-    failures: int = 0
-    failed_at: float = float("-inf")
-    set_aside_until: float = float("-inf")
-    last_used: int = 0
-
-    def path(self, name: str) -> str:
-        """Return the full URL of a route."""
-        base, mark, query = self.url.partition("?")
-        return f"{base}/{name}{mark}{query}"
+def route(base: str, name: str) -> str:
+    """Return the full URL of a route."""
+    start, mark, query = base.partition("?")
+    return f"{start}/{name}{mark}{query}"
 
 
-class Endpoints:
-    """Chooses the endpoint of the next attempt: the least busy that is not set aside, round-robin on a tie."""
-
-    def __init__(self, urls: Sequence[str]) -> None:
-        if not urls:
-            raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
-        unique = list(dict.fromkeys(normalise_url(url) for url in urls))
-        self._all = [Endpoint(url, redact(url)) for url in unique]
-        self._turn = 0
-
-    def take(self, now: float) -> Endpoint:
-        """Choose an endpoint and count an attempt on it; if all are set aside, the one that returns first."""
-        if len(self._all) == 1:
-            chosen = self._all[0]
-        elif awake := [e for e in self._all if e.set_aside_until <= now]:
-            # An endpoint that failed gets a single attempt at a time until one succeeds.
-            fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
-            chosen = min(fit, key=lambda e: (e.in_flight, e.last_used))
-        else:
-            chosen = min(self._all, key=lambda e: (e.set_aside_until, e.last_used))
-        self._turn += 1
-        chosen.last_used = self._turn
-        chosen.in_flight += 1
-        return chosen
-
-    def give(self, endpoint: Endpoint, now: float, *, began: float, healthy: bool | None) -> None:
-        """Record the end of an attempt; ``healthy`` is None if it says nothing about the endpoint."""
-        endpoint.in_flight -= 1
-        if healthy:
-            endpoint.failures = 0
-            endpoint.set_aside_until = float("-inf")
-        elif healthy is False and began > endpoint.failed_at:
-            # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
-            endpoint.failed_at = now
-            endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
-            endpoint.failures = min(endpoint.failures + 1, 16)
-
-    def __iter__(self) -> Iterator[Endpoint]:
-        return iter(self._all)
+def base_urls(urls: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the base URL of each sandbox, without repetitions."""
+    if not urls:
+        raise ConfigError("sandbox_fusion_url is an empty list; give at least one address")
+    return tuple(dict.fromkeys(normalise_url(url) for url in ([urls] if isinstance(urls, str) else urls)))

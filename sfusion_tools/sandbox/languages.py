@@ -16,3 +16,5 @@ Interpreted = Literal[
 COMPILED: frozenset[str] = frozenset(get_args(Compiled))
 """Languages with a compile step, which gets its own time on top of the program's."""
 LANGUAGES: frozenset[str] = COMPILED | frozenset(get_args(Interpreted))
+RUNNABLE = LANGUAGES - {"sql"}
+"""What a model may choose. Servers accept `sql` but have no runner for it: the SandboxError would hide a failure."""

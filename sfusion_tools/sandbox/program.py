@@ -55,8 +55,11 @@ class Bounds:
     """Seconds to wait in the queue for a permit; None for no limit."""
     response_bytes: int = 16 * 2**20
     """The largest answer that is read."""
+    total: float | None = None
+    """Seconds for a call from its beginning to its end, the queue included; None for no limit."""
 
     def of(self, program: Program) -> tuple[float, float]:
-        """Return the seconds for one attempt and for the whole call."""
+        """Return the seconds for one attempt and for all attempts and pauses of a call."""
         attempt = program.seconds + self.margin
-        return attempt, self.deadline if self.deadline is not None else 2 * attempt + 10.0
+        whole = self.deadline if self.deadline is not None else 2 * attempt + 10.0
+        return attempt, whole if self.total is None else min(whole, self.total)

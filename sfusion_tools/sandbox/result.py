@@ -47,6 +47,8 @@ class CallResult:
     seconds: float = 0.0
     """Seconds from the beginning of the call to its end."""
     proxy: str | None = None
+    out_of_time: float | None = None
+    """The limit for the whole call in seconds, if there was no time left for what comes next."""
 
     @property
     def possible_executions(self) -> int:

@@ -5,25 +5,30 @@ Some trainers make a new tool for every trajectory; connections outlive them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import socket
+from contextlib import suppress
+from typing import Any
 from weakref import WeakSet
 
 import aiohttp
 
-from sfusion_tools._loops import PerLoop, before_loop_ends
 from sfusion_tools._version import __version__
+from sfusion_tools.runtime import LoopResource, LoopScope
 
 IDLE_SECONDS = 4.0
 """Sandbox Fusion closes idle connections after 5 s; dropping them first avoids reusing one that is closing."""
 
 
-class _Opened:
+class HttpSession(LoopResource):
+    """One loop's session, entered for the time of an attempt."""
+
     def __init__(self) -> None:
-        self.users: WeakSet[object] = WeakSet()
-        self.guard: AsyncGenerator[None] | None = None
-        self.session = aiohttp.ClientSession(
+        self._users: WeakSet[object] = WeakSet()
+        self._in_use = 0
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._session = aiohttp.ClientSession(
             # The limiter bounds how many are in flight, the client how long each may take.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, socket_factory=self._socket),
             timeout=aiohttp.ClientTimeout(total=None),
             headers={
                 "User-Agent": f"sfusion/{__version__}",
@@ -33,34 +38,46 @@ class _Opened:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
+    @classmethod
+    def of(cls, scope: LoopScope, user: object) -> HttpSession:
+        """Return the loop's session, opened on first use; it stays open at least until the user leaves."""
+        session = scope.get(cls, cls)
+        session._users.add(user)
+        return session
 
-_opened = PerLoop(_Opened)
+    @classmethod
+    async def leave(cls, scope: LoopScope, user: object) -> None:
+        """Stop using the loop's session; the last user to leave closes it."""
+        session = scope.get(cls, cls)
+        session._users.discard(user)
+        if not session._users and not session._in_use:
+            scope.pop(cls)
+            await session.aclose()
 
+    def __enter__(self) -> aiohttp.ClientSession:
+        self._in_use += 1
+        return self._session
 
-async def session_for(user: object) -> aiohttp.ClientSession:
-    """Return the running loop's session; open it on first use."""
-    opened = _opened.get()
-    if opened.guard is None:
-        opened.guard = before_loop_ends(_at_loop_end)
-        await anext(opened.guard)
-    opened.users.add(user)
-    return opened.session
+    def __exit__(self, *_: object) -> None:
+        self._in_use -= 1
 
+    async def aclose(self) -> None:
+        await self._session.close()
 
-async def leave(user: object) -> None:
-    """Stop using the running loop's session; the last user to leave closes it."""
-    opened = _opened.peek()
-    if opened is None:
-        return
-    opened.users.discard(user)
-    if not opened.users:
-        _opened.pop()
-        if opened.guard is not None:
-            await opened.guard.aclose()  # finds nothing left to close
-        await opened.session.close()
+    def abandon(self) -> None:
+        self.forget()
+        # With its loop closed there is nothing to wait for: the first step marks the session as closed.
+        closing = self._session.close()
+        with suppress(StopIteration, RuntimeError):
+            closing.send(None)
+        closing.close()
 
+    def forget(self) -> None:
+        for sock in list(self._sockets):
+            sock.close()
 
-async def _at_loop_end() -> None:
-    opened = _opened.pop()
-    if opened is not None:
-        await opened.session.close()
+    def _socket(self, address: Any) -> socket.socket:
+        family, kind, protocol, *_ = address
+        sock = socket.socket(family, kind, protocol)
+        self._sockets.add(sock)
+        return sock

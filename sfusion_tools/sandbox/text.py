@@ -95,6 +95,8 @@ def _failure(result: CallResult, tool: str) -> str:
     # Addresses and gateway messages belong in the log. A sandbox's own message may help the model change its call.
     if result.outcome is Outcome.SANDBOX_ERROR and result.attempts and result.attempts[-1].status == 200:
         why = f"{why}, {_short(result.message)}"
+    if result.out_of_time is not None:
+        why = f"{why}; a call may take {result.out_of_time:g} s"
     return f"[{tool}] This is not output of a program: the sandbox failed, not your code ({why}). {ran}"
 
 

@@ -14,6 +14,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import model_text, plain
 from sfusion_tools.sandbox.trajectory import count_outcome
@@ -43,14 +44,42 @@ CODE_INTERPRETER = OpenAIFunctionToolSchema(
 @dataclass(slots=True)
 class _LastCall:
     ground_truth: str | None
+    number: int = 0
     outcome: Outcome | None = None
+    """None until the call has ended."""
     stdout: str = ""
+
+    def begin(self) -> int:
+        """Begin a call, which is the last one from now on; return its number."""
+        self.number, self.outcome = self.number + 1, None
+        return self.number
+
+    def end(self, number: int, result: CallResult) -> None:
+        if number == self.number:
+            self.outcome, self.stdout = result.outcome, result.stdout
+
+
+class _Setting:
+    """A key of the config as an attribute, as on verl's tool; setting it takes effect from the next call on."""
+
+    def __set_name__(self, owner: type[SandboxFusionTool], name: str) -> None:
+        self._name = name
+
+    def __get__(self, tool: SandboxFusionTool | None, owner: type[SandboxFusionTool]) -> Any:
+        return self if tool is None else getattr(tool.settings, self._name)
+
+    def __set__(self, tool: SandboxFusionTool, value: Any) -> None:
+        tool._configure({**tool.config, self._name: value})
 
 
 class SandboxFusionTool(TrajectoryTool[_LastCall]):
     """Runs code for many trajectories at once, under the cluster's limiter, and never hides how a call ended."""
 
     default_schema = CODE_INTERPRETER
+
+    num_workers, rate_limit, default_timeout = _Setting(), _Setting(), _Setting()
+    default_language, memory_limit_mb = _Setting(), _Setting()
+    enable_global_rate_limit, sandbox_fusion_url = _Setting(), _Setting()
 
     def __init__(
         self,
@@ -59,12 +88,22 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         *,
         limiter: Callable[[], Limiter | None] | None = None,
         on_event: Event | None = None,
+        fleet: Fleet | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses."""
+        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses.
+
+        An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
+        sandboxes if it is not to be that of this process.
+        """
         super().__init__(config, tool_schema, _LastCall)
-        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self._on_event = on_event
         self._limiter = limiter
+        self._fleet = fleet
+        self._configure(config)
+
+    def _configure(self, config: dict[str, Any]) -> None:
+        self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
+        self.config = config
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -74,6 +113,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             kind=settings.limiter,
             name=settings.limiter_name,
             apply=settings.rate_limit_mismatch == "apply",
+            share=settings.share,
         )
         return SandboxClient(
             settings.sandbox_fusion_url,
@@ -83,6 +123,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             headers=settings.headers,
             trust_proxy_env=settings.trust_proxy_env,
             on_event=self._on_event,
+            fleet=self._fleet,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,6 +138,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
         so the outcome is also counted in the ``agent_data`` that verl passes.
         """
+        last = self._trajectories.get(instance_id)
+        number = last.begin() if last is not None else 0
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
         try:
@@ -106,15 +149,14 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         else:
             timeout = program.timeout
             result = await self._client.run(program, call_id=call_id)
-        last = self._trajectories.get(instance_id)
         if last is not None:
-            last.outcome, last.stdout = result.outcome, result.stdout
+            last.end(number, result)
         count_outcome(kwargs.get("agent_data"), result.outcome)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, result.metrics()
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
-        """Return 1.0 if the last program printed the ground truth, else 0.0.
+        """Return 1.0 if the program that started last printed the ground truth, else 0.0.
 
         None if there is no ground truth or no call, or if the last call failed for reasons that are not the program's.
         """

@@ -18,7 +18,6 @@ _GAP = re.compile(r"(?:\s|\\n)+")
 _HEAD = Markers((KEY, VALUE, CLOSE, OPEN))
 _KEY = Markers((KEY_END, KEY, VALUE, CLOSE, OPEN))
 _SPEC = TagSpec(VALUE, VALUE_END, (KEY, CLOSE), (OPEN, KEY), _GAP)
-_MARKERS = _SPEC.markers()
 
 
 class GlmParser(RawTextParser):
@@ -111,7 +110,7 @@ class GlmParser(RawTextParser):
             return "", "", Flaw(kind, f"its argument {''.join(key)[:40]} has no {VALUE}")
         yield from reader.run(_GAP)
         raw.append(reader.take(len(VALUE)))
-        value = yield from read_tag_value(reader, _SPEC, _MARKERS)
+        value = yield from read_tag_value(reader, _SPEC)
         raw.append(reader.since_mark())
         if value.fault == "truncated":
             return "", "", Flaw("truncated", f"the text ends inside its argument {''.join(key)[:40]}")

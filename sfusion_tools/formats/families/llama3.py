@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
-from sfusion_tools.formats.jsontext import Flaw, JsonScan, dump, scan_json
+from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw, JsonScan, dump, scan_json
 from sfusion_tools.formats.literal import decode_python
 from sfusion_tools.formats.pytext import scan_brackets
-from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Llama3"]
@@ -18,10 +18,11 @@ __all__ = ["Llama3"]
 TAG = "<|python_tag|>"
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
-_BEGIN = re.compile(r"""\{\s*['"](?:name|type|function|parameters|arguments)['"]\s*:""")
-_SOME = re.compile(r"""\{(?:\s*(?:['"][a-z]{0,10}(?:['"]\s*)?)?)?""")
-_DEEPEST = 32
-"""Models do not nest a Python dict deeper, and trying to read one costs time for every broken call."""
+_KEYS = ("name", "type", "function", "parameters", "arguments")
+_BLANKS = re.compile(r"\s+")
+_LINE = Markers(("\n", '"}'))
+_TRIES = 8
+"""How often the same text is read as Python: a broken dict may hold others, which are tried one by one."""
 _CLOSERS = re.compile(r"\}+")
 
 
@@ -31,24 +32,42 @@ class Llama3Parser(ObjectCallParser):
     openers = (TAG,)
     silent = _ENDS
     own_key = "parameters"
+    signs = Markers((*SIBLINGS, TAG))
+    _python_end = 0
+    _python_tries = 0
 
     def begin(self) -> Scan[None]:
         reader = self.reader
         reader.mark()
         gap = yield from reader.spaces()
-        size = 1
-        while True:
-            ahead = yield from reader.peek(size)
-            if _BEGIN.fullmatch(ahead):
-                yield from self._objects(reader.offset, tagged=False)
-                reader.unmark()
-                return
-            if len(ahead) < size or not _SOME.fullmatch(ahead):
-                break
-            size += 1
-        if gap:
-            reader.rewind()
+        start = reader.offset
+        if (yield from self._begins()):
+            reader.seek(start)
+            yield from self._objects(start, tagged=False)
+        else:
+            reader.seek(start - len(gap))
         reader.unmark()
+
+    def _begins(self) -> Scan[bool]:
+        """Read the beginning of an object as far as the colon after its first key, if it may be that of a call."""
+        reader = self.reader
+        if not (yield from reader.accept("{")):
+            return False
+        yield from reader.run(_BLANKS)
+        if not (yield from self._quote()):
+            return False
+        for key in _KEYS:
+            if (yield from reader.accept(key)):
+                break
+        else:
+            return False
+        if not (yield from self._quote()):
+            return False
+        yield from reader.run(_BLANKS)
+        return (yield from reader.accept(":"))
+
+    def _quote(self) -> Scan[bool]:
+        return (yield from self.reader.accept('"')) or (yield from self.reader.accept("'"))
 
     def opened(self, marker: str) -> Scan[None]:
         yield from self._objects(self.reader.offset - len(marker), tagged=True)
@@ -81,10 +100,10 @@ class Llama3Parser(ObjectCallParser):
                     reader.mark()
                 separator = yield from self._separator()
                 if separator is None:
-                    if '"}' in (yield from reader.line()):
+                    if (yield from reader.upcoming(_LINE)) == '"}':
                         one, _ = found.pop()
                         refused += 1
-                        edge = yield from reader.before(_NEXT, lambda text: None)
+                        edge = yield from reader.before(_NEXT, drop)
                         self.refuse(UNESCAPED, position=one.position, raw=one.raw)
                         if edge in SIBLINGS:
                             continue
@@ -120,9 +139,17 @@ class Llama3Parser(ObjectCallParser):
     def _python(self, scan: JsonScan) -> Scan[tuple[JsonScan, list[Flaw]]]:
         """Try to read text that is not JSON as a Python dict."""
         reader = self.reader
+        self._python_tries = self._python_tries + 1 if scan.start < self._python_end else 0
+        if self._python_tries > _TRIES:
+            return scan, []
         reader.rewind()
-        text = yield from scan_brackets(reader, _DEEPEST)
-        known, value = decode_python(text) if text is not None else (False, None)
+        text = yield from scan_brackets(reader)
+        if text is TOO_DEEP:
+            scan.fault, scan.too_deep = TOO_DEEP, True
+        if isinstance(text, Flaw):
+            return scan, []
+        self._python_end = max(self._python_end, reader.offset)
+        known, value = decode_python(text)
         if not known:
             return scan, []
         again = JsonScan(scan.start)
@@ -133,7 +160,7 @@ class Llama3Parser(ObjectCallParser):
         """Skip a broken object; return whether another one follows."""
         if (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return True
-        edge = yield from self.reader.before(_NEXT, lambda text: None)
+        edge = yield from self.reader.before(_NEXT, drop)
         self.refuse(fault, position=position, raw=self.reader.since_mark())
         return edge in SIBLINGS
 

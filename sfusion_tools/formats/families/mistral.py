@@ -16,7 +16,7 @@ from sfusion_tools.formats.callobject import (
     read_arguments,
 )
 from sfusion_tools.formats.jsontext import UNCLOSED, Flaw, JsonScan, dump, load, scan_json
-from sfusion_tools.formats.text_reader import Markers, Scan
+from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Mistral"]
@@ -24,6 +24,7 @@ __all__ = ["Mistral"]
 OPEN, ARGS, CALL_ID = "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"
 _NEXT = Markers((OPEN, "]", *SIBLINGS))
 _OPEN = Markers((OPEN,))
+_LINE = Markers(("\n", '"}', OPEN))
 _NAME = re.compile(r"[\w.:/-]+")
 _CLOSERS = re.compile(r"\}+")
 _ID = re.compile(r"\w+")
@@ -34,6 +35,7 @@ class MistralParser(ObjectCallParser):
 
     openers = (OPEN,)
     silent = ("</s>",)
+    signs = Markers((*SIBLINGS, OPEN))
 
     def opened(self, marker: str) -> Scan[None]:
         start = self.reader.offset - len(marker)
@@ -102,14 +104,14 @@ class MistralParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
-        if (yield from self.refuse_up_to_sibling(scan, fault, position)):
+        if scan.fault and (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False
         if scan.truncated:
             yield from self.skip_rest()
             self.refuse(fault, position=position, raw=reader.since_mark())
             return False
         while True:
-            edge = yield from reader.before(_NEXT, lambda text: None)
+            edge = yield from reader.before(_NEXT, drop)
             if edge != "]":
                 self.refuse(fault, position=position, raw=reader.since_mark())
                 return False
@@ -128,7 +130,7 @@ class MistralParser(ObjectCallParser):
                 [FoundObject(scan, start, reader.since_mark())], [Flaw("bad_layout", "calls must be in a list")]
             )
             return
-        yield from reader.before(_OPEN, lambda text: None)
+        yield from reader.before(_OPEN, drop)
         self.refuse(scan.fault, position=start, raw=reader.since_mark())
 
     def _compact(self, start: int) -> Scan[None]:
@@ -143,7 +145,7 @@ class MistralParser(ObjectCallParser):
         yield from reader.spaces()
         char = yield from reader.peek()
         if not name or (not marked and char != "{"):
-            yield from reader.before(_OPEN, lambda text: None)
+            yield from reader.before(_OPEN, drop)
             if name and not char:
                 flaw = Flaw("truncated", "the text ends before its arguments")
             else:
@@ -157,14 +159,14 @@ class MistralParser(ObjectCallParser):
             if scan.truncated and OPEN in reader.since_mark():
                 scan.fault = UNCLOSED
                 reader.rewind()
-            yield from reader.before(_OPEN, lambda text: None)
+            yield from reader.before(_OPEN, drop)
             self.refuse(scan.fault, position=start, raw=OPEN + reader.since_mark(), name=name)
             return
         raw = OPEN + reader.since_mark()
         loaded = load(scan)
         read = loaded if isinstance(loaded, Flaw) else read_arguments(loaded.value)
-        if '"}' in (yield from reader.line()).split(OPEN)[0]:
-            yield from reader.before(_OPEN, lambda text: None)
+        if (yield from reader.upcoming(_LINE)) == '"}':
+            yield from reader.before(_OPEN, drop)
             read = UNESCAPED
         if isinstance(read, Flaw) or isinstance(loaded, Flaw):
             self.refuse(read if isinstance(read, Flaw) else UNESCAPED, position=start, raw=raw, name=name)

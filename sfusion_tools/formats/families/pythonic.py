@@ -12,9 +12,9 @@ from typing import Any
 
 from sfusion_tools.errors import RenderError
 from sfusion_tools.formats.format import Format
-from sfusion_tools.formats.jsontext import Flaw
+from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw
 from sfusion_tools.formats.literal import is_json_tree
-from sfusion_tools.formats.pytext import scan_brackets, stray_escapes, without_raw_breaks
+from sfusion_tools.formats.pytext import UNBALANCED, scan_brackets, stray_escapes, without_raw_breaks
 from sfusion_tools.formats.streamparser import StreamParser
 from sfusion_tools.formats.text_reader import Scan
 from sfusion_tools.formats.toolbox import Toolbox
@@ -23,10 +23,15 @@ __all__ = ["Pythonic"]
 
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 _WORD = re.compile(r"[\w.]+")
-_SIBLING = re.compile(r",\s*(?=[A-Za-z_][\w.]*\()")
 _BETWEEN = re.compile(r"\)\s*,\s*(?=[A-Za-z_][\w.]*\()")
 _TRIES = 20
-_STRING = re.compile(r"""(?s)'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+_READ_AGAIN = 500_000
+"""How many characters to read again, at most, to find the calls after an unclosed string."""
+_TOKEN = re.compile(
+    r"""(?s)(?P<string>'''.*?'''|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*+'|"(?:[^"\\\n]|\\.)*+")"""
+    r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
+)
+_LINE = re.compile(r"[^\n]+")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -78,7 +83,7 @@ class PythonicParser(StreamParser):
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
         closed = False
-        calls = 0
+        calls = nested = outermost = 0
         last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None = None
         while True:
             yield from reader.spaces()
@@ -93,22 +98,25 @@ class PythonicParser(StreamParser):
             position = reader.offset
             name = yield from reader.run(_WORD)
             yield from reader.spaces()
-            text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else None
-            if text is not None and "\n" in text:
+            text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else UNBALANCED
+            broken_lines = False
+            if isinstance(text, str) and "\n" in text:
                 repaired = without_raw_breaks(text)
                 broken_lines, text = repaired != text, repaired
-            else:
-                broken_lines = False
-            read = read_arguments(text) if text is not None else None
-            unclosed = read is None or (isinstance(read, Flaw) and read.kind == "positional_argument")
-            sibling = _sibling(reader.since_mark()) if unclosed else 0
+            read = text if isinstance(text, Flaw) else read_arguments(text)
+            sibling = 0
+            if read is UNBALANCED:
+                sibling = _sibling(reader.since_mark())
+            elif isinstance(read, Flaw) and read.kind == "positional_argument":
+                nested, outermost = (nested + 1, outermost) if position < outermost else (0, reader.offset)
+                sibling = _sibling(reader.since_mark()) if nested < _TRIES else 0
             self._flush(last)
             last = None
-            if read is None or sibling:
-                if not (yield from self._broken(name, position, sibling)):
+            if isinstance(text, Flaw) or sibling:
+                if not (yield from self._broken(name, position, sibling, deep=read is TOO_DEEP)):
                     return
             else:
-                last = self._checked(name, text or "", read, position, reader.since_mark())
+                last = self._checked(name, text, read, position, reader.since_mark())
                 if last and broken_lines:
                     message = "a string contains a raw line break, which was kept; write \\n instead"
                     last[4].append(Flaw("raw_control", message))
@@ -123,7 +131,7 @@ class PythonicParser(StreamParser):
             name, arguments, position, raw, repaired = last
             self.call(name, arguments, position=position, raw=raw, repaired=repaired)
 
-    def _broken(self, name: str, position: int, sibling: int) -> Scan[bool]:
+    def _broken(self, name: str, position: int, sibling: int, *, deep: bool) -> Scan[bool]:
         """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
         reader = self.reader
         if sibling:
@@ -131,23 +139,22 @@ class PythonicParser(StreamParser):
             flaw = Flaw("unbalanced", "its ) is missing")
             self.refuse(flaw, position=position, raw=reader.take(sibling), name=name or None)
             return True
-        read = reader.since_mark()
-        text = read + (yield from reader.line())
+        read = reader.offset - position
+        yield from reader.run(_LINE)
+        text = reader.since_mark()
         end = text.rfind("]") + 1
-        size = end if end > len(read) else len(text)
+        size = end if end > read else len(text)
         after = _salvage(text[:size])
-        if after:
-            reader.rewind()
-            raw = reader.take(after)
-        else:
-            reader.take(size - len(read))
-            raw = reader.since_mark()
+        reader.rewind()
+        raw = reader.take(after or size)
         if not name:
             flaw = Flaw("missing_name", "there is no name before its (")
+        elif deep:
+            flaw = TOO_DEEP
         elif not after and size == len(text) and not (yield from reader.peek()) and not raw.rstrip().endswith("]"):
             flaw = Flaw("truncated", "a quote or a bracket in it is never closed")
         else:
-            flaw = Flaw("unbalanced", "its brackets or quotes do not match")
+            flaw = UNBALANCED
         self.refuse(flaw, position=position, raw=raw, name=name or None)
         return bool(after) or raw.rstrip().endswith(",")
 
@@ -222,16 +229,21 @@ def _keys(nodes: Sequence[ast.expr | None]) -> list[str]:
 
 def _sibling(text: str) -> int:
     """Return where another call begins inside an unclosed one, as in ``f(a=1, g(b=2)``; 0 if nowhere."""
-    outline = _STRING.sub(lambda match: " " * len(match[0]), text)
-    depth = seen = 0
-    for match in _SIBLING.finditer(outline):
-        between = outline[seen : match.start()]
-        if "'" in between or '"' in between:
+    depth = 0
+    after_comma = False
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "call":
+            if after_comma and depth == 1:
+                return token.start()
+        elif token.lastgroup:
+            continue
+        elif token[0] in "'\"":
             return 0
-        depth += sum(map(between.count, "([{")) - sum(map(between.count, ")]}"))
-        seen = match.start()
-        if depth == 1:
-            return match.end()
+        elif token[0] in "([{":
+            depth += 1
+        elif token[0] in ")]}":
+            depth -= 1
+        after_comma = token[0] == ","
     return 0
 
 
@@ -242,7 +254,8 @@ def _salvage(text: str) -> int:
     """
     if not text.rstrip().endswith(")]"):
         return 0
-    for match in itertools.islice(_BETWEEN.finditer(text), _TRIES):
+    tries = min(_TRIES, 1 + _READ_AGAIN // len(text))
+    for match in itertools.islice(_BETWEEN.finditer(text), tries):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -19,7 +19,6 @@ _EDGES = Markers((CLOSE, OPEN, FUNCTION))
 _HEADER = Markers((">", "\n", "<"))
 _IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
 _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
-_MARKERS = _SPEC.markers()
 
 
 class Qwen3CoderParser(RawTextParser):
@@ -91,7 +90,7 @@ class Qwen3CoderParser(RawTextParser):
                 flaw = flaw or Flaw(kind, f"{PARAMETER} is not followed by a name and >")
                 yield from self.give_up(flaw, start, raw, name)
                 return False
-            value = yield from read_tag_value(reader, _SPEC, _MARKERS)
+            value = yield from read_tag_value(reader, _SPEC)
             raw.append(reader.since_mark())
             if value.fault:
                 if value.fault == "truncated":

@@ -161,7 +161,7 @@ async def test_a_missing_required_language_breaks_training(bare_path: str) -> No
         assert breaking(result) == ["missing-language"]
         assert seen(result, "missing-language") == "go: the sandbox has no 'go'"
         asked = await examined(sandbox.url, Plan(languages=["lua"]), checks=checks)
-        assert seen(asked, "missing-language") == "lua: the sandbox has no 'lua'"
+        assert seen(asked, "missing-language") == "lua: /bin/bash: line 1: lua: command not found"
         others = await examined(sandbox.url, Plan(), checks=checks)
         assert ids(others) == {"languages"}
         assert severity(others, "languages") == "note"

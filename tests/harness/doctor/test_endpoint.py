@@ -208,7 +208,7 @@ async def test_a_missing_python_is_reported_with_its_error() -> None:
     async with FakeSandbox(executor="scripted", scripts=[broken]) as sandbox:
         result = await examined(sandbox.url)
         assert breaking(result) == ["program-fails"]
-        assert "the sandbox has no 'python'" in seen(result, "program-fails")
+        assert "python: command not found" in seen(result, "program-fails")
 
 
 async def test_a_success_without_the_expected_output_breaks_training() -> None:

@@ -35,10 +35,10 @@ def compiled(**result: Any) -> dict[str, Any]:
 def _expected(recorded: dict[str, Any]) -> Outcome:
     """Return the expected outcome of a recording, from the facts about the real server and the recording's name."""
     answer = recorded["answer"]
-    if recorded["id"].startswith("missing_") or answer["status"] == "SandboxError":
+    if answer["status"] == "SandboxError":
         return Outcome.SANDBOX_ERROR
     if answer["run_result"] is None:
-        return Outcome.COMPILE_ERROR
+        return Outcome.SANDBOX_ERROR if recorded["id"].startswith("missing_") else Outcome.COMPILE_ERROR
     if answer["run_result"]["status"] == "TimeLimitExceeded":
         return Outcome.PROGRAM_TIMEOUT
     return Outcome.OK if answer["run_result"]["return_code"] == 0 else Outcome.PROGRAM_ERROR
@@ -122,21 +122,40 @@ def test_the_reason_survives_when_a_sandbox_error_quotes_a_long_program():
     assert len(reading.message) < 400
 
 
-def test_a_missing_runtime_is_never_the_programs_fault():
+NO_GO = "/bin/bash: line 1: go: command not found\n"
+
+
+def test_a_missing_compiler_is_never_the_programs_fault():
     """SandboxFusion#65: go is not installed in the sandbox."""
-    missing = {"return_code": 127, "stderr": "/bin/bash: line 1: go: command not found\n"}
-    for answer in (compiled(**missing), run_answer("", missing["stderr"], code=127)):
-        reading = read(answer)
-        assert reading.outcome is Outcome.SANDBOX_ERROR
-        assert reading.message == "the sandbox has no 'go'"
+    reading = read(compiled(return_code=127, stderr=NO_GO))
+    assert (reading.outcome, reading.message) == (Outcome.SANDBOX_ERROR, "the sandbox has no 'go'")
+    for result in (
+        {"return_code": 1, "stderr": NO_GO},
+        {"return_code": 127, "stderr": f"main.d(1): {NO_GO}"},
+        {"return_code": 127, "stderr": NO_GO, "stdout": "compiling\n"},
+    ):
+        assert read(compiled(**result)).outcome is Outcome.COMPILE_ERROR
 
 
-def test_a_program_cannot_fake_a_missing_runtime():
-    words = "/bin/bash: line 1: go: command not found\n"
-    assert read(run_answer("I ran\n", words, code=127)).outcome is Outcome.PROGRAM_ERROR
-    assert read(run_answer("", "boom\n" + words, code=127)).outcome is Outcome.PROGRAM_ERROR
-    assert read(run_answer("", words, code=1)).outcome is Outcome.PROGRAM_ERROR
-    assert read(run_answer("", "", code=127)).outcome is Outcome.PROGRAM_ERROR
+@pytest.mark.parametrize("code", [0, 1, 126, 127, -9, None])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "/bin/bash: line 1: python: command not found\n",
+        "sh: 1: jest: not found\n",
+        "exception on running command python x.py: Exception occurred in preexec_fn. | None",
+        "[DecodeError] 'utf-8' codec can't decode byte 0xff in position 2: invalid start byte",
+        '{"status": "SandboxError"}',
+        "429 Too Many Requests",
+    ],
+)
+def test_nothing_that_a_program_prints_changes_its_outcome(words, code):
+    """Otherwise a policy learns to print what hides its failures: infrastructure is masked, not scored."""
+    run = "TimeLimitExceeded" if code is None else "Finished"
+    outcome = read(run_answer("", "", run=run, code=code)).outcome
+    assert outcome.is_from_program
+    for stdout, stderr in ((words, ""), ("", words), (words, words)):
+        assert read(run_answer(stdout, stderr, run=run, code=code)).outcome is outcome
 
 
 def test_the_compilers_output_is_kept():

@@ -124,6 +124,7 @@ def test_the_longest_timeout_is_never_below_the_default():
         (["python"], "did you mean 'python'?"),
         ({"a": 1}, "is not known here"),
         (3, "`language` 3 is not known here"),
+        ("sql", "`language` 'sql' is not known here"),
         ("x" * 100_000, "is not known here"),
     ],
 )

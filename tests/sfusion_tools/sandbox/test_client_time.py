@@ -17,6 +17,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy, SandboxClient
+from sfusion_tools.sandbox.text import model_text
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import Events, RawServer, answering, client, http, in_virtual_time, until
 
@@ -100,6 +101,50 @@ def test_the_wait_for_a_permit_does_not_count_towards_the_deadline():
         assert [round(result.waited) for result in results] == [0, 10, 20, 30, 40]
         assert [round(result.metrics()["permit_wait_s"]) for result in results] == [0, 10, 20, 30, 40]
         assert {round(result.metrics()["request_s"]) for result in results} == {10}
+
+    in_virtual_time(go)
+
+
+@pytest.mark.parametrize("queued", [0.0, 50.0, 100.0])
+def test_the_total_bounds_queue_attempts_and_pauses_together(queued):
+    """Without it, nothing bounds a call but the sum of its parts: ten minutes in the queue for each attempt."""
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        limiter = Limiter(LocalTransport(local_host(LimiterSettings(rate_limit=1), loop.time)))
+
+        async def occupy() -> None:
+            async with limiter.permit():
+                await asyncio.sleep(queued)
+
+        async with RawServer(_silence).running() as url:
+            sandbox = client(url, limiter=lambda: limiter, bounds=Bounds(total=60.0))
+            ahead = asyncio.create_task(occupy())
+            await until(lambda: limiter.held)
+            result = await sandbox.run(PROGRAM)
+            assert result.seconds == pytest.approx(60.0, abs=0.01)
+            assert result.out_of_time == 60.0
+            assert result.waited == pytest.approx(min(queued, 60.0), abs=0.01)
+            if queued > 60.0:
+                assert (result.outcome, result.attempts) == (Outcome.THROTTLED, [])
+                assert result.message == "no permit from the limiter within 60 s"
+            else:
+                assert result.outcome is Outcome.TRANSPORT_TIMEOUT
+                assert [round(a.seconds) for a in result.attempts] == ([40, 20] if queued == 0.0 else [10])
+            assert "a call may take 60 s" in model_text(result, "code_interpreter", timeout=30.0, limit=1000)
+            assert (limiter.held, limiter.waiting) == (int(queued > 60.0), 0)
+            await ahead
+
+    in_virtual_time(go)
+
+
+def test_a_call_that_would_miss_its_total_ends_before_the_pause():
+    async def go() -> None:
+        async with answering(http("", "429 Too Many Requests", "retry-after: 100")) as (url, server):
+            result = await client(url, bounds=Bounds(total=60.0, deadline=1000.0)).run(PROGRAM)
+        assert (result.outcome, len(server.requests), result.out_of_time) == (Outcome.THROTTLED, 1, 60.0)
+        assert "the next attempt would miss the deadline" in result.message
+        assert result.backed_off == 0.0
 
     in_virtual_time(go)
 

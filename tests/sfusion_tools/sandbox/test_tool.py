@@ -11,9 +11,12 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.limiter.settings import Share
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox import Program
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from tests.sfusion_tools.limiter.holding import give, take
@@ -344,6 +347,43 @@ async def test_a_trajectory_that_ends_with_an_infrastructure_failure_has_no_rewa
         assert await tool.calc_reward(instance) == 1.0
 
 
+async def test_a_program_that_poses_as_a_missing_runtime_is_scored():
+    words = "/bin/bash: line 1: python: command not found\n"
+    async with FakeSandbox(scripts=[{"exit": 127, "errors": words}]) as sandbox:
+        tool = make(sandbox)
+        instance, _ = await tool.create(ground_truth="3")
+        response, _, metrics = await tool.execute(instance, {"code": "1"})
+        assert (response.text, metrics["outcome"], metrics["infrastructure"]) == (words, "program_error", False)
+        assert await tool.calc_reward(instance) == 0.0
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 1), (1, 5)])
+def test_the_reward_is_of_the_call_that_started_last(first, last):
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            tool = make(sandbox)
+            instance, _ = await tool.create(ground_truth="3")
+            await asyncio.gather(
+                tool.execute(instance, printing("4\n", seconds=first)),
+                tool.execute(instance, printing("3\n", seconds=last)),
+            )
+            assert await tool.calc_reward(instance) == 1.0
+
+    in_virtual_time(go)
+
+
+async def test_a_last_call_that_was_cancelled_is_not_rewarded():
+    async with FakeSandbox(faults=[{"after": 1, "what": "hang"}]) as sandbox:
+        tool = make(sandbox)
+        instance, _ = await tool.create(ground_truth="3")
+        await tool.execute(instance, printing("3\n"))
+        hanging = asyncio.ensure_future(tool.execute(instance, printing("4\n")))
+        await until(lambda: sandbox.ledger.in_flight)
+        hanging.cancel()
+        await asyncio.wait([hanging])
+        assert await tool.calc_reward(instance) is None
+
+
 async def test_a_pickled_tool_keeps_config_and_schema_only():
     """In verl, each call pickled the whole tool: 273 kB with 256 instances of 1 kB."""
     async with FakeSandbox() as sandbox:
@@ -381,6 +421,32 @@ def test_a_call_with_an_id_backs_off_the_same_in_every_run():
     first, second = in_virtual_time(go), in_virtual_time(go)
     assert first == second
     assert len(first) == 3
+
+
+async def test_the_attributes_that_verl_users_set_take_effect():
+    """Setting ``tool.sandbox_fusion_url`` did nothing, without a word."""
+    async with FakeSandbox() as sandbox:
+        tool = make("http://127.0.0.1:1", rate_limit=3)
+        assert (tool.sandbox_fusion_url, tool.rate_limit, tool.default_language) == ("http://127.0.0.1:1", 3, "python")
+        tool.sandbox_fusion_url = f"{sandbox.url}/run_code"
+        assert (await ask(tool, printing("3\n")))[0] == "3\n"
+        assert pickle.loads(pickle.dumps(tool)).sandbox_fusion_url == f"{sandbox.url}/run_code"
+    with pytest.raises(ConfigError, match="rate_limit"):
+        tool.rate_limit = 0
+    assert tool.rate_limit == 3
+
+
+async def test_the_total_timeout_of_the_config_bounds_a_call():
+    tool = make("http://127.0.0.1:1", total_timeout=12, call_deadline=99)
+    assert tool.settings.bounds.of(Program("", timeout=30.0)) == (40.0, 12.0)
+
+
+def test_a_share_of_the_limiter_is_passed_on():
+    tool = make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 2})
+    assert tool.settings.share == Share("eval", 2.0)
+    assert make("http://127.0.0.1:1").settings.share is None
+    with pytest.raises(ConfigError, match="limiter_share"):
+        make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 0})
 
 
 async def test_a_limiter_can_be_injected():

@@ -1,0 +1,166 @@
+"""What this process has opened, by event loop; it ends with its loop, and nothing of it passes to a forked child.
+
+Tools and clients come and go: some trainers make one for every trajectory. Sessions and limiter clients belong to the
+event loop that uses them, and what several loops share, such as the state of the sandboxes, belongs to the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from sfusion_tools._loops import before_loop_ends
+
+logger = logging.getLogger(__name__)
+
+_ATTRIBUTE = "_sfusion_scope"
+
+
+class LoopResource:
+    """Something that belongs to one event loop; by default there is nothing to free."""
+
+    async def aclose(self) -> None:
+        """Close it, in its loop."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Free what can be freed without the loop, which was closed."""
+
+    def forget(self) -> None:
+        """In a forked child: let go of what the parent goes on using."""
+
+
+R = TypeVar("R", bound=LoopResource)
+T = TypeVar("T")
+
+
+class LoopScope:
+    """What this process has opened in one event loop.
+
+    The loop refers to its scope, and the process only weakly: a loop that is dropped without being closed takes its
+    scope along.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, orphans: deque[LoopScope]) -> None:
+        self.loop = loop
+        self._orphans = orphans
+        self._opened: dict[object, LoopResource] = {}
+        # asyncio.run ends this generator before it closes the loop. Its first step does not wait, so no loop is needed.
+        self._guard: AsyncGenerator[None] = before_loop_ends(self.aclose)
+        with suppress(StopIteration):
+            self._guard.__anext__().__await__().send(None)
+
+    def get(self, key: object, make: Callable[[], R]) -> R:
+        """Return the resource of this key; it is made on first use and closed at the end of the loop."""
+        found: Any = self._opened.get(key)
+        if found is None:
+            found = self._opened[key] = make()
+        return found  # type: ignore[no-any-return] # what was made for this key
+
+    def pop(self, key: object) -> LoopResource:
+        """Stop owning the resource of this key, and return it."""
+        return self._opened.pop(key)
+
+    def opened(self) -> list[object]:
+        """The keys of everything that is open."""
+        return list(self._opened)
+
+    async def aclose(self) -> None:
+        """Close everything in the reverse order of its opening; if that is broken off, abandon the rest."""
+        try:
+            while self._opened:
+                _, resource = self._opened.popitem()
+                try:
+                    await resource.aclose()
+                except Exception:
+                    logger.exception("%s could not be closed", type(resource).__name__)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Free everything without the loop, which then no longer refers to this scope."""
+        while self._opened:
+            _, resource = self._opened.popitem()
+            try:
+                resource.abandon()
+            except Exception:
+                logger.exception("%s could not be abandoned", type(resource).__name__)
+        with suppress(AttributeError):
+            delattr(self.loop, _ATTRIBUTE)
+
+    def forget(self) -> list[LoopResource]:
+        """In a forked child: stop owning everything, and return it."""
+        opened, self._opened = list(self._opened.values()), {}
+        for resource in opened:
+            resource.forget()
+        return opened
+
+    def __del__(self) -> None:
+        # The garbage collector may run anywhere, also where a lock is held that abandoning needs.
+        if self._opened:
+            self._orphans.append(self)
+
+
+class Runtime:
+    """The owner of all that the tools of one process share."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: dict[object, Any] = {}
+        self._scopes: WeakSet[LoopScope] = WeakSet()
+        self._orphans: deque[LoopScope] = deque()
+        self._inherited: list[object] = []
+
+    def scope(self) -> LoopScope:
+        """Return the scope of the running loop, and free what loops have left that ended without closing it."""
+        loop = asyncio.get_running_loop()
+        scope: LoopScope | None = getattr(loop, _ATTRIBUTE, None)
+        if scope is None:
+            scope = LoopScope(loop, self._orphans)
+            setattr(loop, _ATTRIBUTE, scope)
+            with self._lock:
+                self._scopes.add(scope)
+        if len(self._scopes) > 1 or self._orphans:
+            self.sweep()
+        return scope
+
+    def shared(self, key: object, make: Callable[[], T]) -> T:
+        """Return the value that all loops and threads of this process share under this key."""
+        with self._lock:
+            if key not in self._shared:
+                self._shared[key] = make()
+            value: T = self._shared[key]
+        return value
+
+    def sweep(self) -> None:
+        """Free what belongs to loops that were closed, or collected, without closing it."""
+        with self._lock:
+            ended = [scope for scope in self._scopes if scope.loop.is_closed()]
+            while self._orphans:
+                ended.append(self._orphans.popleft())
+            self._scopes.difference_update(ended)
+        for scope in ended:
+            scope.abandon()
+
+    def _forget(self) -> None:
+        # Another thread may have held the lock at the fork.
+        self._lock = threading.Lock()
+        self._shared.clear()
+        # Never finalised in this process: finalisers would act on a selector and a limiter that the parent uses.
+        self._inherited += self._orphans
+        self._orphans.clear()
+        for scope in list(self._scopes):
+            self._inherited += scope.forget()
+
+
+runtime = Runtime()
+"""The one of this process."""
+
+os.register_at_fork(after_in_child=runtime._forget)

@@ -1,0 +1,188 @@
+"""The sandboxes that calls go to: they share the load by their speed, and a failing one is set aside for a while.
+
+The state is shared by all tools of a process, because some trainers make a tool for every trajectory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MethodType
+
+from sfusion_tools.runtime import LoopResource, LoopScope, runtime
+
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds that an endpoint is set aside: after its first failure, doubled with each failure in a row, and at most."""
+LONGEST_ASKED = 300.0
+"""The longest that an endpoint is set aside because its Retry-After asks for it."""
+NEWEST_SHARE = 0.05
+"""The weight of the newest answer in an endpoint's speed: programs differ far more than sandboxes do."""
+QUICKEST = 0.01
+"""Seconds below which an answer is as good as any."""
+NOISE, SLOWEST = 1.5, 8.0
+"""Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse than SLOWEST."""
+HALF_LIFE = 30.0
+"""Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
+KNOWN = 1024
+"""How many endpoints are remembered."""
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One sandbox, its load, its speed and its recent health."""
+
+    url: str
+    in_flight: int = 0
+    failures: int = 0
+    failed_at: float = -math.inf
+    set_aside_until: float = -math.inf
+    last_used: int = 0
+    speed: float | None = None
+    """The smoothed logarithm of the seconds to an answer; None before the first one."""
+    answered_at: float = -math.inf
+
+
+class Slot:
+    """One attempt on the endpoint that is best for it, from entering this context manager to leaving it."""
+
+    __slots__ = ("_began", "_fleet", "_held", "_urls", "endpoint")
+
+    def __init__(self, fleet: Fleet, urls: Sequence[str], now: float, held: set[Slot]) -> None:
+        self._fleet = fleet
+        self._urls = urls
+        self._began = now
+        self._held = held
+        self.endpoint: Endpoint
+
+    @property
+    def url(self) -> str:
+        return self.endpoint.url
+
+    def __enter__(self) -> Slot:
+        self.endpoint = self._fleet._take(self._urls, self._began)
+        self._held.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def report(self, now: float, *, healthy: bool | None, asked: float | None = None) -> None:
+        """Say how the attempt ended: None if that says nothing about the endpoint; ``asked`` is its Retry-After."""
+        self._fleet._report(self.endpoint, self._began, now, healthy, asked)
+
+    def release(self) -> None:
+        if self in self._held:
+            self._held.discard(self)
+            self._fleet._give(self.endpoint)
+
+
+class Fleet:
+    """Chooses the endpoint of the next attempt: the one that will probably answer first, round-robin on a tie."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, Endpoint] = {}
+        self._turn = 0
+
+    def endpoint(self, url: str) -> Endpoint:
+        """Return the state of the endpoint with this base URL."""
+        known = self._known.get(url)
+        if known is None:
+            if len(self._known) >= KNOWN:
+                idle = [e.url for e in sorted(self._known.values(), key=lambda e: e.last_used) if not e.in_flight]
+                for old in idle[: KNOWN // 2]:
+                    del self._known[old]
+            known = self._known[url] = Endpoint(url)
+        return known
+
+    def _take(self, urls: Sequence[str], now: float) -> Endpoint:
+        with self._lock:
+            chosen = self.endpoint(urls[0]) if len(urls) == 1 else _best([self.endpoint(url) for url in urls], now)
+            self._turn += 1
+            chosen.last_used = self._turn
+            chosen.in_flight += 1
+        return chosen
+
+    def _give(self, endpoint: Endpoint) -> None:
+        with self._lock:
+            endpoint.in_flight -= 1
+
+    def _report(self, endpoint: Endpoint, began: float, now: float, healthy: bool | None, asked: float | None) -> None:
+        with self._lock:
+            if healthy:
+                endpoint.failures = 0
+                endpoint.set_aside_until = -math.inf
+                self._answered(endpoint, math.log(max(now - began, QUICKEST)), now)
+            elif healthy is False:
+                if began > endpoint.failed_at:
+                    # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
+                    endpoint.failed_at = now
+                    endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
+                    endpoint.failures = min(endpoint.failures + 1, 16)
+                if asked is not None:
+                    endpoint.set_aside_until = max(endpoint.set_aside_until, now + min(asked, LONGEST_ASKED))
+
+    def _answered(self, endpoint: Endpoint, speed: float, now: float) -> None:
+        before = endpoint.speed
+        if before is None:
+            # One answer says little: begin at what is usual for the others.
+            known = [e.speed for e in self._known.values() if e.speed is not None]
+            before = sum(known) / len(known) if known else speed
+        endpoint.speed = before + NEWEST_SHARE * (speed - before)
+        endpoint.answered_at = now
+
+
+def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
+    """Return the best endpoint; if all are set aside, the one that returns first."""
+    awake = [e for e in endpoints if e.set_aside_until <= now]
+    if not awake:
+        return min(endpoints, key=lambda e: (e.set_aside_until, e.last_used))
+    # An endpoint that failed gets a single attempt at a time until one succeeds.
+    fit = [e for e in awake if not (e.failures and e.in_flight)] or awake
+    fastest = min((e.speed for e in fit if e.speed is not None), default=0.0)
+    return min(fit, key=lambda e: ((e.in_flight + 1) * _slowness(e, fastest, now), e.last_used))
+
+
+def _slowness(endpoint: Endpoint, fastest: float, now: float) -> float:
+    """Return how many times as slow as the fastest it is; without an answer it is taken for as fast."""
+    if endpoint.speed is None:
+        return 1.0
+    ratio = min(math.exp(endpoint.speed - fastest), SLOWEST) / NOISE
+    remembered = math.exp2(-max(now - endpoint.answered_at, 0.0) / HALF_LIFE)
+    return 1.0 + round(max(ratio - 1.0, 0.0) * remembered, 1)
+
+
+class LoopSlots(LoopResource):
+    """The slots held in one event loop: they return when it ends, however it does."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self._held: set[Slot] = set()
+
+    def slot(self, urls: Sequence[str], now: float) -> Slot:
+        """Return a slot on one of these endpoints, to be entered."""
+        return Slot(self.fleet, urls, now, self._held)
+
+    def abandon(self) -> None:
+        for slot in list(self._held):
+            slot.release()
+
+
+def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
+    """Return the slots of this loop on a fleet; the default is the fleet of this process."""
+    if fleet is not None:
+        return scope.get(fleet, lambda: LoopSlots(fleet))
+    return scope.get(LoopSlots, lambda: LoopSlots(_process_fleet(scope.loop)))
+
+
+def _process_fleet(loop: asyncio.AbstractEventLoop) -> Fleet:
+    # A loop that keeps its own time, such as a simulated one, cannot share times with the others.
+    return runtime.shared(Fleet, Fleet) if _tells_real_time(loop) else Fleet()
+
+
+def _tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
+    clock = loop.time
+    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time

@@ -1,0 +1,360 @@
+"""Whatever happens during a call, nothing is left behind: no permit, no slot, no socket, no loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+import weakref
+from collections.abc import Coroutine, Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.limiter.choice import LimiterChoice
+from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox.endpoints import normalise_url
+from sfusion_tools.sandbox.fleet import Fleet, slots_of
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
+
+T = TypeVar("T")
+
+EVENTS = ("call_started", "permit_granted", "attempt_started", "permit_released", "attempt_ended", "call_ended")
+FINE = {"code": '1  # sfusion:call=a prints="3"'}
+ENDLESS = {"code": "1  # sfusion:call=b seconds=3600"}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[FakeSandbox]:
+    """A sandbox in its own thread."""
+    with FakeSandbox() as running:
+        yield running
+
+
+class Watched(SandboxFusionTool):
+    """A tool with a limiter of its own, and with a look at what it holds."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 1, "limiter_name": uuid4().hex}
+        super().__init__({**config, "backoff_base": 0.001, "backoff_cap": 0.002}, **options)
+
+    async def outcome(self, parameters: dict[str, Any] | None = None) -> str:
+        _, _, metrics = await self.execute("instance", parameters or FINE)
+        assert metrics is not None
+        return str(metrics["outcome"])
+
+    @property
+    def permits(self) -> tuple[int, int]:
+        """Permits in use and callers waiting for one."""
+        snapshot = shared_host(self.settings.limiter_name, self.settings.limits, apply=False).snapshot()
+        return snapshot.in_use, snapshot.waiting
+
+    @property
+    def slots(self) -> int:
+        return runtime.shared(Fleet, Fleet).endpoint(normalise_url(self.settings.sandbox_fusion_url)).in_flight
+
+    async def settled(self) -> None:
+        """Wait until the limiter has received every release."""
+        await LimiterChoice(self.settings.limits, kind="local", name=self.settings.limiter_name)().flush()
+
+    async def holds_nothing(self) -> None:
+        await self.settled()
+        assert (self.permits, self.slots) == ((0, 0), 0)
+
+
+def open_files(sandbox: FakeSandbox) -> int:
+    """Return the number of this process's open files, without the sandbox's ends of connections."""
+    found = 0
+    for fd in map(int, os.listdir("/dev/fd")):
+        with suppress(OSError):  # the listing itself was open only for a moment
+            found += _port(fd) != sandbox.port
+    return found
+
+
+def _port(fd: int) -> int | None:
+    """Return the local port of an internet socket, None for any other file."""
+    if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+        return None
+    with socket.socket(fileno=os.dup(fd)) as copy:
+        return int(copy.getsockname()[1]) if copy.family == socket.AF_INET else None
+
+
+@pytest.mark.parametrize("event", EVENTS)
+async def test_an_observer_that_raises_costs_no_call(
+    sandbox: FakeSandbox, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def observe(name: str, facts: dict[str, Any]) -> None:
+        if name == event:
+            raise RuntimeError("a defect of the observer")
+
+    tool = Watched(sandbox.url, on_event=observe)
+    with caplog.at_level(logging.ERROR):
+        assert [await tool.outcome() for _ in range(2)] == ["ok", "ok"]
+    await tool.holds_nothing()
+    assert [record.message for record in caplog.records] == [
+        f"on_event raised at {event!r}; calls go on, and this is logged only once"
+    ]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_an_interrupt_leaves_nothing_behind(sandbox: FakeSandbox, event: str) -> None:
+    """Ctrl-C strikes anywhere in the main thread; in a callback, this test can say where."""
+
+    def observe(name: str, facts: dict[str, Any]) -> None:
+        if name == event:
+            raise KeyboardInterrupt
+
+    tool = Watched(sandbox.url, on_event=observe)
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(tool.outcome())
+        loop.run_until_complete(tool.holds_nothing())
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+async def test_a_limiter_that_cannot_be_made_leaves_nothing_behind(sandbox: FakeSandbox) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    tool = Watched(sandbox.url, limiter=fail)
+    with pytest.raises(ZeroDivisionError):
+        await tool.outcome()
+    assert tool.slots == 0
+
+
+@types.coroutine
+def _cancelled_at(step: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await the work, and cancel the task when the work suspends for the ``step``-th time."""
+    task = asyncio.current_task()
+    assert task is not None
+    advance = partial(work.send, None)
+    while True:
+        try:
+            waits_for = advance()
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        if step == 0:
+            task.cancel()
+        step -= 1
+        try:
+            yield waits_for
+            advance = partial(work.send, None)
+        except asyncio.CancelledError as cancelled:
+            advance = partial(work.throw, cancelled)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+async def test_cancelling_at_any_await_leaves_nothing_behind(queued: bool) -> None:
+    """A call that connects or waits in the queue, is refused once and backs off is cancelled at each of its awaits."""
+    rules = [{"call": "c-*", "first_attempts": 1, "what": {"status": 429}}]
+    step, outcome = 0, None
+    async with FakeSandbox(faults=rules) as refusing:
+        tool = Watched(refusing.url)
+        while outcome is None:
+            ahead = asyncio.create_task(tool.outcome({"code": f"1  # sfusion:call=ahead-{step}"}))
+            await (until(lambda: tool.permits == (1, 0)) if queued else ahead)
+            await asyncio.gather(*([] if queued else [tool.aclose()]))  # the call connects again
+            call = tool.outcome({"code": f"1  # sfusion:call=c-{step}"})
+            try:
+                outcome = await asyncio.create_task(_as_coroutine(_cancelled_at(step, call)))
+            except asyncio.CancelledError:
+                step += 1
+            await ahead
+            await tool.holds_nothing()
+    assert outcome == "ok"
+    assert step >= 5
+
+
+async def _as_coroutine(work: Any) -> Any:
+    return await work
+
+
+def _closed_without_farewell(tool: Watched, *, in_flight: bool) -> weakref.ref[asyncio.AbstractEventLoop]:
+    """Make a call on a new loop and close that loop; the call may still be under way."""
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        asyncio.current_task().add_done_callback(lambda _: call)  # type: ignore[union-attr] # keeps it until then
+        call = asyncio.create_task(tool.outcome(ENDLESS))
+        await until(lambda: tool.permits == (1, 0) and tool.slots == 1)
+
+    loop.run_until_complete(begin() if in_flight else tool.outcome())
+    loop.close()
+    return weakref.ref(loop)
+
+
+@pytest.mark.parametrize("in_flight", [False, True])
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_only_closed_leaves_nothing_behind(
+    sandbox: FakeSandbox, in_flight: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its permit is free for the next call, not after a lease; its sockets and the loop itself are gone."""
+    tool = Watched(sandbox.url)
+    asyncio.run(tool.outcome())
+    before = open_files(sandbox)
+    for _ in range(5):
+        loops = [_closed_without_farewell(tool, in_flight=in_flight) for _ in range(3 if not in_flight else 1)]
+        assert asyncio.run(tool.outcome()) == "ok"
+        assert (tool.permits, tool.slots) == ((0, 0), 0)
+        assert open_files(sandbox) == before
+        gc.collect()
+        assert [loop() for loop in loops] == [None] * len(loops)
+    assert "Unclosed" not in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(sandbox: FakeSandbox) -> None:
+    tool = Watched(sandbox.url)
+    asyncio.run(tool.outcome())
+    gc.collect()
+    before = open_files(sandbox)
+
+    def drop() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(tool.outcome())
+        return weakref.ref(loop)
+
+    loops = [drop() for _ in range(3)]
+    gc.collect()
+    assert asyncio.run(tool.outcome()) == "ok"
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+    assert open_files(sandbox) == before
+    assert (tool.permits, tool.slots) == ((0, 0), 0)
+
+
+def test_many_runs_in_a_row_leave_nothing_behind(sandbox: FakeSandbox) -> None:
+    tool = Watched(sandbox.url)
+    asyncio.run(tool.outcome())
+    before, loops = open_files(sandbox), []
+
+    async def go() -> str:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        return await tool.outcome()
+
+    assert {asyncio.run(go()) for _ in range(20)} == {"ok"}
+    assert open_files(sandbox) == before
+    gc.collect()
+    assert [loop for loop in loops if loop() is not None] == []
+    assert (tool.permits, tool.slots) == ((0, 0), 0)
+
+
+def test_loops_in_several_threads_share_limit_and_slots_and_leave_nothing_behind(sandbox: FakeSandbox) -> None:
+    tool = Watched(sandbox.url)
+    asyncio.run(tool.outcome())
+    before, outcomes = open_files(sandbox), list[str]()
+
+    async def several() -> list[str]:
+        return list(await asyncio.gather(*(tool.outcome() for _ in range(5))))
+
+    def work() -> None:
+        for _ in range(3):
+            outcomes.extend(asyncio.run(several()))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == ["ok"] * 60
+    assert (tool.permits, tool.slots) == ((0, 0), 0)
+    assert open_files(sandbox) == before
+
+
+def test_a_forked_child_shares_nothing_with_its_parent(sandbox: FakeSandbox) -> None:
+    """The parent holds the only permit and a connection when it forks."""
+    program = """
+        import asyncio, contextlib, os, socket, stat, sys, traceback
+        from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+        url = sys.argv[1]
+        port = int(url.rpartition(":")[2])
+        config = {"sandbox_fusion_url": url, "limiter": "local", "rate_limit": 1, "permit_lease": 3600}
+        started = []
+        tool = SandboxFusionTool(config, on_event=lambda event, facts: started.append(event))
+
+        def connections():
+            found = 0
+            for fd in range(3, 100):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                        with socket.socket(fileno=os.dup(fd)) as copy:
+                            found += copy.family == socket.AF_INET and copy.getpeername()[1] == port
+            return found
+
+        def child():
+            assert connections() == 0, "the parent's connection is open here"
+            _, _, metrics = asyncio.run(tool.execute("b", {"code": "1  # sfusion:call=child"}))
+            assert metrics["outcome"] == "ok", metrics
+            assert connections() == 0
+
+        async def parent():
+            call = asyncio.create_task(tool.execute("a", {"code": "1  # sfusion:call=parent seconds=0.5"}))
+            while connections() == 0 or "attempt_started" not in started:
+                await asyncio.sleep(0)
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    asyncio.events._set_running_loop(None)
+                    child()
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+            _, _, metrics = await call
+            assert metrics["outcome"] == "ok", metrics
+            assert metrics["attempts"] == 1
+            return await asyncio.to_thread(os.waitpid, pid, 0)
+
+        _, status = asyncio.run(parent())
+        sys.exit(os.waitstatus_to_exitcode(status))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), sandbox.url], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
+async def test_tools_that_each_serve_one_trajectory_share_the_load() -> None:
+    """With one tool per trajectory, as in verl 0.7.1, all first calls went to the first sandbox."""
+    async with FakeSandbox() as a, FakeSandbox() as b, FakeSandbox() as c, FakeSandbox() as d:
+        fleet = (a, b, c, d)
+        config = {"sandbox_fusion_url": [one.url for one in fleet], "enable_global_rate_limit": False}
+        await asyncio.gather(*(SandboxFusionTool(config).execute("x", FINE) for _ in range(64)))
+        assert [one.ledger.arrived for one in fleet] == [16, 16, 16, 16]
+
+
+async def test_a_sandbox_that_fails_is_set_aside_for_all_tools() -> None:
+    rules = [{"what": {"status": 503}}]
+    async with FakeSandbox(faults=rules) as failing, FakeSandbox() as fine:
+        urls = [failing.url, fine.url]
+        config = {"sandbox_fusion_url": urls, "enable_global_rate_limit": False, "backoff_base": 0.001}
+        tried = [(await SandboxFusionTool(config).execute("x", FINE))[2] for _ in range(5)]
+    assert [metrics["attempts"] for metrics in tried if metrics is not None] == [2, 1, 1, 1, 1]
+
+
+def test_loops_share_the_state_of_sandboxes_unless_they_keep_their_own_time() -> None:
+    async def fleet() -> Fleet:
+        return slots_of(runtime.scope()).fleet
+
+    assert asyncio.run(fleet()) is asyncio.run(fleet()) is runtime.shared(Fleet, Fleet)
+    first, second = in_virtual_time(fleet), in_virtual_time(fleet)
+    assert len({first, second, runtime.shared(Fleet, Fleet)}) == 3
