@@ -119,6 +119,9 @@ class Outcomes(Promise):
                 found[outcome] += 1
                 example.setdefault(outcome, evidence(call))
         total = sum(found.values())
+        if _UNCLEAR in found:
+            why = "the tool states no outcome, and nobody else knows how real code ended"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         if not total:
             return self.unknown("no call ended with an outcome")
         summary = ", ".join(f"{name} {count}" for name, count in found.most_common())
@@ -152,13 +155,15 @@ class Outcomes(Promise):
         kind = call.intent.get("kind")
         if kind == "bad_arguments" or (call.results and kind in PROGRAM_OUTCOMES):
             return str(kind)
+        if call.results and set(self.expected) - {"ok"}:
+            return _UNCLEAR
         if call.results:
-            return next((name for name in self.expected if name in PROGRAM_OUTCOMES), "ok")  # real code may do anything
+            return "ok"
         infrastructure = (name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments"))
         return next(infrastructure, "infrastructure failure")
 
 
-_UNFINISHED = "unfinished"
+_UNFINISHED, _UNCLEAR = "unfinished", "unclear"
 
 
 def _fits(amount: int | str, count: int, total: int) -> bool:

@@ -34,7 +34,8 @@ class RecoversWithin(Promise):
     def judge(self, story: Story) -> Verdict:
         ends = _disturbances(story)
         if not ends:
-            return self.unknown("there was no disturbance to recover from")
+            why = "there was no disturbance to recover from"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         good = _completions(story)
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0

@@ -34,7 +34,8 @@ class InFlightWithinLimit(Promise):
             return self.not_applicable(why) if story.foreign else self.unknown(why)
         found = _count(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
-            return self.unknown("no attempt was observed")
+            why = "no attempt was observed"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         where = "in flight"
         if not found.broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
@@ -150,8 +151,11 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
         elif event["source"] != "server" or key in left:
             continue
         elif event["event"] == "arrived":
+            mine = under_way.setdefault(event["call"], [])
+            # Nor for one that never answers, once it has asked again.
+            steps += [("end", one, event) for one in mine if one not in endings]
+            mine[:] = [one for one in mine if one in endings] + [key]
             steps.append(("begin", key, event))
-            under_way.setdefault(event["call"], []).append(key)
         elif event["event"] in ("answered", "unanswered"):
             steps.append(("end", key, event))
     return steps

@@ -138,13 +138,15 @@ class InfraNeverScored(Promise):
     def judge(self, story: Story) -> Verdict:
         wrong: list[tuple[str, list[Event]]] = []
         judged = 0
+        rollouts: set[str] = set()
         for call in story.made:
             returned = call.returned
             if returned is None or not _failed(call, returned):
                 continue
             rewards = [returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None]
             if "reward" not in returned and not rewards and not returned.get("raised"):
-                continue  # calls of a rollout are scored with it
+                rollouts.add(call.call.partition(".")[0])  # it is scored as a whole
+                continue
             judged += 1
             if rewards:
                 text = f"call {call.call} failed because of the infrastructure and was scored {rewards[0]}"
@@ -153,7 +155,7 @@ class InfraNeverScored(Promise):
                 text = f"call {call.call} failed because of the infrastructure and raised, which verl scores 0"
                 wrong.append((text, evidence(call)))
         for event in story.of_world("rollout_ended"):
-            if event["infrastructure_failures"]:
+            if event["infrastructure_failures"] or event["rollout"] in rollouts:
                 judged += 1
                 if event["scored"] is not None:
                     text = f"rollout {event['rollout']} met an infrastructure failure and was scored"
@@ -161,7 +163,8 @@ class InfraNeverScored(Promise):
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
-            return self.unknown("there was no infrastructure failure to score")
+            why = "there was no infrastructure failure to score"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         return self.held(f"{counted(judged, 'infrastructure failure')}, none scored")
 
 

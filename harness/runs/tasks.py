@@ -81,6 +81,24 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
     return selected, skipped
 
 
+_FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
+"""Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
+
+
+def fitting_tasks(tasks: Iterable[Task], tools: list[dict[str, Any]]) -> tuple[list[Task], Counter[str]]:
+    """Return the tasks that make sense for these tools, and how many do not for which reason."""
+    keys = tools[0].get("config") or {}
+    fitting: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for task in tasks:
+        wanted = [key for key in _FEATURES if key in (task.scenario.own_config or {}) and key not in keys]
+        if wanted and not is_own(tools[0]):
+            skipped[f"the tool has no key {wanted[0]}"] += 1
+        else:
+            fitting.append(task)
+    return fitting, skipped
+
+
 def adapt_tasks(
     tasks: Iterable[Task], *, seed: int | None = None, tools: list[dict[str, Any]] | None = None
 ) -> list[Task]:

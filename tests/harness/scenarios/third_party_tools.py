@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 
+from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse
 
 
@@ -103,3 +104,15 @@ class Impatient(NewShape):
         done, _ = await asyncio.wait([running], timeout=2.0)
         self._gate.release()
         return running.result() if done else (ToolResponse(text="error: timeout"), None, {})
+
+
+class Right(SandboxFusionTool):
+    """A right tool that the harness does not know: our own, under another name and with a limiter of its own."""
+
+
+class Silent(Right):
+    """The same, without metrics."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        response, reward, _ = await super().execute(instance_id, parameters, **kwargs)
+        return response, reward, None
