@@ -82,6 +82,9 @@ def _why_idle(rule: Rule, story: Story) -> str:
 
 def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
     scale = story.began.get("time_scale", 1.0)
+    first = min(
+        (one["at"] for one in story.journal.events if one["event"] in ("arrived", "attempt_started")), default=0.0
+    )
     seen: set[int] = set()
     for event in sorted(scenario.events, key=lambda one: one.at):
         at = event.at * scale
@@ -89,6 +92,9 @@ def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
         found = next((one for one in traces if _shows(event, one, scenario)), None)
         if found is not None:
             seen.add(id(found))
+            if event.seconds is not None and found["at"] + event.seconds * scale < first and not event.may_not_strike:
+                early = f"was over before the first request, which came at {first:.3g} s"
+                yield f"event `{event.kind}: {event.target}` {early}"
         elif not event.may_not_strike and not (story.foreign and _needs_limiter(event)):
             end = _end(story)
             why = f"the load ended at {end:.3g} s" if at >= end else "its target was gone"

@@ -76,6 +76,12 @@ def test_an_event_whose_target_is_gone_never_happens() -> None:
     assert found.startswith("event `kill: node-1` at 0.2 s never happened: its target was gone; event `pause: n1-w1`")
 
 
+def test_an_event_that_is_over_before_the_first_request_is_named() -> None:
+    late = {**BASE["load"], "think": "2s"}
+    found = reason(scene(load=late, events=[{"at": "500ms", "crash": "sandbox", "seconds": "1s"}]))
+    assert found == "event `crash: sandbox` was over before the first request, which came at 2 s"
+
+
 def test_callers_that_never_give_up_are_named() -> None:
     patient = {**BASE["load"], "cancel": {"share": 0.5, "after": "1h"}}
     assert reason(scene(load=patient)) == "`load.cancel` cancelled none of 24 calls"
