@@ -69,10 +69,12 @@ def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
 
 
 def _judged(promise: Promise, story: Story) -> Verdict:
+    verdict = promise.judge(story)
+    if stuck := story.of_world("stuck"):
+        return verdict if verdict.state == "broken" else promise.unknown(f"the run could not go on: {stuck[0]['text']}")
     if promise.of_permits and story.foreign:
         return promise.not_applicable("this tool does not use the limiter of sfusion")
-    verdict = promise.judge(story)
-    if verdict.state == "broken" and not (story.of_world("unobserved") and not promise.always):
+    if verdict.state == "broken" and (promise.always or not story.of_world("unobserved")):
         return verdict
     if verdict.state in ("held", "broken") and (why := shows_nothing(story, promise)) is not None:
         return promise.unknown(why)

@@ -15,8 +15,6 @@ UNOBSERVED = (
 
 def shows_nothing(story: Story, promise: Promise) -> str | None:
     """Return why a run says nothing about a promise; None if it does."""
-    if stuck := story.of_world("stuck"):
-        return f"the run could not go on: {stuck[0]['text']}"
     if promise.of_rollouts:
         refused = any(one["ended_by"] == EndCause.PROMPT_TOO_LONG for one in story.of_world("rollout_ended"))
         spoke = any(one["event"] == "spoke" for one in story.engine)
