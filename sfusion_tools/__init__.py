@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sfusion_tools.base_tool import BaseTool
+    from sfusion_tools.batch_metrics import outcome_metrics
     from sfusion_tools.errors import SfusionError
     from sfusion_tools.gsm8k_tool import Gsm8kTool
     from sfusion_tools.outcome import Outcome
@@ -25,6 +26,7 @@ __all__ = [
     "SfusionError",
     "ToolResponse",
     "initialize_tools_from_config",
+    "outcome_metrics",
 ]
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "SfusionError": "errors",
     "ToolResponse": "schemas",
     "initialize_tools_from_config": "tool_registry",
+    "outcome_metrics": "batch_metrics",
 }
 
 

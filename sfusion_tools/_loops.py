@@ -1,11 +1,13 @@
-"""Clean-up at the end of an event loop, and blocking work beside it."""
+"""Clean-up at the end of an event loop, blocking work beside it, and a loop for code that blocks."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
+from types import MethodType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,7 +25,7 @@ async def before_loop_ends(close: Callable[[], Awaitable[None]]) -> AsyncGenerat
         await close()
 
 
-async def in_daemon_thread(work: Callable[[], T]) -> T:
+def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Run blocking work in a thread that does not keep the process from exiting.
 
     ``asyncio.to_thread`` uses threads that the interpreter joins at exit, for ever if they are stuck.
@@ -44,4 +46,50 @@ async def in_daemon_thread(work: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(settle, *outcome)
 
     threading.Thread(target=run, name="sfusion", daemon=True).start()
-    return await done
+    return done
+
+
+def in_own_loop(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in a loop and a thread of its own, and block until it is done.
+
+    The caller's own loop is not touched, whether it is running or not. If waiting is interrupted, as by Ctrl-C, the
+    coroutine is cancelled first.
+    """
+    begun: Future[Callable[[], object]] = Future()
+    done: Future[T] = Future()
+
+    async def main() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        begun.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await make()
+
+    def run() -> None:
+        try:
+            done.set_result(asyncio.run(main()))
+        except BaseException as error:
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="sfusion", daemon=True)
+    try:
+        thread.start()
+        return done.result()
+    except BaseException:
+        if thread.is_alive():
+            either: list[Future[Any]] = [begun, done]
+            wait(either, return_when=FIRST_COMPLETED)
+            if not done.done():
+                with suppress(RuntimeError):  # it has just ended
+                    begun.result()()
+        raise
+    finally:
+        if thread.is_alive():
+            thread.join()
+
+
+def tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
+    """False if the loop keeps its own time, such as a simulated one, which means nothing to other loops."""
+    if type(loop).__module__ == "uvloop":
+        return True
+    clock = loop.time
+    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time

@@ -8,6 +8,8 @@
     ├── LimiterError               the limiter could not do what was asked
     │   ├── PermitTimeout          no permit within the given time (also a TimeoutError)
     │   ├── LimiterUnreachable     the limiter does not answer: no Ray, or its actor is gone; exit code 3
+    │   │   └── SessionChanged     this process has connected to a Ray cluster again, perhaps to another one
+    │   ├── ProtocolMismatch       the cluster's limiter was created by another version of sfusion
     │   └── LimiterClosed          the client was closed, perhaps while a caller waited for a permit
     ├── FormatError                a tool-call format cannot be used (also a ValueError)
     │   ├── UnknownFormatError     there is no format with this name
@@ -21,6 +23,8 @@
     └── TokenizerError             a tokenizer cannot be used
         ├── TokenizerNotFound      there is no usable tokenizer at the path
         └── UnknownToken           an id to decode is outside the vocabulary (also a ValueError)
+
+    GuardTripped                   the guard stops the job; a BaseException and no SfusionError
 
 What a sandbox answers is never an exception: see ``sfusion_tools.outcome``. Neither is a malformed tool call: see
 ``sfusion_tools.formats.model.Problem``. Commands exit with an error's ``exit_code``, 2 unless noted above.
@@ -79,6 +83,14 @@ class LimiterUnreachable(LimiterError):
     exit_code = 3
 
 
+class SessionChanged(LimiterUnreachable):
+    """Raised by a transport in place of the first message to the limiter of a new Ray session."""
+
+
+class ProtocolMismatch(LimiterError):
+    """Raised when the cluster's limiter, which outlives upgrades, speaks another protocol than this sfusion."""
+
+
 class LimiterClosed(LimiterError):
     """Raised in callers waiting for a permit when their client is closed."""
 
@@ -129,6 +141,15 @@ class TokenizerNotFound(TokenizerError):
 
 class UnknownToken(TokenizerError, ValueError):
     """Raised when an id outside the vocabulary is decoded."""
+
+
+class GuardTripped(BaseException):
+    """Raised by a tool with ``guard: {then: fail}`` when too many calls fail for reasons that are not the program's.
+
+    It is not an Exception on purpose: verl's agent loop shows every Exception of a tool to the model and goes on. Tasks
+    of asyncio carry it like any other error, and Ray turns it into a RayTaskError, which fails the job. SystemExit and
+    KeyboardInterrupt would not do: they end the event loop of a Ray actor, and its caller waits for ever.
+    """
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion_tools._loops import in_own_loop
+from sfusion_tools.code_blocks import extract_code
 from sfusion_tools.errors import JudgeError
+from sfusion_tools.function_call import calling_program, mark_of, read_result
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.wording import counted
 
 INFRASTRUCTURE = -1
@@ -26,19 +29,6 @@ TIMEOUT = -3
 COMPILE_ERROR = -4
 
 CaseResult = bool | int
-
-_FENCE = re.compile(r"```([^\n`]*)\n(.*?)```", re.DOTALL)
-_MARK = "\x1fsfusion-result\x1f"
-_TAGS = {
-    "python": ("python", "py", "python3"),
-    "cpp": ("cpp", "c++", "cc"),
-    "nodejs": ("nodejs", "javascript", "js"),
-    "typescript": ("typescript", "ts"),
-    "csharp": ("csharp", "c#", "cs"),
-    "bash": ("bash", "sh", "shell"),
-    "rust": ("rust", "rs"),
-}
-"""Common tags of fenced blocks, for languages whose name is not the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,8 @@ async def judge(
     cases = _cases(in_outs, fn_name)
     # A lone surrogate would make the server fail, so that the model's mistake would look like the sandbox's.
     source = extract_code(generation, language).encode("utf-8", "replace").decode()
-    code = source if fn_name is None else _harness(source, str(fn_name))
+    code = source if fn_name is None else calling_program(source, str(fn_name))
+    mark = None if fn_name is None else mark_of(source)
     places = asyncio.Semaphore(concurrency)
     judgement = Judgement([INFRASTRUCTURE] * len(cases), [None] * len(cases))
 
@@ -103,7 +94,7 @@ async def judge(
         async with places:
             call = await client.run(program)
         judgement.calls[number] = call
-        judgement.results[number] = _verdict(call, case, is_function=fn_name is not None)
+        judgement.results[number] = _verdict(call, case, mark)
 
     # Cases that are not reached in time keep the result INFRASTRUCTURE.
     with suppress(TimeoutError):
@@ -113,14 +104,20 @@ async def judge(
     return judgement
 
 
-def extract_code(text: str, language: str = "python") -> str:
-    """Return the last fenced block of that language, else the last of any language, else the whole text."""
-    blocks = _FENCE.findall(text)
-    tags = _TAGS.get(language, (language.lower(),))
-    named = [body for tag, body in blocks if tag.strip().lower() in tags]
-    if named:
-        return str(named[-1])
-    return str(blocks[-1][1]) if blocks else text
+def judge_sync(
+    generation: str,
+    in_outs: Mapping[str, Any],
+    sandbox: str | Sequence[str] | Mapping[str, Any],
+    **settings: Any,
+) -> Judgement:
+    """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
+
+    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers and
+    retries. Everything opened for this is closed again.
+    """
+    # Read here, so that a mistake in it is raised before a thread is started.
+    client = SandboxFusionTool(dict(sandbox)).client if isinstance(sandbox, Mapping) else SandboxClient(sandbox)
+    return in_own_loop(lambda: judge(generation, in_outs, client, **settings))
 
 
 def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
@@ -171,24 +168,37 @@ def _function_case(given: Any, expected: Any) -> Case:
     return Case(json.dumps(arguments), accepted, _size(json.dumps(expected)))
 
 
-def _verdict(call: CallResult, case: Case, *, is_function: bool) -> CaseResult:
+def _verdict(call: CallResult, case: Case, mark: str | None) -> CaseResult:
+    """Judge a call; its result follows the mark in a function case."""
     match call.outcome:
         case Outcome.OK:
-            right = _returned(call.stdout) in case.expected if is_function else _lines(call.stdout) == case.expected
-            return right or (INFRASTRUCTURE if _is_too_long(call, case) else False)
+            right = (
+                _lines(call.stdout) == case.expected
+                if mark is None
+                else read_result(call.stdout, mark) in case.expected
+            )
+            return right or (INFRASTRUCTURE if _is_too_long(call, case, mark) else False)
         case Outcome.PROGRAM_ERROR:
             return RUNTIME_ERROR
         case Outcome.PROGRAM_TIMEOUT:
-            return INFRASTRUCTURE if _is_too_long(call, case) else TIMEOUT
+            return INFRASTRUCTURE if _is_too_long(call, case, mark) else TIMEOUT
         case Outcome.COMPILE_ERROR:
             return COMPILE_ERROR
         case _:
             return INFRASTRUCTURE
 
 
-def _is_too_long(call: CallResult, case: Case) -> bool:
-    """True if the right answer is larger than the sandbox can return: it cuts output or blocks the program."""
-    return case.size >= FULL_PIPE_BYTES and _size(call.stdout) >= FULL_PIPE_BYTES
+def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
+    """True if the right answer is larger than the sandbox can return, which cuts output or blocks the program.
+
+    What did arrive must be the beginning of the right answer: a wrong one is not excused for its length.
+    """
+    if case.size < FULL_PIPE_BYTES or _size(call.stdout) < FULL_PIPE_BYTES:
+        return False
+    *whole, cut = _lines(call.stdout) or [""]
+    return mark is not None or (
+        whole == case.expected[: len(whole)] and "".join(case.expected[len(whole) :][:1]).startswith(cut)
+    )
 
 
 def _size(text: str) -> int:
@@ -198,27 +208,3 @@ def _size(text: str) -> int:
 def _lines(text: str) -> list[str]:
     """Split into lines, ignoring trailing blanks of lines and of the text."""
     return [line.rstrip() for line in text.rstrip().splitlines()]
-
-
-def _returned(stdout: str) -> Any:
-    """Return the function's result, or an object that equals nothing if there is none."""
-    _, mark, rest = stdout.rpartition(_MARK)
-    try:
-        return json.loads(rest.partition("\n")[0]) if mark else object()
-    except (ValueError, RecursionError):
-        return object()
-
-
-def _harness(code: str, fn_name: str) -> str:
-    """Append a call of the function to the generation; an exception ends the program with an error."""
-    if not fn_name.isidentifier():
-        raise JudgeError(f"fn_name must be the name of a function, found {fn_name!r}")
-    return (
-        f"{code}\n\n"
-        "import json as _json, sys as _sys\n"
-        "_arguments = _json.loads(_sys.stdin.read())\n"
-        "_owner = globals().get('Solution')\n"
-        f"_function = getattr(_owner(), {fn_name!r}) if hasattr(_owner, {fn_name!r}) else globals()[{fn_name!r}]\n"
-        "_result = _function(*_arguments)\n"
-        f"_sys.stdout.write('\\n' + {_MARK!r} + _json.dumps(_result) + '\\n')\n"
-    )

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 from sfusion_tools._loops import before_loop_ends
 
@@ -114,7 +114,7 @@ class Runtime:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shared: dict[object, Any] = {}
-        self._scopes: WeakSet[LoopScope] = WeakSet()
+        self._scopes: set[ref[LoopScope]] = set()
         self._orphans: deque[LoopScope] = deque()
         self._inherited: list[object] = []
 
@@ -126,7 +126,7 @@ class Runtime:
             scope = LoopScope(loop, self._orphans)
             setattr(loop, _ATTRIBUTE, scope)
             with self._lock:
-                self._scopes.add(scope)
+                self._scopes.add(ref(scope))
         if len(self._scopes) > 1 or self._orphans:
             self.sweep()
         return scope
@@ -142,10 +142,11 @@ class Runtime:
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""
         with self._lock:
-            ended = [scope for scope in self._scopes if scope.loop.is_closed()]
+            scopes = {known: known() for known in self._scopes}
+            ended = [scope for scope in scopes.values() if scope is not None and scope.loop.is_closed()]
+            self._scopes = {known for known, scope in scopes.items() if scope is not None and scope not in ended}
             while self._orphans:
                 ended.append(self._orphans.popleft())
-            self._scopes.difference_update(ended)
         for scope in ended:
             scope.abandon()
 
@@ -156,11 +157,13 @@ class Runtime:
         # Never finalised in this process: finalisers would act on a selector and a limiter that the parent uses.
         self._inherited += self._orphans
         self._orphans.clear()
-        for scope in list(self._scopes):
-            self._inherited += scope.forget()
+        for known in self._scopes:
+            if (scope := known()) is not None:
+                self._inherited += scope.forget()
 
 
 runtime = Runtime()
 """The one of this process."""
 
-os.register_at_fork(after_in_child=runtime._forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=runtime._forget)

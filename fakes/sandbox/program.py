@@ -4,7 +4,8 @@ A hint is ``key=value`` on the line of the mark, in any language's comment:
 
     # sfusion:call=c17 seconds=0.2 prints="ok\\n" exit=0
 
-Values are bare words or JSON strings in double quotes. Words without ``=`` are left alone.
+Values are bare words or JSON strings in double quotes. Words without ``=`` are left alone. In what a program prints,
+``{fill:N}`` stands for N characters, so that code of one line can print megabytes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sfusion.fakes.faults import Seconds, seconds
 from sfusion.fakes.faults.rule import Pattern
@@ -22,6 +23,30 @@ from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
 _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
+
+
+_FILLED = ("prints", "early", "errors")
+_FILL = re.compile(r"\{fill:([^}]*)\}?")
+_MOST = 200_000_000
+
+
+def fill(text: str) -> str:
+    """Replace each ``{fill:N}`` by N characters."""
+    return _FILL.sub(lambda found: "x" * _size(found), text)
+
+
+def check_fill(text: str) -> str:
+    """Return the text; raise ValueError if some ``{fill:N}`` has no such N."""
+    for found in _FILL.finditer(text):
+        _size(found)
+    return text
+
+
+def _size(found: re.Match[str]) -> int:
+    size = found[1]
+    if not (size.isascii() and size.isdigit() and found[0].endswith("}") and int(size) <= _MOST):
+        raise ValueError(f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}")
+    return int(size)
 
 
 class ScriptedProgram(BaseModel):
@@ -52,6 +77,16 @@ class ScriptedProgram(BaseModel):
     """The server itself fails with this message."""
     files: dict[str, str] = Field(default_factory=dict)
     """Text files it writes, for fetch_files."""
+    whole: bool = False
+    """Its output gets through in any size; the real server cuts or blocks a large write."""
+
+    _fillable = field_validator(*_FILLED)(check_fill)
+
+    @property
+    def filled(self) -> ScriptedProgram:
+        """The same with every ``{fill:N}`` written out."""
+        texts = {key: fill(text) for key in _FILLED if "{fill:" in (text := getattr(self, key))}
+        return self.model_copy(update=texts) if texts else self
 
 
 NOTHING = ScriptedProgram()
@@ -109,6 +144,8 @@ def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:
     for key, raw in _HINT.findall(rest):
         try:
             changes[key] = _READERS[key](_text(raw))
+            if key in _FILLED:
+                check_fill(changes[key])
         except KeyError:
             return _mistake(f"unknown hint {key!r}; {near(key, _READERS)}")
         except ValueError as error:
@@ -139,6 +176,7 @@ _READERS: dict[str, Any] = {
     "compile_exit": int,
     "compile_errors": str,
     "sandbox_error": str,
+    "whole": _flag,
 }
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sfusion_tools.formats import CallDelta, ContentDelta, Delta, Format, Problem, ProblemDelta, Toolbox
+from sfusion_tools.formats import Delta, Format, Parsed, Problem, Toolbox
+from sfusion_tools.formats.jsontext import scan_json
+from sfusion_tools.formats.text_reader import Scan, TextReader
+
+_BETWEEN_OBJECTS = re.compile(r"[\[\], \t\r\n]+")
 
 ToolList = Sequence[Mapping[str, Any]]
 
@@ -88,17 +93,12 @@ class _OwnStream:
         return self._collect(self._parser.finish(reason))
 
     def _collect(self, deltas: Sequence[Delta]) -> Extract:
-        found = Extract()
-        for delta in deltas:
-            match delta:
-                case ContentDelta(text):
-                    found.content += text
-                case CallDelta(call):
-                    found.pieces.append(CallPiece(self._calls, call.name, ""))
-                    found.pieces.append(CallPiece(self._calls, None, arguments_text(call.arguments)))
-                    self._calls += 1
-                case ProblemDelta(problem):
-                    found.problems.append(problem)
+        parsed = Parsed.of(deltas)
+        found = Extract(parsed.content, problems=list(parsed.problems))
+        for call in parsed.calls:
+            found.pieces.append(CallPiece(self._calls, call.name, ""))
+            found.pieces.append(CallPiece(self._calls, None, arguments_text(call.arguments)))
+            self._calls += 1
         return found
 
 
@@ -130,27 +130,33 @@ class _ArrayStream:
     """Returns each object of the array when it is complete."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self._reader = TextReader()
+        self._found = Extract()
         self._calls = 0
-        self._decoder = json.JSONDecoder()
+        self._run = self._objects()
+        next(self._run)
 
     def feed(self, delta: str) -> Extract:
-        found = Extract()
-        self._text += delta
-        while True:
-            rest = self._text.lstrip("[], \t\r\n")
-            if not rest.startswith("{"):
-                break
-            try:
-                item, end = self._decoder.raw_decode(rest)
-            except ValueError:
-                break
-            self._text = rest[end:]
-            if "name" in item:
-                found.pieces.append(CallPiece(self._calls, item["name"], ""))
-                found.pieces.append(CallPiece(self._calls, None, arguments_text(item.get("parameters", {}))))
-                self._calls += 1
+        self._reader.feed(delta)
+        next(self._run, None)
+        found, self._found = self._found, Extract()
         return found
 
     def finish(self, reason: str) -> Extract:
         return Extract()
+
+    def _objects(self) -> Scan[None]:
+        yield
+        while True:
+            yield from self._reader.run(_BETWEEN_OBJECTS)
+            scan = yield from scan_json(self._reader)
+            try:
+                item = json.loads(scan.text)
+            except (ValueError, RecursionError):
+                return
+            if not isinstance(item, dict):
+                return
+            if "name" in item:
+                self._found.pieces.append(CallPiece(self._calls, item["name"], ""))
+                self._found.pieces.append(CallPiece(self._calls, None, arguments_text(item.get("parameters", {}))))
+                self._calls += 1

@@ -46,15 +46,22 @@ def kinds() -> tuple[str, ...]:
     return tuple(KINDS)
 
 
-def malformed(kind: str, form: str, seed: int) -> MalformedText | None:
-    """Return the text of one kind in one format; None if the kind makes no sense there."""
+def malformed(
+    kind: str, form: str, seed: int, call: Call | None = None, sibling: Call | None = None
+) -> MalformedText | None:
+    """Return the text of one kind in one format; None if the kind makes no sense there.
+
+    ``call`` is the call to spoil and ``sibling`` a good one next to it; by default both are drawn. Some kinds need an
+    argument of their own and replace the first one of ``call``.
+    """
     found = get_format(form)
     maker, styles = KINDS[kind]
     own = dialect_of(form).malformed
     chosen = own[kind] if kind in own else maker if isinstance(found, styles) else None
     if chosen is None:
         return None
-    made = chosen(CallSample(found, seed, *_calls(found.name, kind, seed)))
+    drawn = _calls(found.name, kind, seed)
+    made = chosen(CallSample(found, seed, call or drawn[0], sibling or drawn[1]))
     return MalformedText(
         kind, found.name, seed, made.text, tuple(made.calls), made.problems, made.grade, made.finish_reason
     )

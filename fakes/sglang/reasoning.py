@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion_tools.formats.text_reader import Markers
+from sfusion_tools.formats.text_reader import Markers, Scan, TextReader
 
 Switch = Literal["always", "on", "off"]
 
@@ -62,7 +62,7 @@ class ReasoningStream:
         self._opened = False
         self._closed = False
         self._held = ""
-        self._thought = ""
+        self._thought: list[str] = []
 
     def feed(self, delta: str) -> tuple[str, str]:
         """Return what the delta adds to the thinking and to the rest."""
@@ -88,7 +88,7 @@ class ReasoningStream:
         if not self._inside:
             return thought, rest + text
         if not self._at_once:
-            self._thought += thought + text
+            self._thought.append(thought + text)
             return "", rest
         return thought + text, rest
 
@@ -101,7 +101,7 @@ class ReasoningStream:
         return ends if self._opened else (*ends, marks.start)
 
     def _take_thought(self) -> str:
-        thought, self._thought = self._thought, ""
+        thought, self._thought = "".join(self._thought), []
         return thought
 
     def finish(self) -> tuple[str, str]:
@@ -126,8 +126,8 @@ def _first(text: str, marks: tuple[str, ...]) -> tuple[int, str] | None:
 
 _ANALYSIS = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>analysis<\|message\|>(.*?)(?:<\|end\|>|\Z)", re.DOTALL)
 _FINAL = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>final<\|message\|>|<\|return\|>")
-_HARMONY_MARKS = ("<|start|>", "<|channel|>")
-_HARMONY_MARK = re.compile("|".join(map(re.escape, _HARMONY_MARKS)))
+_HARMONY_BEGIN = Markers(("<|start|>", "<|channel|>"))
+_HARMONY_END = Markers(("<|end|>", "<|call|>", "<|return|>"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Harmony:
 
     def whole(self, text: str, inside: bool) -> tuple[str, str]:
         """Return the thinking and the rest of a whole text."""
-        if self.waits and _HARMONY_MARK.search(text) is None:
+        if self.waits and _HARMONY_BEGIN.pattern.search(text) is None:
             return "", ""
         return self.channels(text)
 
@@ -163,39 +163,42 @@ class HarmonyStream:
     def __init__(self, harmony: Harmony) -> None:
         self._harmony = harmony
         self._waits = harmony.waits
-        self._held = ""
+        self._reader = TextReader()
+        self._thought: list[str] = []
+        self._rest: list[str] = []
+        self._run = self._messages()
+        next(self._run)
 
     def feed(self, delta: str) -> tuple[str, str]:
         """Return what the delta adds to the thinking and to the rest."""
-        self._held += delta
-        thought = rest = ""
-        while True:
-            first = _HARMONY_MARK.search(self._held)
-            if first is None:
-                if self._waits:
-                    return "", ""
-                # Plain text before any mark is the answer; a possible beginning of a mark waits.
-                text, self._held = _hold(self._held, _HARMONY_MARKS)
-                return thought, rest + text
-            self._waits = False
-            rest += self._held[: first.start()]
-            self._held = self._held[first.start() :]
-            end = self._message_end()
-            if end is None:
-                return thought, rest
-            more_thought, more_rest = self._harmony.channels(self._held[:end])
-            thought, rest = thought + more_thought, rest + more_rest
-            self._held = self._held[end:]
+        self._reader.feed(delta)
+        next(self._run)
+        return self._collect()
 
     def finish(self) -> tuple[str, str]:
         """Return what was held back, at the end of the text."""
-        held, self._held = self._held, ""
-        return ("", "") if self._waits else self._harmony.channels(held)
+        self._reader.close()
+        list(self._run)
+        return self._collect()
 
-    def _message_end(self) -> int | None:
-        ends = [self._held.find(mark) for mark in ("<|end|>", "<|call|>", "<|return|>")]
-        found = [(at, mark) for at, mark in zip(ends, (7, 8, 10), strict=True) if at >= 0]
-        return sum(min(found)) if found else None
+    def _messages(self) -> Scan[None]:
+        yield
+        # Plain text before any mark is the answer.
+        while mark := (yield from self._reader.until(_HARMONY_BEGIN, self._rest.append)):
+            self._waits = False
+            message = [mark]
+            end = yield from self._reader.until(_HARMONY_END, message.append)
+            thought, rest = self._harmony.channels("".join((*message, end or "")))
+            self._thought.append(thought)
+            self._rest.append(rest)
+
+    def _collect(self) -> tuple[str, str]:
+        if self._waits:
+            return "", ""
+        found = "".join(self._thought), "".join(self._rest)
+        self._thought.clear()
+        self._rest.clear()
+        return found
 
 
 _THINK = ("<think>", "</think>")

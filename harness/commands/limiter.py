@@ -24,6 +24,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object inst
 def show(name: Name = "rate-limiter", address: Address = "auto", as_json: AsJson = False) -> None:
     """Print which clients hold permits and which wait for one."""
     with _limiter(name, address) as (ray, actor):
+        _check_protocol(actor, name)
         snapshot = asdict(ray.get(actor.snapshot.remote()))
     if as_json:
         typer.echo(json.dumps(snapshot, indent=2))
@@ -40,6 +41,7 @@ def resize(
 ) -> None:
     """Change rate_limit. Permits that are out stay out; waiters are served as soon as there is room."""
     with _limiter(name, address) as (ray, actor):
+        _check_protocol(actor, name)
         running = ray.get(actor.settings.remote())
         ray.get(actor.configure.remote(replace(running, rate_limit=rate_limit)))
     typer.echo(f"limiter {name!r}: rate_limit {running.rate_limit} -> {rate_limit}")
@@ -53,6 +55,12 @@ def remove(name: Name = "rate-limiter", address: Address = "auto") -> None:
 
         remove_limiter(name)
     typer.echo(f"limiter {name!r} removed")
+
+
+def _check_protocol(actor: Any, name: str) -> None:
+    from sfusion_tools.limiter.ray_limiter import check_protocol
+
+    check_protocol(actor, name)
 
 
 @contextmanager
@@ -89,6 +97,10 @@ def _rows(name: str, snapshot: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "adaptive", "yes" if snapshot["adaptive"] else "no"
     for key in ("granted", "handed_on", "expired", "fenced", "cancelled", "dropped"):
         yield key.replace("_", " "), snapshot[key]
+    if len(snapshot["shares"]) > 1:
+        for share, state in sorted(snapshot["shares"].items()):
+            state = f"weight {state['weight']:g}, holds {state['in_use']}, waits {state['waiting']}"
+            yield f"share {share}" if share else "no share", state
     for client in sorted({*snapshot["holders"], *snapshot["waiters"]}):
         held, waits = snapshot["holders"].get(client, 0), snapshot["waiters"].get(client, 0)
         yield f"  {client}", f"holds {held}, waits {waits}"

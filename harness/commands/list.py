@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from sfusion.harness.scenarios import Scenario
 
 
 def list_scenarios(
@@ -12,13 +15,20 @@ def list_scenarios(
         list[str] | None,
         typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
     ] = None,
+    incidents: Annotated[
+        bool, typer.Option("--incidents", help="List only scenarios that reproduce a report, with the report.")
+    ] = False,
     names_only: Annotated[bool, typer.Option("--names", help="Print only names, one per line.")] = False,
 ) -> None:
     """List scenarios with their worlds, their number of cells and what they are about."""
     from sfusion.harness.scenarios import ScenarioError, read_files, scenario_files
 
     found, problems = read_files(scenario_files(paths or []))
-    for first, *others in found.values():
+    listed = [cells for cells in found.values() if cells[0].incident or not incidents]
+    if incidents and not names_only:
+        _print_incidents([cells[0] for cells in listed])
+        listed = []
+    for first, *others in listed:
         if names_only:
             typer.echo(first.scenario)
             continue
@@ -26,6 +36,17 @@ def list_scenarios(
         typer.echo(f"{first.scenario}  ({', '.join(first.worlds)}; {size})")
         typer.echo(f"    {' '.join(first.about.split())}")
         if first.incident:
-            typer.echo(f"    seen in {first.incident}")
+            typer.echo(f"    reported in {', '.join(first.incident)}")
     if problems:
         raise ScenarioError(problems)
+
+
+def _print_incidents(scenarios: list[Scenario]) -> None:
+    """Print one line per scenario: id, report (and how many more), about."""
+    rows = [("id", "incident", "about")]
+    for one in scenarios:
+        first, *more = one.incident
+        rows.append((one.scenario, f"{first} +{len(more)}" if more else first, " ".join(one.about.split())))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, report, about in rows:
+        typer.echo(f"{name:<{widths[0]}}  {report:<{widths[1]}}  {about}")

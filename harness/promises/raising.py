@@ -15,7 +15,7 @@ class ToolNeverRaises(Promise):
     needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
-        raised = [call for call in story.made if call.returned is not None and call.returned.get("raised")]
+        raised = [call for call in story.made if call.raised]
         if not story.made:
             return self.unknown("no call was made")
         if raised:

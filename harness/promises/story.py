@@ -8,6 +8,7 @@ from typing import Any
 
 from sfusion.fakes.faults import KINDS
 from sfusion.harness.journal import Event, Journal
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
@@ -51,6 +52,12 @@ class CallStory:
             for one in self.of_server("answered")
             if one["status"] == 200 and not one.get("client_gone") and attempt_of(one) not in spoiled
         ]
+
+    @property
+    def raised(self) -> str | None:
+        """Return the type of what the tool raised; None if nothing, or the guard that is meant to end the job."""
+        kind = (self.returned or {}).get("raised")
+        return None if kind == GuardTripped.__name__ else kind
 
     @property
     def succeeded(self) -> bool:

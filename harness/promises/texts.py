@@ -144,14 +144,14 @@ class InfraNeverScored(Promise):
             if returned is None or not _failed(call, returned):
                 continue
             rewards = [returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None]
-            if "reward" not in returned and not rewards and not returned.get("raised"):
+            if "reward" not in returned and not rewards and not call.raised:
                 rollouts.add(call.call.partition(".")[0])  # it is scored as a whole
                 continue
             judged += 1
             if rewards:
                 text = f"call {call.call} failed because of the infrastructure and was scored {rewards[0]}"
                 wrong.append((text, evidence(call)))
-            elif returned.get("raised"):
+            elif call.raised:
                 text = f"call {call.call} failed because of the infrastructure and raised, which verl scores 0"
                 wrong.append((text, evidence(call)))
         for event in story.of_world("rollout_ended"):

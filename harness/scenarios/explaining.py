@@ -144,7 +144,8 @@ def _scenario(name: str) -> list[str]:
     first = cells[0]
     lines = [f"{first.scenario}: {' '.join(first.about.split())}"]
     if first.incident:
-        lines.append(f"  seen in {first.incident}")
+        lines.append(_wrapped("  reported in ", ", ".join(first.incident)))
+        lines.append(_wrapped("  expected: ", " ".join(first.expected.split())))
     lines.append(f"  worlds: {', '.join(first.worlds)}; seed {first.seed}")
     if len(cells) > 1:
         lines.append(_wrapped("  cells: ", ", ".join(cell.cell for cell in cells)))

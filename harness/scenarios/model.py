@@ -15,9 +15,11 @@ from sfusion.fakes.sandbox.profile import Profile
 from sfusion.harness.promises import Promise, read_promise
 from sfusion.harness.scenarios.base import Misplaced, ScenarioPart
 from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.incidents import Incident
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
+from sfusion_tools.errors import near
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -67,6 +69,14 @@ class ClusterPart(ScenarioPart):
         return [f"n{n}-w{w}" for n in range(1, self.nodes + 1) for w in range(1, self.workers_per_node + 1)]
 
 
+class InstancePart(ScenarioPart):
+    """How one of several sandboxes differs from the others."""
+
+    model: ModelPart | None = Field(None, description="its behaviour under load, instead of `sandbox.model`")
+    faults: list[Rule] | None = Field(None, description="its fault rules, instead of `sandbox.faults`")
+    profile: Profile | None = Field(None, description="its version, instead of `sandbox.profile`")
+
+
 class SandboxPart(ScenarioPart):
     """How the fake sandbox behaves: which server it imitates, its capacity and its faults."""
 
@@ -84,8 +94,20 @@ class SandboxPart(ScenarioPart):
         "2026-07", description="version of the real server to imitate: 2026-07, or 2025-06 (the published image)"
     )
     instances: int = Field(
-        1, ge=1, le=64, description="number of sandboxes that share the load; each has its own faults"
+        1, ge=1, le=64, description="number of sandboxes that share the load, called sandbox-1, sandbox-2, ..."
     )
+    each: dict[str, InstancePart] = Field(
+        {}, description="what is different for some of them, by name: {sandbox-2: {faults: [...]}}"
+    )
+
+    @property
+    def names(self) -> list[str]:
+        return [f"sandbox-{number}" for number in range(1, self.instances + 1)]
+
+    def instance(self, number: int) -> SandboxPart:
+        """Return the settings of one sandbox, counted from 1."""
+        own = self.each.get(f"sandbox-{number}", InstancePart())
+        return self.model_copy(update={key: value for key, value in own if value is not None})
 
 
 class CancelPart(ScenarioPart):
@@ -114,7 +136,10 @@ class Scenario(ScenarioPart):
 
     scenario: str = Field(description="name: lowercase letters, digits, - . _")
     about: str = Field(min_length=1, description="what is tested and what is expected")
-    incident: str | None = Field(None, description="where this failure was reported")
+    incident: Incident = Field(
+        (), description="where this failure was reported: owner/repository#number, or several of them"
+    )
+    expected: str = Field("", description="what a good stack does; required with `incident`")
     worlds: list[World] = Field(["sim"], min_length=1, description="where it can run: sim, ray")
     seed: int = Field(0, ge=0, description="determines everything random")
     cell: str = Field("", description="which cell of a matrix this is; set by sfusion", exclude=True)
@@ -164,6 +189,12 @@ class Scenario(ScenarioPart):
         if (self.load is None) == (self.rollouts is None):
             how, where = ("not both", ["rollouts"]) if self.load is not None else ("found neither", [])
             raise Misplaced(f"a scenario has either `load` or `rollouts`, {how}", *where)
+        if self.incident and not self.expected.strip():
+            raise Misplaced("an incident says what a good stack does: add `expected`", "incident")
+        for name in self.sandbox.each:
+            if name not in self.sandbox.names:
+                text = f"this scenario has no sandbox {name!r}; {near(name, self.sandbox.names)}"
+                raise Misplaced(text, "sandbox", "each", name)
         workers = self.cluster.workers
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
+from sfusion.fakes.sandbox.program import check_fill, fill
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.python_source import python_source
+from sfusion_tools.output_sizes import PIPE_BYTES
 
 
 class ProgramPart(ScenarioPart):
@@ -24,6 +26,11 @@ class ProgramPart(ScenarioPart):
     prints: str = Field("ok\n", description="its stdout; {call} is replaced by the call's id, {fill:N} by N characters")
     early: str = Field("", description="what it prints first and flushes, so that it survives a timeout")
     errors: str = Field("", description="its stderr")
+    whole: bool = Field(
+        False,
+        description="its output gets through in any size; as on the real server, a write of more than 219 kB is cut "
+        "and one of twice that blocks until the timeout",
+    )
     exit: int = Field(0, description="its return code; negative for a signal")
     raises: str = Field("", description="an uncaught exception, such as 'ValueError: bad'")
     memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError")
@@ -38,10 +45,12 @@ class ProgramPart(ScenarioPart):
     )
     arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
 
+    _fillable = field_validator("prints", "early", "errors")(check_fill)
+
     def prepare(self, call: str, seed: int) -> PreparedCall:
         """Return the program of one call; what is drawn depends only on seed and call."""
         seconds = round(self.seconds.sample(drawer(seed, "program", call)), 6)
-        prints, early, errors = (fill(text, call) for text in (self.prints, self.early, self.errors))
+        prints, early, errors = (text.replace("{call}", call) for text in (self.prints, self.early, self.errors))
         hints: dict[str, Any] = {}
         given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors, "exit": self.exit}
         given |= {"raises": self.raises, "memory": self.memory, "sandbox_error": self.sandbox_error}
@@ -49,7 +58,11 @@ class ProgramPart(ScenarioPart):
         for key, value in given.items():
             if value:
                 hints[key] = value
+        if self.whole:
+            hints["whole"] = "yes"
+        # The sandbox writes {fill:N} out: the code itself stays short.
         text = " ".join(f"{key}={_hint(value)}" for key, value in hints.items())
+        prints, early, errors = map(fill, (prints, early, errors))
         comment = "//" if self.language in _SLASHES else "#"
         body = self.code or ""
         if self.real and not body:
@@ -76,6 +89,8 @@ class ProgramPart(ScenarioPart):
         """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
         if self.arguments is not None or self.code is not None:
             return None
+        if self.whole:
+            return "a real server does not pass on output of any size (whole)"
         if self.sandbox_error:
             return "a program cannot make a real sandbox fail (sandbox_error)"
         if self.compile_exit or self.compile_errors:
@@ -115,6 +130,8 @@ class PreparedCall:
             shown["early"] = self.early[:SHOWN]
         if self.seconds > (part.timeout or default_timeout):
             return {"kind": "program_timeout", **shown}
+        if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
+            return {"kind": "program_timeout", "early": (self.early + self.prints)[:SHOWN]}
         kind = "program_error" if part.exit or part.raises else "ok"
         return {"kind": kind, "prints": self.prints[:SHOWN], **shown}
 
@@ -123,16 +140,6 @@ SHOWN = 400
 """How many characters of a text the journal keeps."""
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
-
-
-def fill(text: str, call: str) -> str:
-    """Replace {call} and {fill:N} in a text."""
-    text = text.replace("{call}", call)
-    while "{fill:" in text:
-        before, _, rest = text.partition("{fill:")
-        size, _, after = rest.partition("}")
-        text = before + "x" * int(size) + after
-    return text
 
 
 def _hint(value: Any) -> str:

@@ -233,9 +233,12 @@ def _real_path(loc: Path_, data: Any) -> Path_:
 def _fields_at(model: Any, path: Path_) -> dict[str, Any]:
     """Return the fields of the model at a path."""
     for part in path:
-        models = list(models_in(model))
         if isinstance(part, int):
             continue
+        if typing.get_origin(model) is dict:
+            model = typing.get_args(model)[1]
+            continue
+        models = list(models_in(model))
         model = next((one.model_fields[part].annotation for one in models if part in one.model_fields), None)
     found: dict[str, Any] = {}
     for one in models_in(model):

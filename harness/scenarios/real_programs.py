@@ -10,8 +10,8 @@ from sfusion.harness.scenarios.program import ProgramPart
 
 def needs_fake(scenario: Scenario) -> str | None:
     """Return why this scenario needs the fake sandbox; None if a real one will do."""
-    model = scenario.sandbox.model
-    own = [name for name in ("cores", "spawn_cost") if getattr(model, name)]
+    models = [scenario.sandbox.instance(number).model for number in range(1, scenario.sandbox.instances + 1)]
+    own = [name for name in ("cores", "spawn_cost") if any(getattr(model, name) for model in models)]
     if own:
         return f"a real server cannot be told how to slow down ({', '.join(own)})"
     language = scenario.settings.default_language if scenario.settings is not None else "python"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.faults import Rule, Seconds
+from sfusion.fakes.faults.rule import Pattern
+from sfusion.fakes.sglang.malformed import kinds, malformed
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.program import ProgramPart
+from sfusion_tools.errors import UnknownFormatError, near
+from sfusion_tools.formats import get_format
 
+_CODE = re.compile(r"\{code:([0-9]+)\}")
 _FITS = ("fits-1", "fits", "fits+1")
 
 
@@ -47,9 +54,36 @@ class RolloutTurn(ScenarioPart):
 
     say: str = Field("", description="its text; {id} is replaced by the trajectory's id")
     programs: list[ProgramPart] = Field([], description="programs for which it calls the tool")
-    raw: str | None = Field(
-        None, description="the whole output as it is, instead of text and calls; for malformed calls"
+    sees: Pattern | None = Field(
+        None, description="a regular expression that the last tool messages must match; if not, the model gives up"
     )
+    malformed: str | None = Field(
+        None, description="write the call of the first program wrongly: bad_escape, unbalanced, unknown_tool, ..."
+    )
+    raw: str | None = Field(
+        None,
+        description="the whole output as it is, instead of text and calls; {code:1} is replaced by the code of the "
+        "first program, escaped for JSON",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> RolloutTurn:
+        if self.malformed is None:
+            wrong = [place for place in _CODE.findall(self.raw or "") if not 1 <= int(place) <= len(self.programs)]
+            if wrong:
+                raise ValueError(f"raw: {{code:{wrong[0]}}} needs a program number {wrong[0]} in `programs`")
+            return self
+        if self.raw is not None:
+            raise ValueError("malformed and raw are two ways to write a turn; give one of them")
+        if self.malformed not in kinds():
+            raise ValueError(f"malformed: {self.malformed!r} is not a kind; {near(self.malformed, kinds())}")
+        if not self.programs:
+            raise ValueError("malformed spoils the call of the first program; give `programs`")
+        return self
+
+    def raw_text(self, codes: list[str]) -> str:
+        """Return ``raw`` with the code of its programs."""
+        return _CODE.sub(lambda found: json.dumps(codes[int(found[1]) - 1])[1:-1], self.raw or "")
 
 
 class RolloutPart(ScenarioPart):
@@ -72,4 +106,11 @@ class RolloutPart(ScenarioPart):
     def _possible(self) -> RolloutPart:
         if self.enough is not None and self.enough > self.count:
             raise ValueError(f"enough is {self.enough}, but there are only {self.count} trajectories")
+        try:
+            get_format(self.format)
+        except UnknownFormatError as error:
+            raise ValueError(f"format: {error}") from None
+        for turn in self.turns:
+            if turn.malformed is not None and malformed(turn.malformed, self.format, 0) is None:
+                raise ValueError(f"malformed: a call in format {self.format} cannot be wrong by {turn.malformed}")
         return self

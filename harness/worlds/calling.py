@@ -11,6 +11,7 @@ from typing import Any
 
 from sfusion.harness.journal import Event
 from sfusion.harness.scenarios.program import PreparedCall
+from sfusion_tools.errors import GuardTripped
 
 _NOT_THE_TOOLS = (
     str(Path(__file__).parent),
@@ -45,7 +46,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
         answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
         facts = read_result(answer)
         facts["reward"] = _number(await tool.calc_reward(instance))
-    except Exception as error:  # whatever a tool raises, the model would see
+    except (Exception, GuardTripped) as error:  # whatever a tool raises, the model or the trainer would see
         facts = raised_facts(error)
     finally:
         if instance is not None:
@@ -53,7 +54,7 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     return facts
 
 
-def raised_facts(error: Exception) -> dict[str, Any]:
+def raised_facts(error: BaseException) -> dict[str, Any]:
     """Return the keys of ``returned`` for a tool that raised, with the line of the tool's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     # Not the harness that called it, nor a library that it called.

@@ -73,4 +73,4 @@ class RunLimiter:
 
     def close(self) -> None:
         """End it without a restart."""
-        remove(self.name)
+        remove(self.name, forget=True)

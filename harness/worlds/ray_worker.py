@@ -17,7 +17,7 @@ from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion.harness.worlds.worker import Worker
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.ray_limiter import RayTransport
 from sfusion_tools.rollout import RolloutLimits
 
@@ -45,9 +45,9 @@ class _CuttableTransport(RayTransport):
         self._check()
         return await super().exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+    async def wait(self, poll: Poll) -> LimiterReply:
         self._check()
-        reply = await super().wait(client, epoch, at_most)
+        reply = await super().wait(poll)
         self._check()
         return reply
 

@@ -36,8 +36,8 @@ class RealSandboxes:
         self._proxies = [
             proxy_in_front_of(
                 sandbox.url,
-                faults=part.faults,
-                model=part.model,
+                faults=part.instance(number).faults,
+                model=part.instance(number).model,
                 seed=scenario.seed,
                 host=host,
                 token=self._token,

@@ -25,8 +25,8 @@ class FakeSandboxes:
     """The fakes of a scenario, in this event loop."""
 
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
-        part = scenario.sandbox
         self._recorder = recorder
+        names = scenario.sandbox.names
         self._all = [
             FakeSandbox(
                 executor=part.executor,
@@ -35,9 +35,10 @@ class FakeSandboxes:
                 model=part.model,
                 seed=scenario.seed,
                 host=host,
-                journal=recorder.server_events(f"sandbox-{number}" if part.instances > 1 else None),
+                journal=recorder.server_events(name if len(names) > 1 else None),
             )
-            for number in range(1, part.instances + 1)
+            for number, name in enumerate(names, 1)
+            for part in [scenario.sandbox.instance(number)]
         ]
 
     async def start(self) -> list[str]:

@@ -11,7 +11,7 @@ from sfusion.harness.scenarios.model import LinkPart
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
-from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class SimLimiter:
         self._recorder = recorder
         self._core = core
         self._lives = 0
-        self._clients: list[str] = []
+        self._clients: dict[str, int] = {}
         self._pending: dict[asyncio.Task[Any], None] = {}
         self.host: LimiterHost | None = None
 
@@ -46,7 +46,7 @@ class SimLimiter:
             loop.time(),
             incarnation=f"p{self._lives}",
             first_ticket=(self._lives - 1) * _TICKETS_PER_LIFE + 1,
-            learn_from=() if first else self._clients,
+            learn_from=self._clients,
             observer=self._observe,
         )
         self.host = LimiterHost(core, loop.time)
@@ -132,19 +132,19 @@ class Link:
         await self._travel("back")
         return reply
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+    async def wait(self, poll: Poll) -> LimiterReply:
         await self._travel("out")
         host = self._limiter.host
         if host is None:
             raise LimiterUnreachable("the limiter is not there")
-        reply = await self._limiter.request(host.wait(client, epoch, at_most))
+        reply = await self._limiter.request(host.wait(poll))
         await self._travel("back")
         return reply
 
-    def detach(self, client: str) -> None:
+    def detach(self, farewell: Batch) -> None:
         """Detach the client, unless the worker is dead or cut off."""
         if not self._dead and not self._cut and self._limiter.host is not None:
-            self._limiter.host.exchange(Batch(client, detach=True))
+            self._limiter.host.exchange(farewell)
 
     async def _travel(self, way: str) -> None:
         self._messages += 1

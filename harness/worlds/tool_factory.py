@@ -9,6 +9,7 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.tool_registry import make_tool
 
@@ -49,4 +50,8 @@ def own_tool(
     """Create SandboxFusionTool with the world's limiter."""
     address: str | list[str] = urls if len(urls) > 1 else urls[0]
     config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
-    return SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet)
+    tool = SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet)
+    if tool.settings.guard is not None:
+        # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
+        tool.guard = SandboxGuard(tool.settings.guard, tool.settings.endpoint_labels)
+    return tool

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from sfusion.fakes.sglang import Ask, FakeSGLang, Latency, Reply, ToolCall
+from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
+from sfusion.fakes.sglang.malformed import malformed
 from sfusion.harness.scenarios.program import PreparedCall
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.worlds.calling import raised_facts, read_result
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
     Message,
@@ -54,12 +57,23 @@ class ScriptedModel:
             self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
+        if turn.sees is not None and not re.search(turn.sees, "\n".join(ask.tool_results)):
+            self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
+            return Reply(text="I give up.")
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]
         self._note("engine", "spoke", rollout=name, turn=number + 1, calls=len(programs))
         if turn.raw is not None:
-            return Reply(text=turn.raw.replace("{id}", name))
-        calls = tuple(ToolCall(self._tool, one.arguments) for one in programs)
-        return Reply(text=turn.say.replace("{id}", name), calls=calls)
+            codes = [one.arguments["code"] for one in programs]
+            return Reply(text=turn.raw_text(codes).replace("{id}", name))
+        say = turn.say.replace("{id}", name)
+        if turn.malformed is not None:
+            calls = [{"name": self._tool, "arguments": one.arguments} for one in programs[:2]]
+            wrong = malformed(turn.malformed, self._part.format, self._seed, *calls)
+            assert wrong is not None
+            return Reply(
+                say + wrong.text, finish=None if wrong.finish_reason == "stop" else Finish(wrong.finish_reason)
+            )
+        return Reply(text=say, calls=tuple(ToolCall(self._tool, one.arguments) for one in programs))
 
     def prepared(self, name: str, turn: int, place: int) -> PreparedCall:
         """Return the program of one call."""
@@ -122,7 +136,7 @@ class WatchedTool:
         except asyncio.CancelledError:
             self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
             raise
-        except Exception as error:
+        except (Exception, GuardTripped) as error:
             self._note("world", "returned", **facts, **raised_facts(error))
             raise
         returned = read_result(answer)
@@ -180,7 +194,8 @@ class Rollouts:
         """Run one trajectory to its end and record it."""
         self._note("world", "rollout_started", rollout=request.request_id, worker=self._worker)
         try:
-            await self._driver.run(request)
+            with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
+                await self._driver.run(request)
         finally:
             self._note_strikes()
             if self._is_alive():

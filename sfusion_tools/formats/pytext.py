@@ -21,56 +21,34 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
-
 UNBALANCED = Flaw("unbalanced", "its brackets or quotes do not match")
 
 
 def scan_brackets(reader: TextReader) -> Scan[str | Flaw]:
-    """Read from an opening bracket to its closing one, or as far as the brackets and the strings close correctly.
-
-    A bracket that was open when an earlier scan failed fails at the same place, so its text is not read again.
-    """
-    known = reader.notes.get((scan_brackets, reader.offset))
-    if known is not None:
-        reader.seek(known)
-        return UNBALANCED
+    """Read from an opening bracket to its closing one, or as far as the brackets and the strings close correctly."""
     parts: list[str] = []
-    opened: list[int] = []
-    closed, deepest = yield from _brackets(reader, parts, opened)
-    if deepest > ENOUGH:
-        return TOO_DEEP
-    if not closed:
-        reader.notes.update({(scan_brackets, start): reader.offset for start in opened})
-        return UNBALANCED
-    return "".join(parts)
-
-
-def _brackets(reader: TextReader, parts: list[str], opened: list[int]) -> Scan[tuple[bool, int]]:
-    """Return whether all brackets are closed, and how many were open at most; ``opened`` is where the others begin."""
     stack: list[str] = []
     deepest = 0
+    text: str | None
     while True:
         parts.append((yield from reader.run(_CODE)))
         char = yield from reader.peek()
-        if not char:
-            return False, deepest
-        if char in "'\"":
+        if char in ("'", '"'):
             text = yield from _string(reader, char)
-            if text is None:
-                return False, deepest
-            parts.append(text)
-            continue
-        if char in _PAIRS:
+            if text is not None:
+                parts.append(text)
+                continue
+        elif char in _PAIRS:
             stack.append(_PAIRS[char])
-            opened.append(reader.offset)
             deepest = max(deepest, len(stack))
-        elif stack.pop() != char:
-            return False, deepest
-        else:
-            opened.pop()
-        parts.append(reader.take(1))
-        if not stack:
-            return True, deepest
+            parts.append(reader.take(1))
+            continue
+        elif char and stack.pop() == char:
+            parts.append(reader.take(1))
+            if stack:
+                continue
+            return "".join(parts) if deepest <= ENOUGH else TOO_DEEP
+        return UNBALANCED if deepest <= ENOUGH else TOO_DEEP
 
 
 def _string(reader: TextReader, quote: str) -> Scan[str | None]:

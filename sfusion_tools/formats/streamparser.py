@@ -108,7 +108,7 @@ class StreamParser(ABC):
         """Report a complete call, or refuse it if the tool is unknown."""
         self._handled += 1
         self.interrupt()
-        if raw.count("[") + raw.count("{") > DEEPEST and levels(arguments) > DEEPEST:
+        if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
             self.refuse(TOO_DEEP, position=position, raw=raw, name=name, counted=True)
             return
         if not self.tools.knows(name):

@@ -4,8 +4,9 @@ A scanner is a generator that yields whenever it needs characters that have not 
 are more. Its result does not depend on where the text was cut, so streaming and non-streaming agree.
 
 The time must stay linear in the text, however it is cut. So a scanner that waits has read everything but the possible
-beginning of a marker; what it may have to give back it reads and then rewinds. A scanner that is tried again on text
-that it has read before, after a rewind, leaves a note in ``notes`` of what it learnt.
+beginning of a marker; what it may have to give back it reads and then rewinds. A scanner that may be tried again on
+text that it has read leaves a note in ``notes`` of what it learnt, or counts what it reads in vain (``waste``) and is
+not tried again once the reader is ``exhausted``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ Scan = Generator[None, None, T]
 """A scanner; it yields when it needs more text, and returns its result."""
 
 _LONGEST = 64
+_FREE, _AGAIN = 200_000, 4
+"""How many characters may be read in vain: so many in any text, and so many for each character of a long one."""
 _SPACES = re.compile(r"[ \t\r\n]+")
 
 
@@ -53,6 +56,7 @@ class TextReader:
         self._base = 0
         self._mark: int | None = None
         self._kept: list[str] = []
+        self._wasted = 0
 
     @property
     def offset(self) -> int:
@@ -63,6 +67,15 @@ class TextReader:
     def left(self) -> int:
         """The number of characters that have arrived but were not read."""
         return len(self._window) - self._at
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether so much was read in vain that nothing may be tried again."""
+        return self._wasted > _FREE + _AGAIN * self.offset
+
+    def waste(self, start: int) -> None:
+        """Count the text from ``start`` up to here, which will be read again."""
+        self._wasted += self.offset - start
 
     def feed(self, chunk: str) -> None:
         """Append ``chunk``; text that was read before is only kept if a mark is set."""

@@ -34,11 +34,9 @@ def _ray_session() -> str:
 
 class _ClientKey(NamedTuple):
     kind: Kind
-    name: str
-    settings: LimiterSettings
-    apply: bool
-    share: Share | None
     ray_session: str
+    settings: str
+    """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
 
 
 class LimiterChoice:
@@ -61,6 +59,7 @@ class LimiterChoice:
         self._name = name
         self._apply = apply
         self._share = share
+        self._key = _ClientKey(kind, "", repr((name, settings, apply, share)))
 
     def __call__(self) -> Limiter:
         kind = self._kind
@@ -72,9 +71,10 @@ class LimiterChoice:
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
         session = _ray_session() if kind == "ray" else ""
-        key = _ClientKey(kind, self._name, self._settings, self._apply, self._share, session)
+        if (kind, session) != self._key[:2]:
+            self._key = self._key._replace(kind=kind, ray_session=session)
         scope = runtime.scope()
-        return scope.get(key, lambda: self._make(kind, scope))
+        return scope.get(self._key, lambda: self._make(kind, scope))
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
         for key in scope.opened():

@@ -1,22 +1,24 @@
 """The rules of the limiter: no clock and no I/O, the time comes in with every message.
 
-A *client* is one process or event loop. The *waiters* of all clients form one queue, ordered by *ticket*; a grant
-gives the first of them a *permit*, which lives for one *lease* unless renewed. Permits are interchangeable: a client
-whose waiters are at the head of the queue may serve them with permits it already holds (its *run*), because that is
-exactly what the limiter would do. No late message can raise the number of permits above the limit: the release of an
-expired permit is refused (fenced), and a restarted limiter learns what is held before it grants anything.
+A *client* is one process or event loop; ``client_core`` holds its half of the protocol. The *waiters* of all clients of
+a share form one queue, ordered by *ticket*; a grant gives the first of them a *permit*, which lives for one *lease*
+unless renewed. Permits are interchangeable: a client whose waiters are at the head of the queue may serve them with
+permits it already holds (its *run*), because that is exactly what the limiter would do. No late, lost or repeated
+message can raise the number of permits above the limit: the release of an expired permit is refused (fenced), requests
+of an earlier attachment have no effect, and a restarted limiter learns what is held before it grants anything.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Snapshot
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll, ShareSnapshot, Snapshot
 from sfusion_tools.limiter.pace import Bucket, Width
 from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.shares import ShareQueue, Shares
 
 Observer = Callable[[str, str, dict[str, object]], None]
 """Called with (event, client, facts) for every change of the queue or of the permits."""
@@ -29,19 +31,33 @@ LONGEST_SCAN = 256
 class _Client:
     name: str
     leased: bool
+    share: ShareQueue[_Waiter]
     seen: float
+    lease: float
+    """The lease in the last reply to it: the one that it knows, and by which its silence is judged."""
     tickets: dict[int, int] = field(default_factory=dict)
     permits: set[str] = field(default_factory=set)
     grants: list[tuple[int, str]] = field(default_factory=list)
     attached: bool = False
+    attached_by: int = 0
+    """The number of its last attachment."""
     epoch: int = 0
     has_update: bool = False
+    last_batch: int = 0
+    last_batch_reply: LimiterReply | None = None
+    last_poll: int = 0
+    last_poll_reply: LimiterReply | None = None
+
+
+_Waiter = tuple[_Client, int]
 
 
 @dataclass(slots=True)
 class _Permit:
     client: _Client
     expires: float
+    waiter: int
+    ticket: int | None
 
 
 class LimiterCore:
@@ -54,41 +70,62 @@ class LimiterCore:
         *,
         incarnation: str = "0",
         first_ticket: int = 1,
-        unleased: Iterable[str] = (),
-        learn_from: Iterable[str] | None = (),
+        unleased: Mapping[str, tuple[str, ...]] | None = None,
+        learn_from: Mapping[str, int] | None = None,
+        learn_for: float | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Start empty, or after a restart ``learn_from`` the clients from before it (None: they are not known)."""
+        """Start empty, or with what a predecessor left.
+
+        ``unleased`` clients come with the permits they hold. Clients in ``learn_from`` (with the number of their last
+        attachment) may hold permits: nothing is granted before they have reported, or ``learn_for`` seconds (the
+        longest lease that one of them may know; by default the present one) have passed.
+        """
         self.settings = settings
         self._observer = observer
         self.incarnation = incarnation
         self._next_ticket = first_ticket
         self._next_permit = 1
-        self._version = 0
-        self._unleased = frozenset(unleased)
+        self._version = first_ticket  # so that an epoch is never that of another incarnation
+        self._unleased = unleased or {}
         self._clients: dict[str, _Client] = {}
-        self._queue: OrderedDict[int, tuple[_Client, int]] = OrderedDict()
-        self._permits: OrderedDict[str, _Permit] = OrderedDict()  # leased ones, in order of expiry
-        self._unleased_permits: dict[str, _Permit] = {}
+        self._shares: Shares[_Waiter] = Shares()
+        self._permits: dict[str, _Permit] = {}
+        self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
+        self._next_death = math.inf  # no client dies before this
         self._updated: dict[str, None] = {}
         self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
         self._width = Width(settings.rate_limit)
-        self._unreported = None if learn_from is None else set(learn_from)
-        self._learning_until = -math.inf if self._unreported == set() else now + settings.lease
-        self._bucket = self._new_bucket(now, tokens=0.0 if self._learning_until > now else None)
+        self._unreported = dict(learn_from or {})
+        self._learning = bool(self._unreported)
+        self._old_lease = settings.lease if learn_for is None else learn_for
+        self._old_lease_until = self._learning_until = now + self._old_lease if self._learning else now
+        self._bucket = self._new_bucket(now, tokens=0.0 if self._learning else None)
+        for name, permits in self._unleased.items():
+            for permit in permits:
+                self._hold(now, self._client(now, name), permit)
 
     def exchange(self, now: float, batch: Batch) -> LimiterReply:
         """Apply what happened at a client, grant what can be granted, and reply."""
         self._expire(now)  # first: a message that comes too late must not be applied
-        client = self._heartbeat(now, batch.client)
+        client = self._clients.get(batch.client)
+        last = client.last_batch if client is not None else self._unreported.get(batch.client, 0)
+        if 0 < batch.number <= last:
+            repeated = client is not None and batch.number == last and client.last_batch_reply
+            return repeated or self._empty_reply()
+        if batch.detach:
+            self._detach(now, batch)
+            self.tick(now)
+            return self._empty_reply()
         lost: list[str] = []
         joined: list[int] = []
-        if batch.detach:
-            self.detach(batch.client)
-        elif batch.attach is not None:
-            self._attach(now, client, batch.attach, lost, joined)
-        elif not client.attached:
-            return self._reply(now, client)
+        if batch.attach is not None:
+            client = self._client(now, batch.client)
+            self._attach(now, client, batch, batch.attach, lost, joined)
+        elif client is None or not client.attached or client.epoch != batch.epoch:
+            return self._empty_reply(unknown=True)
+        client.seen = now
+        client.last_batch = batch.number
         for number in batch.cancel:
             self._cancel(client, number)
         for number, permit in batch.handed:
@@ -110,36 +147,36 @@ class LimiterCore:
         self._adapt(now, batch.succeeded, batch.throttled)
         self.tick(now)
         tickets = tuple((number, client.tickets[number]) for number in joined if number in client.tickets)
-        return self._reply(now, client, tickets, tuple(lost))
+        reply = client.last_batch_reply = self._reply(now, client, tickets, tuple(lost))
+        if batch.attach is not None:
+            client.epoch = reply.version
+        return reply
 
-    def poll(self, now: float, name: str, epoch: int) -> LimiterReply:
-        """Return what the client has not received yet; nothing if the poll is older than its last attachment."""
-        self._expire(now)
-        client = self._heartbeat(now, name)
+    def poll(self, now: float, poll: Poll) -> LimiterReply:
+        """Return what the client has not received yet; nothing if the poll belongs to another attachment."""
         self.tick(now)
-        if client.attached and client.epoch != epoch:
-            return LimiterReply(self.incarnation, version=0, lease=self.settings.lease)
-        return self._reply(now, client)
-
-    def detach(self, name: str) -> None:
-        """Remove a client that is gone: its waiters leave the queue and its permits return."""
-        client = self._clients.pop(name, None)
-        if client is None:
-            return
-        self._drop_waiters(client)
-        for permit in sorted(client.permits):
-            self._release(client, permit)
-        if self._unreported is not None:
-            self._unreported.discard(name)
+        client = self._clients.get(poll.client)
+        if client is None or not client.attached or client.epoch != poll.epoch:
+            return self._empty_reply(unknown=True)
+        if poll.number < client.last_poll:
+            return self._empty_reply()
+        if poll.number == client.last_poll and client.last_poll_reply is not None:
+            return client.last_poll_reply
+        client.seen = now
+        client.last_poll = poll.number
+        reply = client.last_poll_reply = self._reply(now, client)
+        return reply
 
     def configure(self, now: float, settings: LimiterSettings) -> None:
-        """Change the settings at once; permits that are out stay out."""
+        """Change the settings at once; permits that are out stay out, and keep the lease that they were given."""
         if settings == self.settings:
             return
         pace_changed = (settings.per_second, settings.burst) != (
             self.settings.per_second,
             self.settings.burst,
         )
+        self._old_lease = self.longest_lease(now)
+        self._old_lease_until = max(self._old_lease_until, now + self.settings.lease)
         self.settings = settings
         self._width.set_ceiling(settings.rate_limit)
         self._record("resized", None, rate_limit=settings.rate_limit)
@@ -148,45 +185,31 @@ class LimiterCore:
         self._notify_all()
         self.tick(now)
 
+    def longest_lease(self, now: float) -> float:
+        """The longest lease that a client may believe in: a successor must learn for that long."""
+        return max(self._old_lease, self.settings.lease) if now < self._old_lease_until else self.settings.lease
+
     def tick(self, now: float) -> None:
         """Expire leases, end the learning phase after a restart, and grant."""
         self._expire(now)
         if not self.learning_at(now):
             self._grant(now)
 
-    def _expire(self, now: float) -> None:
-        while self._permits:
-            name, permit = next(iter(self._permits.items()))
-            if permit.expires > now:
-                break
-            self._release(permit.client, name, "expired")
-            self._expired += 1
-        for client in [c for c in self._clients.values() if self._is_dead(c, now)]:
-            # It may only be stalled: with its next message it has to attach and report its state.
-            client.attached = False
-            self._dropped += len(client.tickets)
-            self._drop_waiters(client)
-            if not client.permits:
-                del self._clients[client.name]
-
     def learning_at(self, now: float) -> bool:
         """True while a restarted limiter still waits for clients to report what they hold."""
-        if self._learning_until <= now or self._unreported == set():
-            if self._learning_until > -math.inf:
-                self._learning_until = -math.inf
-                self._unreported = set()
-                self._sort_queue()
-            return False
-        return True
+        if self._learning and (not self._unreported or now >= self._learning_until):
+            self._learning = False
+            self._unreported.clear()
+            for share in self._shares:
+                share.sort()
+        return self._learning
 
     def next_deadline(self, now: float) -> float:
         """When something will happen without a message; infinity if nothing will."""
-        deadline = math.inf
-        if self._permits:
-            deadline = next(iter(self._permits.values())).expires
-        if self._queue:
-            dying = min((c.seen for c in self._clients.values() if c.leased and c.tickets), default=math.inf)
-            deadline = min(deadline, dying + self.settings.lease)
+        deadline = self._next_expiry()
+        if self._shares.waiting:
+            dying = (c.seen + c.lease for c in self._clients.values() if c.leased and c.tickets)
+            deadline = min(deadline, *dying, math.inf)
             if self.learning_at(now):
                 deadline = min(deadline, self._learning_until)
             elif self._bucket is not None and self._free() > 0:
@@ -199,13 +222,21 @@ class LimiterCore:
         self._updated.clear()
         return ready
 
-    def has_update(self, name: str, epoch: int) -> bool:
+    def has_update(self, poll: Poll) -> bool:
         """True when a poll must return: a grant, new settings, or the client attached again or has to."""
-        client = self._clients.get(name)
-        return client is None or not client.attached or client.epoch != epoch or client.has_update
+        client = self._clients.get(poll.client)
+        return (
+            client is None
+            or not client.attached
+            or client.epoch != poll.epoch
+            or client.last_poll >= poll.number
+            or client.has_update
+        )
 
-    def clients(self) -> list[str]:
-        return [client.name for client in self._clients.values() if client.attached]
+    def clients(self) -> dict[str, int]:
+        """The clients that may hold permits, with the numbers of their attachments: a successor learns from them."""
+        known = {c.name: c.attached_by for c in self._clients.values() if c.leased and (c.attached or c.permits)}
+        return {**self._unreported, **known}
 
     def snapshot(self, now: float) -> Snapshot:
         self.tick(now)
@@ -213,9 +244,10 @@ class LimiterCore:
             rate_limit=self.settings.rate_limit,
             width=self.width,
             in_use=self.in_use,
-            waiting=len(self._queue),
+            waiting=self._shares.waiting,
             holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
             waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
+            shares={s.name: ShareSnapshot(s.weight, s.out, len(s.waiters)) for s in self._shares},
             granted=self._granted,
             handed_on=self._handed,
             expired=self._expired,
@@ -232,58 +264,110 @@ class LimiterCore:
     @property
     def in_use(self) -> int:
         """How many permits are out."""
-        return len(self._permits) + len(self._unleased_permits)
+        return len(self._permits)
 
     @property
     def width(self) -> int:
         """How many permits may be out."""
         return self._width.permits if self.settings.adaptive else self.settings.rate_limit
 
-    def _heartbeat(self, now: float, name: str) -> _Client:
+    def _client(self, now: float, name: str) -> _Client:
         client = self._clients.get(name)
         if client is None:
-            client = self._clients[name] = _Client(name, name not in self._unleased, now)
-        client.seen = now
+            leased, lease = name not in self._unleased, self.settings.lease
+            client = self._clients[name] = _Client(name, leased, self._shares.get(""), now, lease)
         return client
+
+    def _detach(self, now: float, batch: Batch) -> None:
+        self._unreported.pop(batch.client, None)
+        client = self._clients.get(batch.client)
+        if client is None:
+            return
+        self._drop_waiters(client)
+        for permit in sorted(client.permits):
+            self._release(client, permit)
+        # It is forgotten after a lease: until then, late copies of its messages are recognized by their number.
+        self._set_attached(now, client, False)
+        self._notify(client)  # a poll that is waiting for it need not wait any longer
+        client.last_batch = max(client.last_batch, batch.number)
+        client.seen = now
+
+    def _expire(self, now: float) -> None:
+        while self._next_expiry() <= now:
+            _, name = heapq.heappop(self._expiries)
+            self._release(self._permits[name].client, name, "expired")
+            self._expired += 1
+        if now < self._next_death:
+            return
+        for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
+            # It may only be stalled: with its next message it has to attach and report its state.
+            self._set_attached(now, client, False)
+            self._dropped += len(client.tickets)
+            self._drop_waiters(client)
+            if not client.permits:
+                del self._clients[client.name]
+        self._shares.discard_unused()
+        self._next_death = min((c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf)
+
+    def _next_expiry(self) -> float:
+        """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is replaced here."""
+        while self._expiries:
+            expires, name = self._expiries[0]
+            permit = self._permits.get(name)
+            if permit is not None and permit.expires == expires:
+                return expires
+            heapq.heappop(self._expiries)
+            if permit is not None:
+                heapq.heappush(self._expiries, (permit.expires, name))
+        return math.inf
 
     def _free(self) -> int:
         return self.width - self.in_use
 
+    def _next_in_line(self) -> tuple[ShareQueue[_Waiter], int] | None:
+        """Return whose turn it is: a share, and the first ticket in its queue."""
+        share = self._shares.next()
+        return None if share is None else (share, next(iter(share.waiters)))
+
     def _grant(self, now: float) -> None:
-        while self._queue and self._free() > 0:
+        while self._free() > 0 and (turn := self._next_in_line()) is not None:
             if self._bucket is not None and not self._bucket.take(now):
                 return
-            ticket, (client, number) = self._queue.popitem(last=False)
+            share, ticket = turn
+            client, number = self._shares.serve(share, ticket)
             del client.tickets[number]
             permit = f"{self.incarnation}-{self._next_permit}"
             self._next_permit += 1
-            self._hold(now, client, permit)
+            self._hold(now, client, permit, number, ticket)
             client.grants.append((number, permit))
             self._granted += 1
             self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
             self._notify(client)
 
-    def _hold(self, now: float, client: _Client, permit: str) -> None:
+    def _hold(self, now: float, client: _Client, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
         client.permits.add(permit)
+        client.share.out += 1
+        expires = now + self.settings.lease if client.leased else math.inf
+        if self.learning_at(now):
+            # Learned: its owner may believe in it for as long as the predecessor's lease allows.
+            expires = max(expires, self._learning_until)
+        self._permits[permit] = _Permit(client, expires, waiter, ticket)
         if client.leased:
-            self._permits[permit] = _Permit(client, now + self.settings.lease)
-        else:
-            self._unleased_permits[permit] = _Permit(client, math.inf)
+            heapq.heappush(self._expiries, (expires, permit))
 
     def _renew(self, now: float, client: _Client, permit: str) -> bool:
         if permit not in client.permits:
             return False
-        if client.leased:
-            held = self._permits[permit]
-            held.expires = max(held.expires, now + self.settings.lease)
-            self._permits.move_to_end(permit)
+        held = self._permits[permit]
+        held.expires = max(held.expires, now + self.settings.lease)
         return True
 
     def _release(self, client: _Client, permit: str, how: str = "released") -> bool:
         if permit not in client.permits:
             return False
         client.permits.discard(permit)
-        (self._permits if client.leased else self._unleased_permits).pop(permit)
+        client.share.out -= 1
+        del self._permits[permit]
         self._record(how, client, permit=permit)
         return True
 
@@ -293,15 +377,16 @@ class LimiterCore:
         return ticket
 
     def _enqueue(self, client: _Client, number: int, ticket: int) -> None:
+        self._next_ticket = max(self._next_ticket, ticket + 1)  # a kept one may be from a limiter on another node
         client.tickets[number] = ticket
-        self._queue[ticket] = (client, number)
+        self._shares.join(client.share, ticket, (client, number))
         self._record("asked", client, waiter=number, ticket=ticket)
 
     def _dequeue(self, client: _Client, number: int) -> bool:
         ticket = client.tickets.pop(number, None)
         if ticket is None:
             return False
-        del self._queue[ticket]
+        del client.share.waiters[ticket]
         return True
 
     def _cancel(self, client: _Client, number: int) -> None:
@@ -310,15 +395,19 @@ class LimiterCore:
             self._cancelled += 1
             self._record("cancelled", client, waiter=number, ticket=ticket)
 
-    def _attach(self, now: float, client: _Client, attach: Attach, lost: list[str], joined: list[int]) -> None:
-        # A grant whose message was lost is not in the client's list: its permit returns, its waiter keeps its place.
+    def _attach(
+        self, now: float, client: _Client, batch: Batch, attach: Attach, lost: list[str], joined: list[int]
+    ) -> None:
         # A client silent for a whole lease has lost its places: others may already count on being first.
         keeps_places = client.attached or self.learning_at(now)
-        client.attached = True
-        client.epoch = attach.epoch
+        self._join_share(now, client, attach)
+        client.attached_by = batch.number
         client.grants.clear()
         self._notify(client)
+        # A grant whose message was lost is not in the client's list: its permit returns, its waiter keeps its place.
+        places: dict[int, int | None] = {}
         for permit in sorted(client.permits.difference(attach.held)):
+            places[self._permits[permit].waiter] = self._permits[permit].ticket
             self._release(client, permit)
         for permit in attach.held:
             if self._renew(now, client, permit):
@@ -332,28 +421,44 @@ class LimiterCore:
         for number in [n for n in client.tickets if n not in standing]:
             self._record("cancelled", client, waiter=number, ticket=client.tickets[number])
             self._dequeue(client, number)
-        for number, ticket in attach.waiting:
+        for number, known in attach.waiting:
             if number not in client.tickets:
-                if ticket is None or not keeps_places or ticket in self._queue:
+                ticket = places.get(number) or known
+                if ticket is None or not keeps_places or self._shares.holds_ticket(ticket):
                     ticket = self._take_ticket()
                 self._enqueue(client, number, ticket)
             joined.append(number)
-        self._sort_queue()
-        if self._unreported is not None:
-            self._unreported.discard(client.name)
+        client.share.sort()
+        self._unreported.pop(client.name, None)
 
-    def _sort_queue(self) -> None:
-        for ticket in sorted(self._queue):
-            self._queue.move_to_end(ticket)
+    def _join_share(self, now: float, client: _Client, attach: Attach) -> None:
+        share = self._shares.get(attach.share)
+        if share is not client.share:
+            self._set_attached(now, client, False)
+            client.share.out -= len(client.permits)
+            share.out += len(client.permits)
+            for ticket in client.tickets.values():
+                self._shares.join(share, ticket, client.share.waiters.pop(ticket))
+            client.share = share
+        share.weight = attach.weight
+        self._set_attached(now, client, True)
+        self._shares.discard_unused()
+
+    def _set_attached(self, now: float, client: _Client, attached: bool) -> None:
+        if client.attached is attached:
+            return
+        several = self._shares.several
+        client.attached = attached
+        client.share.attached += 1 if attached else -1
+        self._next_death = min(self._next_death, now + client.lease)
+        if self._shares.several and not several:
+            self._notify_all()  # nobody may serve its own run any more
 
     def _drop_waiters(self, client: _Client) -> None:
         for number, ticket in client.tickets.items():
-            del self._queue[ticket]
+            del client.share.waiters[ticket]
             self._record("dropped", client, waiter=number, ticket=ticket)
         client.tickets.clear()
-
-    def _is_dead(self, client: _Client, now: float) -> bool:
-        return client.leased and client.seen + self.settings.lease <= now
 
     def _adapt(self, now: float, succeeded: int, throttled: int) -> None:
         if not self.settings.adaptive:
@@ -381,14 +486,15 @@ class LimiterCore:
         return None if rate is None else Bucket(rate, self.settings.burst, now=now, tokens=tokens)
 
     def _run(self, client: _Client) -> int:
-        # Nothing is handed on while permits above the limit drain, with tokens per second (they are counted here), or
-        # while learning, when other waiters may turn out to be further ahead.
-        if not client.tickets or self._bucket is not None or self._free() < 0 or self._learning_until > -math.inf:
+        # Nothing is handed on while permits above the limit drain, with tokens per second (they are counted here),
+        # while learning, when other waiters may turn out to be further ahead, or while another share may go first.
+        if not client.tickets or self._bucket is not None or self._free() < 0 or self._learning or self._shares.several:
             return 0
-        if len(client.tickets) == len(self._queue):
-            return next(reversed(self._queue))
+        waiters = client.share.waiters
+        if len(client.tickets) == len(waiters):
+            return next(reversed(waiters))
         run = 0
-        for place, (ticket, (owner, _)) in enumerate(self._queue.items()):
+        for place, (ticket, (owner, _)) in enumerate(waiters.items()):
             if owner is not client or place >= LONGEST_SCAN:
                 break
             run = ticket
@@ -407,15 +513,13 @@ class LimiterCore:
         grants = tuple(client.grants)
         client.grants.clear()
         client.has_update = False
+        if client.lease != self.settings.lease:
+            client.lease = self.settings.lease
+            self._next_death = min(self._next_death, now + client.lease)
         self._version += 1
         self._updated.pop(client.name, None)
-        return LimiterReply(
-            self.incarnation,
-            self._version,
-            not client.attached,
-            grants,
-            tickets,
-            self._run(client),
-            lost,
-            self.settings.lease,
-        )
+        run = self._run(client)
+        return LimiterReply(self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease)
+
+    def _empty_reply(self, *, unknown: bool = False) -> LimiterReply:
+        return LimiterReply(self.incarnation, version=0, unknown=unknown, lease=self.settings.lease)

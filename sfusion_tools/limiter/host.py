@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from weakref import WeakValueDictionary
 
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Batch, LimiterReply, Snapshot
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings
 
 
@@ -20,7 +21,7 @@ class LimiterHost:
         self._clock = clock
         self._lock = threading.Lock()
         # Held by the coroutine that waits: a loop that ends without a word takes its polls along.
-        self._polls: WeakValueDictionary[str, _Poll] = WeakValueDictionary()
+        self._polls: WeakValueDictionary[str, _PendingPoll] = WeakValueDictionary()
 
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
@@ -28,25 +29,25 @@ class LimiterHost:
             self._wake()
         return reply
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        """Reply as soon as there is an update for the client, or without one after ``at_most`` seconds."""
+    async def wait(self, poll: Poll) -> LimiterReply:
+        """Reply as soon as there is an update for the client, or without one after ``poll.at_most`` seconds."""
         loop = asyncio.get_running_loop()
-        end = self._clock() + at_most
+        end = self._clock() + poll.at_most
         while True:
             with self._lock:
                 now = self._clock()
                 self._core.tick(now)
                 reply = None
-                if now >= end or self._core.has_update(client, epoch):
-                    reply = self._core.poll(now, client, epoch)
+                if now >= end or self._core.has_update(poll):
+                    reply = self._core.poll(now, poll)
                 self._wake()
                 if reply is not None:
                     return reply
-                poll = self._polls[client] = _Poll(loop)
+                pending = self._polls[poll.client] = _PendingPoll(loop)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
                 async with asyncio.timeout(max(pause, 0.0)):
-                    await poll.update
+                    await pending.update
             except TimeoutError:
                 pass
 
@@ -65,19 +66,25 @@ class LimiterHost:
             self._wake()
         return snapshot
 
-    def clients(self) -> list[str]:
-        """The names of the attached clients."""
+    def clients(self) -> dict[str, int]:
+        """The clients that a successor has to learn from, with the numbers of their attachments."""
         with self._lock:
             return self._core.clients()
+
+    def longest_lease(self) -> float:
+        """For how long a successor has to learn from clients that do not report."""
+        with self._lock:
+            return self._core.longest_lease(self._clock())
 
     def _wake(self) -> None:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
-            if poll is not None and not poll.loop.is_closed():
-                poll.loop.call_soon_threadsafe(_resolve, poll.update)
+            if poll is not None:
+                with suppress(RuntimeError):  # its loop was closed
+                    poll.loop.call_soon_threadsafe(_resolve, poll.update)
 
 
-class _Poll:
+class _PendingPoll:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.update: asyncio.Future[None] = loop.create_future()

@@ -10,7 +10,7 @@ from uuid import uuid4
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
-from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import LimiterSettings, Share
 from sfusion_tools.runtime import runtime
 
@@ -26,11 +26,11 @@ class LocalTransport:
     async def exchange(self, batch: Batch) -> LimiterReply:
         return self._host.exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        return await self._host.wait(client, epoch, at_most)
+    async def wait(self, poll: Poll) -> LimiterReply:
+        return await self._host.wait(poll)
 
-    def detach(self, client: str) -> None:
-        self._host.exchange(Batch(client, detach=True))
+    def detach(self, farewell: Batch) -> None:
+        self._host.exchange(farewell)
 
 
 def local_host(settings: LimiterSettings, clock: Callable[[], float] = time.monotonic) -> LimiterHost:

@@ -1,19 +1,28 @@
-"""The messages between clients and the limiter: plain tuples, cheap to pickle."""
+"""The messages between clients and the limiter: plain tuples, cheap to pickle.
+
+A client numbers its requests. The limiter applies a batch once: a second copy gets the same reply, and one that is
+older than the client's last gets an empty reply that nobody waits for.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PROTOCOL = 2
+"""Increases whenever these messages or their meaning change: the actor of a cluster outlives upgrades of clients."""
+
 
 class Attach(NamedTuple):
     """The full state of a client, sent when what the limiter knows of it may be missing or stale."""
 
-    epoch: int
-    """Counts the client's attachments; polls of earlier ones receive nothing."""
     held: tuple[str, ...]
     waiting: tuple[tuple[int, int | None], ...]
     """(waiter, its ticket if it has one), in order of arrival."""
+    share: str = ""
+    weight: float = 1.0
+    protocol: int = 1
+    """Explicitly set by every client since protocol 2."""
 
 
 class Batch(NamedTuple):
@@ -31,7 +40,19 @@ class Batch(NamedTuple):
     succeeded: int = 0
     throttled: int = 0
     detach: bool = False
-    """The client is gone: its waiters leave the queue and its permits return."""
+    """The client is gone: its waiters leave the queue and its permits return. Without a number, in any case."""
+    epoch: int = 0
+    """The client's attachment, named by the version of the reply to it. Requests of an earlier one have no effect."""
+    number: int = 0
+
+
+class Poll(NamedTuple):
+    """A request to be notified of grants to the attachment ``epoch``, at the latest after ``at_most`` seconds."""
+
+    client: str
+    epoch: int
+    number: int
+    at_most: float
 
 
 class LimiterReply(NamedTuple):
@@ -39,11 +60,11 @@ class LimiterReply(NamedTuple):
 
     incarnation: str
     version: int
-    """Increases with every reply; the ``run`` of the highest version is the one that counts."""
+    """Increases with every reply; ``run`` and ``lease`` of the highest version are the ones that count."""
     unknown: bool = False
     """The limiter does not know this client (any more): nothing in the batch was applied and it must attach."""
     grants: tuple[tuple[int, str], ...] = ()
-    """(waiter, permit); each grant is sent exactly once."""
+    """(waiter, permit); each grant is in one reply only."""
     tickets: tuple[tuple[int, int], ...] = ()
     """(waiter, ticket) of waiters that joined the queue and are still in it."""
     run: int = 0
@@ -51,6 +72,15 @@ class LimiterReply(NamedTuple):
     lost: tuple[str, ...] = ()
     """Permits named in the batch that no longer belong to the client."""
     lease: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSnapshot:
+    """One share of a limiter at one moment."""
+
+    weight: float
+    in_use: int
+    waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +96,8 @@ class Snapshot:
     """Permits per client."""
     waiters: dict[str, int]
     """Waiters per client."""
+    shares: dict[str, ShareSnapshot]
+    """By name of the share; the empty name is that of all clients without one."""
     granted: int
     handed_on: int
     expired: int

@@ -5,20 +5,25 @@ Ray is imported when one of these is used, not when this module is.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from sfusion_tools._extras import import_extra
 from sfusion_tools._loops import in_daemon_thread
-from sfusion_tools.errors import LimiterUnreachable
+from sfusion_tools.errors import LimiterUnreachable, ProtocolMismatch, SessionChanged
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import settle_difference
-from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
 
 NAMESPACE = "sfusion"
 """One for all jobs: in its own namespace, every job would get a limiter of its own."""
 DEFAULT_NAME = "rate-limiter"
+SESSION_CHECK_SECONDS = 0.5
+"""How often a call that waits for Ray looks whether its session still exists."""
+
+T = TypeVar("T")
 
 
 def _import_ray() -> Any:
@@ -40,7 +45,7 @@ class LimiterClass:
         """Return the same class with these of Ray's actor options set."""
         return LimiterClass(**{**self._options, **options})
 
-    def remote(self, rate_limit: int | dict[str, Any] = DEFAULT_RATE_LIMIT, successor: bool = False) -> Any:
+    def remote(self, rate_limit: int | dict[str, Any] = DEFAULT_RATE_LIMIT) -> Any:
         """Create the actor, or find it with ``get_if_exists=True``; return its handle."""
         LimiterSettings.of(rate_limit)
         _import_ray()
@@ -49,22 +54,34 @@ class LimiterClass:
         options = dict(self._options)
         if options.get("name"):
             options = {"namespace": NAMESPACE, "lifetime": "detached", **options}
-        return actor_class.options(**options).remote(rate_limit, successor)
+        return actor_class.options(**options).remote(rate_limit)
 
 
 TokenBucketWorker = LimiterClass()
 
 
-def connect(
-    settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False, successor: bool = False
-) -> Any:
+def connect(settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> Any:
     """Return the cluster's limiter of that name, created if there is none; block until it answers."""
-    actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings), successor)
+    actor = TokenBucketWorker.options(name=name, get_if_exists=True).remote(asdict(settings))
+    check_protocol(actor, name)
     running = _result(actor.settings.remote())
     if running != settings:
         configure = (lambda wanted: _result(actor.configure.remote(wanted))) if apply else None
         settle_difference(name, running, settings, configure)
     return actor
+
+
+def check_protocol(actor: Any, name: str) -> None:
+    """Raise ProtocolMismatch if the actor was created by a version of sfusion whose messages differ from ours."""
+    ask = getattr(actor, "protocol", None)  # missing in sfusion 0.1, whose protocol was 1
+    found = 1 if ask is None else _result(ask.remote())
+    if found != PROTOCOL:
+        raise ProtocolMismatch(
+            f"limiter {name!r} of this cluster speaks protocol {found}, this sfusion speaks {PROTOCOL}: its actor was "
+            f"created by {'an older' if found < PROTOCOL else 'a newer'} version and is still running. Use one version "
+            f"in all jobs of a cluster; when the jobs that use this limiter have ended, run `sfusion limiter remove "
+            f"--name {name}`, and the next job creates a new one"
+        )
 
 
 def _result(reference: Any) -> Any:
@@ -81,20 +98,43 @@ def find(name: str = DEFAULT_NAME) -> Any | None:
         return None
 
 
-def remove(name: str = DEFAULT_NAME) -> bool:
-    """End the limiter of that name for good; return False if there is none."""
+def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
+    """End the limiter of that name for good; return False if there is none.
+
+    A new limiter of that name learns from the clients of this one while their leases last, unless ``forget`` says that
+    none of them is left.
+    """
     actor = find(name)
     if actor is None:
         return False
-    from sfusion_tools.limiter.ray_actor import PersistedState
+    from sfusion_tools.limiter.record import RecordStore
 
+    store = RecordStore(name)
+    record = store.read()
     _import_ray().kill(actor, no_restart=True)
-    PersistedState(name).delete()
+    if record is not None:
+        store.mark_removed(record.actor)
+    if forget:
+        store.forget()
     return True
 
 
+def current_session() -> tuple[str, str] | None:
+    """Return what identifies this process's connection to a Ray cluster; None if Ray is not running here."""
+    ray = _import_ray()
+    if not ray.is_initialized():
+        return None
+    context = ray.get_runtime_context()
+    # A new cluster has new nodes, and a new connection to the same cluster is a new job.
+    return context.get_node_id(), context.get_job_id()
+
+
 class RayTransport:
-    """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is gone."""
+    """Carries messages to the cluster's limiter; finds it, or creates a new one, whenever it is gone.
+
+    It never starts Ray, which most calls of Ray's would do after ``ray.shutdown()``. When this process has connected to
+    Ray again, the limiter is looked up again, in the new cluster.
+    """
 
     def __init__(self, settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False) -> None:
         self._ray = _import_ray()
@@ -102,37 +142,48 @@ class RayTransport:
         self._name = name
         self._apply = apply
         self._actor: Any = None
-        self._had_one = False
+        self._session: tuple[str, str] | None = None
 
     async def exchange(self, batch: Batch) -> LimiterReply:
+        self._check_session()
         if self._actor is None:
             # Ray waits for ever for a cluster that is gone; this process must be able to exit all the same.
-            self._actor = await in_daemon_thread(self._connect)
-            self._had_one = True
+            self._actor = await self._within_session(in_daemon_thread(self._connect))
         return await self._call("exchange", batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        return await self._call("wait", client, epoch, at_most)
+    async def wait(self, poll: Poll) -> LimiterReply:
+        self._check_session()
+        return await self._call("wait", poll)
 
-    def detach(self, client: str) -> None:
+    def detach(self, farewell: Batch) -> None:
         """Send the message without waiting; if it is lost, the client's leases expire instead."""
-        if self._actor is not None and self._ray.is_initialized():
-            self._actor.exchange.remote(Batch(client, detach=True))
+        if self._actor is not None and self._session == current_session():
+            self._actor.exchange.remote(farewell)
+
+    def _check_session(self) -> None:
+        session = current_session()
+        if session is None:
+            raise LimiterUnreachable(f"limiter {self._name!r}: Ray is not running in this process (any more)")
+        if session != self._session:
+            before = self._session
+            self._actor, self._session = None, session
+            if before is not None:
+                raise SessionChanged(f"limiter {self._name!r}: this process has connected to Ray again")
 
     def _connect(self) -> Any:
         try:
-            # A limiter that replaces a dead one must not grant before it knows what the surviving clients hold.
-            return connect(self._settings, self._name, apply=self._apply, successor=self._had_one)
+            return connect(self._settings, self._name, apply=self._apply)
         except (self._ray.exceptions.RayError, ValueError) as error:
             raise self._unreachable(error) from error
 
-    async def _call(self, method: str, *args: Any) -> LimiterReply:
+    async def _call(self, method: str, message: Batch | Poll) -> LimiterReply:
         actor = self._actor
         if actor is None:
             raise LimiterUnreachable(f"limiter {self._name!r} is gone")
         errors = self._ray.exceptions
         try:
-            reply: LimiterReply = await getattr(actor, method).remote(*args)
+            reference = getattr(actor, method).remote(message)
+            reply: LimiterReply = await self._within_session(asyncio.wrap_future(reference.future()))
         except errors.RayTaskError:
             raise  # the actor is alive and raised: a defect of ours, which retrying must not hide
         except errors.RayError as error:
@@ -140,6 +191,19 @@ class RayTransport:
                 self._actor = None
             raise self._unreachable(error) from error
         return reply
+
+    async def _within_session(self, work: asyncio.Future[T]) -> T:
+        """Wait for work of Ray's, which stays pending for ever when its session has ended."""
+        session = self._session
+        try:
+            while not (await asyncio.wait([work], timeout=SESSION_CHECK_SECONDS))[0]:
+                if current_session() != session:
+                    raise LimiterUnreachable(f"limiter {self._name!r}: the Ray session has ended")
+        except BaseException:
+            if not work.get_loop().is_closed():
+                work.cancel()
+            raise
+        return work.result()
 
     def _unreachable(self, error: Exception) -> LimiterUnreachable:
         first_line = str(error).partition("\n")[0]

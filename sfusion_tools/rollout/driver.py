@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout.engine import Engine, read_answer
 from sfusion_tools.rollout.foreign import bounded, even_if_cancelled
 from sfusion_tools.rollout.interaction import Interaction
@@ -39,7 +40,7 @@ class RolloutDriver:
         self._interaction = interaction
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in the request; only a cancellation is raised."""
+        """Run one request to its end. Failures are recorded in it; only cancellations and GuardTripped are raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
@@ -50,6 +51,9 @@ class RolloutDriver:
                 request.reward_scores = await tools.rewards()
         except asyncio.CancelledError:
             request.cancel()
+            raise
+        except GuardTripped as tripped:
+            request.fail(EndCause.ERROR, str(tripped))
             raise
         except Exception as error:
             self._record_failure(request, error)

@@ -28,6 +28,8 @@ async def bounded(
     if not works:
         return []
     tasks = {asyncio.ensure_future(work): what for what, work in works.items()}
+    for task in tasks:
+        task.add_done_callback(_retrieve)
     try:
         if timeout is not None:
             await asyncio.sleep(0)
@@ -36,7 +38,7 @@ async def bounded(
     except asyncio.CancelledError:
         await _stop(tasks, grace)
         raise
-    late = {task for task in tasks if not task.done()}
+    late = [task for task in tasks if not task.done()]
     for task in late:
         _log.warning("%s did not end within %g s", tasks[task], timeout)
     await _stop(tasks, grace)
@@ -48,7 +50,7 @@ async def bounded(
 
 def _result(task: asyncio.Task[T], what: str) -> T | Exception:
     if task.cancelled():
-        return RolloutError(f"{what} was cancelled, but not by us")
+        return RolloutError(f"{what} cancelled itself")
     error = task.exception()
     if error is None:
         return task.result()
@@ -61,7 +63,6 @@ async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> 
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
-        task.add_done_callback(_retrieve)
     cancelled = await settle(running, grace)
     for task in running:
         if not task.done():

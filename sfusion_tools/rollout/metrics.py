@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -41,6 +42,8 @@ class RolloutMetrics(BaseModel):
     """Calls of the turn in which the trajectory ended: there was no turn left to answer them."""
     outcomes: Counter[str] = Field(default_factory=Counter)
     """Executed calls, by the outcome in the tool's metrics."""
+    call_metrics: list[dict[str, Any]] = Field(default_factory=list)
+    """What the tools returned as metrics, for each executed call that returned any."""
     tool_errors: int = 0
     """Executed calls whose tool raised."""
     shortened_responses: int = 0
@@ -52,11 +55,12 @@ class RolloutMetrics(BaseModel):
     generation_seconds: float = 0.0
     tool_seconds: float = 0.0
 
-    def count_outcome(self, metrics: Any) -> None:
-        """Count the outcome in a tool's metrics, if there is one."""
-        stated = metrics.get("outcome") if isinstance(metrics, dict) else None
-        if stated is not None:
-            self.outcomes[str(stated)] += 1
+    def add_call(self, metrics: Mapping[str, Any]) -> None:
+        """Keep the metrics of an executed call and count its outcome, if there is one."""
+        if metrics:
+            self.call_metrics.append(dict(metrics))
+        if metrics.get("outcome") is not None:
+            self.outcomes[str(metrics["outcome"])] += 1
 
     @property
     def infrastructure_failures(self) -> int:

@@ -185,7 +185,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
             self.metrics.executed += 1
             self.metrics.tool_errors += int(result.raised)
-            self.metrics.count_outcome(dict(result.metrics))
+            self.metrics.add_call(result.metrics)
             self.tool_rewards[call.name].append(result.reward)
             answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []

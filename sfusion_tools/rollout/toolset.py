@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sfusion_tools.base_tool import BaseTool
+from sfusion_tools.errors import StepTimeout
 from sfusion_tools.rollout.foreign import bounded
 from sfusion_tools.rollout.limits import RolloutLimits
 from sfusion_tools.rollout.turns import PlannedCall, ToolResult
@@ -90,7 +91,8 @@ class ToolSet:
         answers = await bounded(works, timeout=self._limits.release_timeout, grace=0.0)
         errors = {what: answer for what, answer in zip(works, answers, strict=True) if isinstance(answer, Exception)}
         for what, error in errors.items():
-            _log.warning("%s raised %s: %s", what, type(error).__name__, error)
+            if not isinstance(error, StepTimeout):  # which was logged when it happened
+                _log.warning("%s raised %s: %s", what, type(error).__name__, error)
         return len(errors)
 
     async def _release(self, name: str, instance: str) -> None:

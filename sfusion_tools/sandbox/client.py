@@ -171,15 +171,18 @@ class SandboxClient:
         """Return the limit for the whole call if that time has come, else None."""
         return self._bounds.total if asyncio.get_running_loop().time() > end - _MOMENT else None
 
-    def _queue_seconds(self, left: float) -> float | None:
-        bounds = [bound for bound in (self._bounds.queue, left) if bound is not None and bound < math.inf]
-        return min(bounds, default=None)
+    def _queue_seconds(self, end: float) -> float | None:
+        if end == math.inf:
+            return self._bounds.queue
+        left = end - asyncio.get_running_loop().time()
+        return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
     async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float, end: float) -> _Sent:
         """Send one request under one permit; whatever happens, permit and slot have returned when this ends."""
-        loop, scope = asyncio.get_running_loop(), runtime.scope()
+        scope = runtime.scope()
+        loop = scope.loop
         limiter = self._limiter()
-        permit = limiter.permit(self._queue_seconds(end - loop.time())) if limiter is not None else None
+        permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
         sent = _Sent(Reading(Outcome.CANCELLED))
         began = ended = math.nan
         address: _Address | None = None
@@ -187,16 +190,19 @@ class SandboxClient:
             async with permit or nullcontext():
                 if permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
-                with slots_of(scope, self._fleet).slot(self._urls, loop.time()) as slot:
-                    address = self._addresses[slot.url]
+                began = ended = loop.time()
+                with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
+                    address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None
-                    began = ended = loop.time()
                     self._emit("attempt_started", result, attempt=number, endpoint=address.label)
                     try:
-                        sent = await self._send(address, body, min(seconds, end - began))
+                        with HttpSession.of(scope, self) as session:
+                            sent = await self._send(session, address, body, min(seconds, end - began))
                     finally:
                         ended = loop.time()
                     slot.report(ended, healthy=_health(sent), asked=sent.asked)
+                    if address.proxy is not None and not sent.reading.outcome.is_from_program:
+                        sent.reading.message += f" (through the proxy {redact(address.proxy)})"
                 if permit is not None:
                     outcome = sent.reading.outcome
                     permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)
@@ -221,14 +227,7 @@ class SandboxClient:
                 self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
-    async def _send(self, address: _Address, body: bytes, seconds: float) -> _Sent:
-        with HttpSession.of(runtime.scope(), self) as session:
-            sent = await self._exchange(session, address, body, seconds)
-        if address.proxy is not None and not sent.reading.outcome.is_from_program:
-            sent.reading.message += f" (through the proxy {redact(address.proxy)})"
-        return sent
-
-    async def _exchange(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
+    async def _send(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         connect_timeout = self._timeouts.get(connect)
         if connect_timeout is None:
@@ -275,13 +274,9 @@ class SandboxClient:
             reading = read_answer(answer.status, answer.headers.get("Content-Type", ""), data)
         else:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
-        return _Sent(
-            reading,
-            answer.status,
-            retry_after(answer.headers, time.time()),
-            may_have_run=may_have_run(answer.status),
-            transient=answer.status in RETRIED_STATUSES,
-        )
+        transient = answer.status in RETRIED_STATUSES
+        asked = retry_after(answer.headers, time.time()) if transient else None
+        return _Sent(reading, answer.status, asked, may_have_run(answer.status), transient)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         """Return the body up to the size limit, and whether it is complete."""

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
-from sfusion_tools.sandbox.endpoints import normalise_url
+from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.languages import LANGUAGES
 from sfusion_tools.sandbox.program import Bounds
 from sfusion_tools.sandbox.retry import RetryPolicy
@@ -81,6 +82,9 @@ class SandboxToolConfig(BaseModel):
     max_output_chars: Count = Field(
         20_000, description="longest program output shown to the model; more is cut in the middle"
     )
+    guard: GuardSettings | None = Field(
+        None, description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing"
+    )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
     )
@@ -119,6 +123,12 @@ class SandboxToolConfig(BaseModel):
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
         return self
+
+    @property
+    def endpoint_labels(self) -> tuple[str, ...]:
+        """The redacted URLs of the sandboxes."""
+        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
+        return tuple(dict.fromkeys(redact(normalise_url(url)) for url in urls))
 
     @property
     def longest_timeout(self) -> float:
@@ -162,7 +172,13 @@ def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
         key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":
-                lines.append(f"unknown key {key!r}; {near(key, known)}")
+                nested = GuardSettings.model_fields if first == "guard" else known
+                lines.append(f"unknown key {key!r}; {near(str((first, *rest)[-1]), nested)}")
+            case "model_type":
+                lines.append(
+                    f"{key} must be a mapping with any of {', '.join(GuardSettings.model_fields)}; found "
+                    f"{problem['input']!r}"
+                )
             case "missing":
                 lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
             case "value_error":

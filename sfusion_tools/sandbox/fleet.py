@@ -10,8 +10,8 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MethodType
 
+from sfusion_tools._loops import tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
@@ -48,18 +48,16 @@ class Endpoint:
 class Slot:
     """One attempt on the endpoint that is best for it, from entering this context manager to leaving it."""
 
-    __slots__ = ("_began", "_fleet", "_held", "_urls", "endpoint")
+    __slots__ = ("_asked", "_began", "_ended", "_fleet", "_healthy", "_held", "_urls", "endpoint")
 
     def __init__(self, fleet: Fleet, urls: Sequence[str], now: float, held: set[Slot]) -> None:
         self._fleet = fleet
         self._urls = urls
-        self._began = now
+        self._began = self._ended = now
         self._held = held
+        self._healthy: bool | None = None
+        self._asked: float | None = None
         self.endpoint: Endpoint
-
-    @property
-    def url(self) -> str:
-        return self.endpoint.url
 
     def __enter__(self) -> Slot:
         self.endpoint = self._fleet._take(self._urls, self._began)
@@ -67,16 +65,13 @@ class Slot:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.release()
+        if self in self._held:
+            self._held.discard(self)
+            self._fleet._give(self.endpoint, self._began, self._ended, self._healthy, self._asked)
 
     def report(self, now: float, *, healthy: bool | None, asked: float | None = None) -> None:
         """Say how the attempt ended: None if that says nothing about the endpoint; ``asked`` is its Retry-After."""
-        self._fleet._report(self.endpoint, self._began, now, healthy, asked)
-
-    def release(self) -> None:
-        if self in self._held:
-            self._held.discard(self)
-            self._fleet._give(self.endpoint)
+        self._ended, self._healthy, self._asked = now, healthy, asked
 
 
 class Fleet:
@@ -106,16 +101,16 @@ class Fleet:
             chosen.in_flight += 1
         return chosen
 
-    def _give(self, endpoint: Endpoint) -> None:
+    def _give(self, endpoint: Endpoint, began: float, now: float, healthy: bool | None, asked: float | None) -> None:
         with self._lock:
             endpoint.in_flight -= 1
-
-    def _report(self, endpoint: Endpoint, began: float, now: float, healthy: bool | None, asked: float | None) -> None:
-        with self._lock:
             if healthy:
                 endpoint.failures = 0
                 endpoint.set_aside_until = -math.inf
-                self._answered(endpoint, math.log(max(now - began, QUICKEST)), now)
+                speed = math.log(max(now - began, QUICKEST))
+                before = endpoint.speed if endpoint.speed is not None else self._usual_speed(speed)
+                endpoint.speed = before + NEWEST_SHARE * (speed - before)
+                endpoint.answered_at = now
             elif healthy is False:
                 if began > endpoint.failed_at:
                     # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
@@ -125,14 +120,10 @@ class Fleet:
                 if asked is not None:
                     endpoint.set_aside_until = max(endpoint.set_aside_until, now + min(asked, LONGEST_ASKED))
 
-    def _answered(self, endpoint: Endpoint, speed: float, now: float) -> None:
-        before = endpoint.speed
-        if before is None:
-            # One answer says little: begin at what is usual for the others.
-            known = [e.speed for e in self._known.values() if e.speed is not None]
-            before = sum(known) / len(known) if known else speed
-        endpoint.speed = before + NEWEST_SHARE * (speed - before)
-        endpoint.answered_at = now
+    def _usual_speed(self, default: float) -> float:
+        # One answer says little about an endpoint: it begins at what is usual for the others.
+        known = [e.speed for e in self._known.values() if e.speed is not None]
+        return sum(known) / len(known) if known else default
 
 
 def _best(endpoints: list[Endpoint], now: float) -> Endpoint:
@@ -168,7 +159,7 @@ class LoopSlots(LoopResource):
 
     def abandon(self) -> None:
         for slot in list(self._held):
-            slot.release()
+            slot.__exit__()
 
 
 def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
@@ -179,10 +170,4 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
 
 
 def _process_fleet(loop: asyncio.AbstractEventLoop) -> Fleet:
-    # A loop that keeps its own time, such as a simulated one, cannot share times with the others.
-    return runtime.shared(Fleet, Fleet) if _tells_real_time(loop) else Fleet()
-
-
-def _tells_real_time(loop: asyncio.AbstractEventLoop) -> bool:
-    clock = loop.time
-    return isinstance(clock, MethodType) and clock.__func__ is asyncio.BaseEventLoop.time
+    return runtime.shared(Fleet, Fleet) if tells_real_time(loop) else Fleet()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 import aiohttp
 
@@ -23,7 +23,7 @@ class HttpSession(LoopResource):
     """One loop's session, entered for the time of an attempt."""
 
     def __init__(self) -> None:
-        self._users: WeakSet[object] = WeakSet()
+        self._users: dict[int, ref[object]] = {}
         self._in_use = 0
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = aiohttp.ClientSession(
@@ -42,14 +42,18 @@ class HttpSession(LoopResource):
     def of(cls, scope: LoopScope, user: object) -> HttpSession:
         """Return the loop's session, opened on first use; it stays open at least until the user leaves."""
         session = scope.get(cls, cls)
-        session._users.add(user)
+        users, number = session._users, id(user)
+        if number not in users:
+            users[number] = ref(user, lambda _: users.pop(number, None))
         return session
 
     @classmethod
     async def leave(cls, scope: LoopScope, user: object) -> None:
         """Stop using the loop's session; the last user to leave closes it."""
+        if cls not in scope.opened():
+            return
         session = scope.get(cls, cls)
-        session._users.discard(user)
+        session._users.pop(id(user), None)
         if not session._users and not session._in_use:
             scope.pop(cls)
             await session.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,11 @@ from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
-from sfusion_tools.sandbox.trajectory import count_outcome
+from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.schemas import (
     OpenAIFunctionParametersSchema,
     OpenAIFunctionPropertySchema,
@@ -99,11 +102,19 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._on_event = on_event
         self._limiter = limiter
         self._fleet = fleet
+        self.guard: SandboxGuard | None = None
+        """Set this to use a guard of one's own, instead of the one that tools with this config share."""
         self._configure(config)
+
+    @property
+    def client(self) -> SandboxClient:
+        """Runs this tool's programs, under its limiter; ``judge`` takes it too."""
+        return self._client
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
+        self._endpoints = self.settings.endpoint_labels
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -136,7 +147,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """Run the code of one call, named ``call_id`` if the caller gives one.
 
         The metrics say how it ended, so that a trainer can mask what was not the program's doing. verl drops them,
-        so the outcome is also counted in the ``agent_data`` that verl passes.
+        so the call is also counted in the ``agent_data`` that verl passes.
         """
         last = self._trajectories.get(instance_id)
         number = last.begin() if last is not None else 0
@@ -148,12 +159,24 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
         else:
             timeout = program.timeout
-            result = await self._client.run(program, call_id=call_id)
+            result = await self._run(program, call_id)
         if last is not None:
             last.end(number, result)
-        count_outcome(kwargs.get("agent_data"), result.outcome)
+        metrics = result.metrics()
+        count_call(kwargs.get("agent_data"), metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
-        return ToolResponse(text=text), None, result.metrics()
+        return ToolResponse(text=text), None, metrics
+
+    async def _run(self, program: Program, call_id: str) -> CallResult:
+        guard = self.guard
+        if guard is None:
+            if self.settings.guard is None:
+                return await self._client.run(program, call_id=call_id)
+            guard = shared_guard(self.settings.guard, self._endpoints)
+        with guard.watch(asyncio.get_running_loop().time) as ended:
+            result = await self._client.run(program, call_id=call_id)
+            ended(result)
+        return result
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.

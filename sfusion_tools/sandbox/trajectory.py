@@ -8,16 +8,17 @@ verl cannot concatenate batches whose keys differ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-
-from sfusion_tools.outcome import Outcome
 
 EXTRAS = "extras"
 KEY = "sfusion"
+MEASURED = ("attempts", "permit_wait_s", "backoff_s", "total_s")
+"""The metrics of each call that are kept beside its outcome, each in a list of its own."""
 
 
-def count_outcome(agent_data: Any, outcome: Outcome) -> None:
-    """Count a call's outcome in ``extra_fields["extras"]["sfusion"]``; ignore what is not verl's agent data."""
+def count_call(agent_data: Any, metrics: Mapping[str, Any]) -> None:
+    """Add a call to ``extra_fields["extras"]["sfusion"]``; ignore what is not verl's agent data."""
     fields = getattr(agent_data, "extra_fields", None)
     if not isinstance(fields, dict):
         return
@@ -26,7 +27,10 @@ def count_outcome(agent_data: Any, outcome: Outcome) -> None:
         extras = fields[EXTRAS] = {}
     if not isinstance(extras, dict):
         return  # set by someone else first
-    counts = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, "outcomes": []})
+    lists: dict[str, list[Any]] = {name: [] for name in ("outcomes", *MEASURED)}
+    counts = extras.setdefault(KEY, {"calls": 0, "infrastructure": 0, **lists})
     counts["calls"] += 1
-    counts["infrastructure"] += outcome.is_infrastructure
-    counts["outcomes"].append(outcome.value)
+    counts["infrastructure"] += metrics["infrastructure"]
+    counts["outcomes"].append(metrics["outcome"])
+    for name in MEASURED:
+        counts[name].append(metrics[name])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import ray
 
-from sfusion_tools.errors import ConfigError
+from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.sandbox_fusion_tools import (
@@ -220,3 +220,28 @@ def _raise() -> None:
 
 def _add(left: int, right: int) -> int:
     return left + right
+
+
+def test_a_tripped_guard_fails_the_task_of_an_actor_and_nothing_else() -> None:
+    """In verl, the trainer waits for such a task of every agent-loop worker."""
+
+    class AgentLoops:
+        async def generate(self) -> list[str]:
+            tool = SandboxFusionTool(
+                {"sandbox_fusion_url": "http://127.0.0.1:1", "guard": {"window": 3, "then": "fail"}, "max_attempts": 1}
+            )
+            return [await self._show(tool) for _ in range(4)]
+
+        async def _show(self, tool: SandboxFusionTool) -> str:
+            try:
+                return str((await tool.execute("", {"code": "1"}))[0].text)
+            except Exception as error:
+                return f"Error executing tool: {error}"
+
+        async def ping(self) -> str:
+            return "alive"
+
+    worker = ray.remote(AgentLoops).remote()
+    with pytest.raises(GuardTripped, match="3 of the last 3 calls"):
+        ray.get(worker.generate.remote(), timeout=60)
+    assert ray.get(worker.ping.remote(), timeout=60) == "alive"

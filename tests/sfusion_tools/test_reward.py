@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.errors import JudgeError
+from sfusion_tools.errors import ConfigError, JudgeError
+from sfusion_tools.function_call import mark_of
 from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -19,8 +23,8 @@ from sfusion_tools.reward import (
     RUNTIME_ERROR,
     TIMEOUT,
     Judgement,
-    extract_code,
     judge,
+    judge_sync,
 )
 from sfusion_tools.sandbox import CallResult, Program, SandboxClient
 from tests.sfusion_tools.sandbox.helpers import client, in_virtual_time, until
@@ -135,9 +139,57 @@ async def test_a_program_that_exits_before_the_function_is_called_fails(runner):
     assert await results("x = 1", runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
 
 
-async def test_output_after_the_result_does_not_change_it(runner):
-    code = "import atexit\natexit.register(print, 'bye')\ndef f(): return 1"
-    assert await results(code, runner, fn_name="f", inputs=[[]], outputs=[1]) == [True]
+SOUND = {
+    "a main block that reads stdin": "def f(x): return x + 1\nif __name__ == '__main__':\n    print(f(int(input())))",
+    "a main block that exits": "import sys\ndef f(x): return x + 1\nif __name__ == '__main__': sys.exit(3)",
+    "an exit at the end": "import sys\ndef f(x): return x + 1\nsys.exit()",
+    "output without a newline": "def f(x):\n    print('half a line', end='')\n    return x + 1",
+    "output at exit": "import atexit\natexit.register(print, 'bye', end='')\ndef f(x): return x + 1",
+    "names of ours": "json = sys = out = encode = source = None\ndef f(x): return x + 1",
+    "patched modules": "import json, sys\njson.dumps = sys.exit = None\ndef f(x): return x + 1",
+    "a closed stdout": "import sys\nsys.stdout.close()\ndef f(x): return x + 1",
+    "a closed descriptor": "import os\ndef f(x):\n    os.close(1)\n    return x + 1",
+    "a replaced stdout": "import io, sys\nsys.stdout = io.StringIO()\ndef f(x): return x + 1",
+    "no stdout": "import sys\nsys.stdout = None\ndef f(x): return x + 1",
+    "recursion as deep as in a script": "def g(n): return n and g(n - 1)\ndef f(x): return g(990) + x + 1",
+    "a future import": "from __future__ import annotations\ndef f(x: Nowhere): return x + 1",
+    "a pickled class": "import pickle\nclass C: pass\ndef f(x): return bool(pickle.dumps(C())) + x",
+    "quotes and braces": "def f(x): return {'''\n\"{}''': x}['''\n\"{}'''] + 1",
+}
+
+
+@pytest.mark.parametrize("code", SOUND.values(), ids=SOUND)
+async def test_a_right_function_passes_whatever_is_around_it(runner, code):
+    assert await results(code, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
+
+
+async def test_a_result_that_the_solution_prints_itself_does_not_count(runner):
+    spelled = "print('\\x1fsfusion-result\\x1f2', '\\x1fsfusion\\x1f2', sep='\\n')\nimport os\nos._exit(0)"
+    found = (
+        "def f(x):\n"
+        "    import re\n"
+        "    import __main__\n"
+        "    mark = re.findall(r'.x1fsfusion .*?.x1f', open(__main__.__file__).read())[-1]\n"
+        "    print(mark.replace('\\\\x1f', '\\x1f') + '2')\n"
+        "    return 2"
+    )
+    for code in (spelled, found):
+        assert await results(code, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [False]
+
+
+async def test_tracebacks_quote_the_solution(runner):
+    code = "def f(x):\n    raise ValueError(x)  # here"
+    judgement = await judge(code, {"fn_name": "f", "inputs": [[1]], "outputs": [2]}, runner, memory_limit_mb=-1)
+    (call,) = judgement.calls
+    assert call is not None
+    assert 'File "solution.py", line 2, in f\n    raise ValueError(x)  # here\n' in call.stderr
+
+
+async def test_the_prose_after_an_unclosed_fence_is_not_run(runner):
+    text = "Here:\n```python\ndef f(x):\n    return x + 1\n\nThis adds one.\n\nDone"
+    assert await results(text, runner, fn_name="f", inputs=[[1]], outputs=[2]) == [True]
+    text = "```python\nprint(int(input()) * 2)\n\nIt doubles: 2 becomes 4."
+    assert await results(text, runner, inputs=["2"], outputs=["4"]) == [True]
 
 
 async def test_a_lone_surrogate_in_a_generation_is_the_models_fault(runner):
@@ -200,6 +252,8 @@ async def test_one_infrastructure_failure_leaves_the_other_results_unchanged():
         (ended(Outcome.PROGRAM_TIMEOUT, "x" * PIPE_BYTES), INFRASTRUCTURE),
         (ended(Outcome.OK, "x" * 300_000), True),
         (ended(Outcome.OK, "y"), False),
+        (ended(Outcome.OK, "y" * PIPE_BYTES), False),
+        (ended(Outcome.PROGRAM_TIMEOUT, "x\nx" * PIPE_BYTES), TIMEOUT),
         (ended(Outcome.PROGRAM_TIMEOUT, "x"), TIMEOUT),
     ],
 )
@@ -216,7 +270,7 @@ async def test_endless_output_is_the_programs_fault(outcome):
 
 
 async def test_a_deeply_nested_answer_does_not_raise():
-    mark = "\x1fsfusion-result\x1f"
+    mark = mark_of("…")
     runner = Answers({"[1]": ended(Outcome.OK, f"{mark}{'[' * 100_000}\n"), "[2]": ended(Outcome.OK, f"{mark}2\n")})
     judgement = await judge("…", {"fn_name": "f", "inputs": [[1], [2]], "outputs": [1, 2]}, runner)
     assert judgement.results == [False, True]
@@ -272,25 +326,6 @@ async def test_cancelling_ends_the_calls():
 
 
 @pytest.mark.parametrize(
-    ("text", "language", "code"),
-    [
-        ("print(1)", "python", "print(1)"),
-        ("a\n```python\nprint(1)\n```\nb", "python", "print(1)\n"),
-        ("```py\n1\n```\n```python\n2\n```", "python", "2\n"),
-        ("```python\n1\n```\n```\noutput\n```", "python", "1\n"),
-        ("```\n1\n```\n```text\n2\n```", "python", "2\n"),
-        ("```python\n1\n```\n```cpp\nint main(){}\n```", "cpp", "int main(){}\n"),
-        ("```c++\nint main(){}\n```\n```python\n1\n```", "cpp", "int main(){}\n"),
-        ("```javascript\n1\n```\n```\n2\n```", "nodejs", "1\n"),
-        ("```Go\n1\n```\n```\n2\n```", "go", "1\n"),
-        ("```python\r\n1\r\n```", "python", "1\r\n"),
-    ],
-)
-def test_the_code_is_extracted_from_a_generation(text, language, code):
-    assert extract_code(text, language) == code
-
-
-@pytest.mark.parametrize(
     ("in_outs", "says"),
     [
         ({}, "inputs is missing"),
@@ -325,3 +360,43 @@ def test_the_score_is_the_fraction_of_passed_cases():
     assert Judgement([True, False, -2, -3, -4]).score == pytest.approx(0.2)
     assert Judgement([True, -1]).score is None
     assert json.dumps(Judgement([True, False, -1]).results) == "[true, false, -1]"
+
+
+CASES = {"inputs": ["2", "3"], "outputs": ["4", "7"]}
+
+
+def test_reward_workers_judge_without_a_loop(python):
+    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+    with ThreadPoolExecutor(4) as threads:
+        judged = [threads.submit(judge_sync, DOUBLE, CASES, [python.url], memory_limit_mb=-1) for _ in range(8)]
+        assert [judgement.result().results for judgement in judged] == [[True, False]] * 8
+
+
+async def test_judge_sync_works_in_the_thread_of_a_running_loop(python):
+    assert judge_sync(DOUBLE, CASES, python.url, memory_limit_mb=-1).results == [True, False]
+
+
+def test_judge_sync_closes_what_it_opens(python):
+    def opened() -> tuple[int, int]:
+        return len(os.listdir("/dev/fd")), threading.active_count()
+
+    judge_sync(DOUBLE, CASES, python.url)
+    before = opened()
+    for _ in range(5):
+        judge_sync(DOUBLE, CASES, python.url)
+    assert opened() == before
+
+
+def test_judge_sync_takes_the_config_of_a_tool():
+    with FakeSandbox() as sandbox:
+        config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "judge", "rate_limit": 1}
+        judgement = judge_sync("…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config)
+        assert judgement.passed
+        assert sandbox.ledger.peak_in_flight == 1
+
+
+def test_judge_sync_refuses_what_judge_refuses():
+    with pytest.raises(JudgeError, match="inputs is missing"):
+        judge_sync("1", {}, "http://127.0.0.1:1")
+    with pytest.raises(ConfigError, match="rate_limt"):
+        judge_sync("1", CASES, {"sandbox_fusion_url": "http://127.0.0.1:1", "rate_limt": 1})

@@ -14,6 +14,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall
 from verl.tools.schemas import ToolResponse
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.limiter.local import shared_host
 from tests.sfusion_tools.sandbox.helpers import free_port, until
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
@@ -77,7 +78,8 @@ async def test_the_model_reads_what_its_program_printed(make: Make) -> None:
     assert (text, reward) == ("3\n", None)
     assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == ("ok", False, 1)
     assert len(released) == 1
-    assert data.extra_fields["extras"]["sfusion"] == {"calls": 1, "infrastructure": 0, "outcomes": ["ok"]}
+    counts = data.extra_fields["extras"]["sfusion"]
+    assert (counts["calls"], counts["infrastructure"], counts["outcomes"]) == (1, 0, ["ok"])
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,8 @@ async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str
     assert "truncated" not in text, "the message fits into verl's default of 256 characters"
     assert reward is None, "a reward of 0 would be trained on"
     assert (metrics["outcome"], metrics["infrastructure"], metrics["attempts"]) == (outcome, True, attempts)
-    assert data.extra_fields["extras"]["sfusion"] == {"calls": 1, "infrastructure": 1, "outcomes": [outcome]}
+    counts = data.extra_fields["extras"]["sfusion"]
+    assert (counts["calls"], counts["infrastructure"], counts["outcomes"]) == (1, 1, [outcome])
     assert len(released) == 1
 
 
@@ -140,6 +143,17 @@ async def test_the_model_reads_that_the_sandbox_is_down(make: Make) -> None:
     assert text.endswith("The code did not run.")
     assert reward is None
     assert (metrics["outcome"], metrics["possible_executions"]) == ("unreachable", 0)
+
+
+async def test_a_tripped_guard_stops_the_job(make: Make) -> None:
+    """verl shows every Exception of a tool to the model and goes on; this one gets through."""
+    loop = make(f"http://127.0.0.1:{free_port()}", guard={"window": 3, "then": "fail"})
+    released = watch_releases(loop)
+    for _ in range(2):
+        assert (await call(loop, printing()))[2]["outcome"] == "unreachable"
+    with pytest.raises(GuardTripped, match="3 of the last 3 calls"):
+        await call(loop, printing())
+    assert len(released) == 3
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])

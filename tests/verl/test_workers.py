@@ -15,6 +15,7 @@ from verl.protocol import DataProto
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import ScriptedPolicy, ScriptedTurn, ToolCall
+from sfusion_tools import outcome_metrics
 from sfusion_tools.limiter.ray_limiter import find, remove
 from tests.verl.engine import Engine
 from tests.verl.releases import make_manager, trainer_config
@@ -91,10 +92,16 @@ def test_workers_share_the_limit_and_report_outcomes_in_the_batch(
         assert (snapshot.rate_limit, snapshot.in_use, snapshot.waiting) == (2, 0, 0)
         assert (ledger.arrived, ledger.peak_in_flight) == (8, 2)
     assert output.non_tensor_batch["__num_turns__"].tolist() == [2] * 8 + [4] * 8
-    extras = output.non_tensor_batch["extras"].tolist()
-    fine = {"sfusion": {"calls": 1, "infrastructure": 0, "outcomes": ["ok"]}}
-    lost = {"sfusion": {"calls": 1, "infrastructure": 1, "outcomes": ["sandbox_error"]}}
-    assert extras == [None] * 8 + [fine] * 7 + [lost]
+    extras = output.non_tensor_batch["extras"]
+    outcomes = [one and one["sfusion"]["outcomes"] for one in extras.tolist()]
+    assert outcomes == [None] * 8 + [["ok"]] * 7 + [["sandbox_error"]]
+    metrics = outcome_metrics(extras)
+    assert (metrics["tools/calls"], metrics["tools/infra_rate"], metrics["tools/attempts_per_call"]) == (
+        8.0,
+        0.125,
+        1.0,
+    )
+    assert metrics["tools/total_s_p50"] > 0.03
     assert output.non_tensor_batch["lost_calls"].tolist() == [0] * 15 + [1]
     assert output.batch["rm_scores"].sum(dim=1).tolist() == [0.0] * 8 + [1.0] * 7 + [0.0]
 

@@ -90,7 +90,7 @@ class ScriptedExecutor:
                 if script.fits(code, language, call):
                     base = script
                     break
-        return hinted(code, base)
+        return hinted(code, base).filled
 
     async def _run(self, request: RunCode) -> RunCodeAnswer:
         try:
@@ -133,7 +133,7 @@ class ScriptedExecutor:
             if self._running > 1 and program.seconds < 0.05:
                 return stdin_race(request)
         limit = request.run_timeout
-        blocked = len(program.early) + len(program.prints) > 2 * PIPE_BYTES
+        blocked = not program.whole and len(program.early) + len(program.prints) > 2 * PIPE_BYTES
         if not limit > 0 or program.seconds > limit or (blocked and not math.isinf(limit)):
             limit = max(0.0, limit) if not math.isnan(limit) else 0.0
             await self.work(limit)
@@ -146,8 +146,10 @@ class ScriptedExecutor:
         raises = "MemoryError" if limited and program.memory > request.memory_limit_MB else program.raises
         if raises:
             errors, code = f"{errors}Traceback (most recent call last):\n{raises}\n", 1
-        printed = passed_on(program.early + program.prints)
-        return CommandResult("Finished", program.seconds, code, printed, passed_on(errors))
+        printed = program.early + program.prints
+        if not program.whole:
+            printed, errors = passed_on(printed), passed_on(errors)
+        return CommandResult("Finished", program.seconds, code, printed, errors)
 
 
 def passed_on(text: str) -> str:

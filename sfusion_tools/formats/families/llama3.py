@@ -21,8 +21,6 @@ _NEXT = Markers((TAG, *_ENDS, *SIBLINGS))
 _KEYS = ("name", "type", "function", "parameters", "arguments")
 _BLANKS = re.compile(r"\s+")
 _LINE = Markers(("\n", '"}'))
-_TRIES = 8
-"""How often the same text is read as Python: a broken dict may hold others, which are tried one by one."""
 _CLOSERS = re.compile(r"\}+")
 
 
@@ -33,8 +31,6 @@ class Llama3Parser(ObjectCallParser):
     silent = _ENDS
     own_key = "parameters"
     signs = Markers((*SIBLINGS, TAG))
-    _python_end = 0
-    _python_tries = 0
 
     def begin(self) -> Scan[None]:
         reader = self.reader
@@ -139,18 +135,15 @@ class Llama3Parser(ObjectCallParser):
     def _python(self, scan: JsonScan) -> Scan[tuple[JsonScan, list[Flaw]]]:
         """Try to read text that is not JSON as a Python dict."""
         reader = self.reader
-        self._python_tries = self._python_tries + 1 if scan.start < self._python_end else 0
-        if self._python_tries > _TRIES:
+        if reader.exhausted:
             return scan, []
         reader.rewind()
         text = yield from scan_brackets(reader)
         if text is TOO_DEEP:
             scan.fault, scan.too_deep = TOO_DEEP, True
-        if isinstance(text, Flaw):
-            return scan, []
-        self._python_end = max(self._python_end, reader.offset)
-        known, value = decode_python(text)
+        known, value = decode_python(text) if isinstance(text, str) else (False, None)
         if not known:
+            reader.waste(scan.start)
             return scan, []
         again = JsonScan(scan.start)
         again.add(dump(value))

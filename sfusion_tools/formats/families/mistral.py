@@ -81,6 +81,7 @@ class MistralParser(ObjectCallParser):
             if (yield from reader.run(_CLOSERS)):
                 remarks.append(Flaw("stray_text", "it is followed by an extra }"))
             if not (yield from self._ends_well()):
+                reader.waste(position)
                 closed = yield from self._broken(scan, UNESCAPED, position)
             elif remarks and found and found[-1][0].scan.text == scan.text:
                 self.refuse(DOUBLED, position=position, raw=one.raw)
@@ -104,7 +105,7 @@ class MistralParser(ObjectCallParser):
     def _broken(self, scan: JsonScan, fault: Flaw, position: int) -> Scan[bool]:
         """Skip a broken element; return whether that was the end of the list."""
         reader = self.reader
-        if scan.fault and (yield from self.refuse_up_to_sibling(scan, fault, position)):
+        if (scan.fault or not reader.exhausted) and (yield from self.refuse_up_to_sibling(scan, fault, position)):
             return False
         if scan.truncated:
             yield from self.skip_rest()

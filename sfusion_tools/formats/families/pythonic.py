@@ -83,7 +83,7 @@ class PythonicParser(StreamParser):
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
         closed = False
-        calls = nested = outermost = 0
+        calls = 0
         last: tuple[str, dict[str, Any], int, str, list[Flaw]] | None = None
         while True:
             yield from reader.spaces()
@@ -105,11 +105,9 @@ class PythonicParser(StreamParser):
                 broken_lines, text = repaired != text, repaired
             read = text if isinstance(text, Flaw) else read_arguments(text)
             sibling = 0
-            if read is UNBALANCED:
+            unclosed = read is UNBALANCED or (isinstance(read, Flaw) and read.kind == "positional_argument")
+            if unclosed and not reader.exhausted:
                 sibling = _sibling(reader.since_mark())
-            elif isinstance(read, Flaw) and read.kind == "positional_argument":
-                nested, outermost = (nested + 1, outermost) if position < outermost else (0, reader.offset)
-                sibling = _sibling(reader.since_mark()) if nested < _TRIES else 0
             self._flush(last)
             last = None
             if isinstance(text, Flaw) or sibling:
@@ -135,6 +133,7 @@ class PythonicParser(StreamParser):
         """Refuse and skip a call with unclosed brackets or quotes; return whether the list goes on."""
         reader = self.reader
         if sibling:
+            reader.waste(position)
             reader.rewind()
             flaw = Flaw("unbalanced", "its ) is missing")
             self.refuse(flaw, position=position, raw=reader.take(sibling), name=name or None)

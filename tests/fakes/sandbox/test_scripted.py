@@ -53,6 +53,8 @@ def test_words_without_an_equals_sign_are_ignored() -> None:
         ("seconds=soon", "hint seconds=soon: 'soon' is not a duration"),
         ("exit=x", "hint exit=x:"),
         ("reads_stdin=maybe", "must be yes or no"),
+        ('prints="{fill:ten}"', "{fill:ten} needs a whole number of characters"),
+        ('errors="{fill:999999999}"', "up to 200,000,000"),
     ],
 )
 def test_mistake_in_a_hint_gives_a_sandbox_error(hint: str, sentence: str) -> None:
@@ -89,6 +91,15 @@ def test_long_output_is_cut_silently_or_blocks(length: int, status: str, kept: i
     answer, _ = run("print", executor)
     assert answer.run_result is not None
     assert (answer.run_result.status, len(answer.run_result.stdout or "")) == (status, kept)
+
+
+def test_a_short_hint_prints_megabytes_that_get_through_whole() -> None:
+    code = '# sfusion:call=a early="a{fill:1000}" prints="{fill:3000000}z" errors="{fill:500000}" whole=yes'
+    result = run(code)[0].run_result
+    assert result is not None
+    assert (result.status, len(result.stdout or ""), len(result.stderr or "")) == ("Finished", 3_001_002, 500_000)
+    assert (result.stdout or "").startswith("axx")
+    assert (result.stdout or "").endswith("xxz")
 
 
 def test_hints_set_exit_code_exception_and_memory_error() -> None:

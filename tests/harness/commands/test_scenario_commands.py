@@ -142,9 +142,22 @@ def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -
 def test_list_names_every_bundled_scenario() -> None:
     code, text = in_process("list", "--names")
     assert code == 0
-    files = [path.stem for path in bundled_folder().glob("*.yaml")]
-    assert text.split() == sorted(files)
-    assert len(files) >= 30
+    files = [path.stem for path in bundled_folder().rglob("*.yaml")]
+    assert sorted(text.split()) == sorted(files)
+    assert len(files) >= 100
+
+
+def test_list_shows_the_incidents_with_their_reports() -> None:
+    code, text = in_process("list", "--incidents")
+    assert code == 0
+    head, *lines = text.splitlines()
+    assert head.split() == ["id", "incident", "about"]
+    assert [line.split()[0] for line in lines] == sorted(p.stem for p in (bundled_folder() / "incidents").iterdir())
+    (poisoned,) = [line for line in lines if line.startswith("poisoned-call ")]
+    assert poisoned.split()[1] == "PrimeIntellect-ai/verifiers#1622"
+    assert "One call made the sandbox itself fail" in poisoned
+    mixed = [str(bundled_folder() / "single-node.yaml"), str(bundled_folder() / "incidents" / "poisoned-call.yaml")]
+    assert in_process("list", "--incidents", "--names", *mixed)[1].split() == ["poisoned-call"]
 
 
 def test_explain_explains_every_name() -> None:
@@ -161,7 +174,7 @@ def test_the_published_schema_accepts_every_bundled_scenario() -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    for path in bundled_folder().glob("*.yaml"):
+    for path in bundled_folder().rglob("*.yaml"):
         problems = [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text()))]
         assert not problems, (path.name, problems)
 

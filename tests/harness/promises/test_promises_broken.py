@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.harness.promises import PROMISES, judge
 from sfusion.harness.worlds import sim
-from sfusion_tools.limiter import Limiter, LimiterCore
+from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest
 from sfusion_tools.sandbox import client as client_module
@@ -68,13 +68,13 @@ def test_in_flight_within_limit() -> None:
 
 
 def test_in_flight_within_limit_is_also_counted_at_the_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
     async def hedging(self: Any, *args: Any) -> Any:
         first, _ = await asyncio.gather(real(self, *args), real(self, *args))
         return first
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", hedging)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", hedging)
     broken = broken_in(scene())
     assert set(broken) == {"in_flight_within_limit", "no_duplicate_execution"}
     assert "at the sandbox" in broken["in_flight_within_limit"].sentence
@@ -98,10 +98,9 @@ def test_no_permit_leaked() -> None:
 class LastComeFirstServed(LimiterCore):
     """Serves the queue from its end."""
 
-    def _grant(self, now: float) -> None:
-        for ticket in sorted(self._queue, reverse=True):
-            self._queue.move_to_end(ticket)
-        super()._grant(now)
+    def _next_in_line(self) -> Any:
+        turn = super()._next_in_line()
+        return turn and (turn[0], max(turn[0].waiters))
 
 
 def test_grants_in_order() -> None:
@@ -114,13 +113,16 @@ class Starving(LimiterCore):
     """Grants nothing to the second node for a minute."""
 
     def _grant(self, now: float) -> None:
-        if now < 70:
-            for ticket, (client, _) in list(self._queue.items()):
-                if client.name == "n2-w1":
-                    self._queue.move_to_end(ticket)
-            if next(iter(self._queue.values()), (None, 0))[0] is self._clients.get("n2-w1"):
-                return
+        self._now = now
         super()._grant(now)
+
+    def _next_in_line(self) -> Any:
+        turn = super()._next_in_line()
+        if turn is None or self._now >= 70:
+            return turn
+        served = (ticket for ticket, (client, _) in turn[0].waiters.items() if client.name != "n2-w1")
+        ticket = next(served, None)
+        return None if ticket is None else (turn[0], ticket)
 
     def _run(self, client: Any) -> int:
         return 0
@@ -210,12 +212,12 @@ def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deadline_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
-    async def patient(self: Any, endpoint: Any, proxy: Any, body: bytes, seconds: float) -> Any:
-        return await real(self, endpoint, proxy, body, seconds * 40)
+    async def patient(self: Any, session: Any, address: Any, body: bytes, seconds: float) -> Any:
+        return await real(self, session, address, body, seconds * 40)
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", patient)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", patient)
     hanging = scene(sandbox={"faults": [{"call": "c0004", "what": "hang"}]}, tools={"default_timeout": 5})
     broken = broken_in(hanging)
     assert "deadline_honoured" in broken
@@ -262,13 +264,13 @@ def test_partial_output_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_secret_leaked(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = client_module.SandboxClient._exchange
+    real = client_module.SandboxClient._send
 
     async def chatty(self: Any, *args: Any) -> Any:
         client_module.logger.warning("sending with %s", self._headers)
         return await real(self, *args)
 
-    monkeypatch.setattr(client_module.SandboxClient, "_exchange", chatty)
+    monkeypatch.setattr(client_module.SandboxClient, "_send", chatty)
     journal = sim.run(scene(tools={"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}))
     found = verdicts(journal)
     assert {name for name, verdict in found.items() if verdict.state == "broken"} == {"no_secret_leaked"}
@@ -331,13 +333,13 @@ def test_recovers_within(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_throughput_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Limiter._acquire
+    real = Permit.__aenter__
 
-    async def sluggish(self: Any, timeout: float | None) -> Any:
-        permit = await real(self, timeout)
+    async def sluggish(self: Any) -> Any:
+        permit = await real(self)
         await asyncio.sleep(10.0)
         return permit
 
-    monkeypatch.setattr(Limiter, "_acquire", sluggish)
+    monkeypatch.setattr(Permit, "__aenter__", sluggish)
     broken = broken_in(scene())
     assert set(broken) - {"no_starvation", "deadline_honoured"} == {"throughput_at_least"}

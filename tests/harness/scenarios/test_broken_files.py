@@ -41,6 +41,13 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "empty about": ("about: A good one.", "about: ''", 2, "about: string should have at least 1 character"),
     "bad duration": ("seconds: 200ms", "seconds: 200 parsecs", 12, "is not a duration; a duration is"),
     "bad distribution": ("seconds: 200ms", "seconds: {gauss: [1, 2]}", 12, "unknown distribution 'gauss'"),
+    "report without a repository": ("cluster:", "incident: verl#12\ncluster:", 3, "write owner/repository#number"),
+    "incident without expected": ("cluster:", "incident: a/b#12\ncluster:", 3, "add `expected`"),
+    "sandbox that is not there": ("sandbox:", "sandbox:\n  each: {sandbox-2: {}}", 7, "no sandbox 'sandbox-2'"),
+    "unknown key of a sandbox": ("sandbox:", "sandbox:\n  each: {sandbox-1: {fault: []}}", 7, "did you mean 'faults'?"),
+    "fill without a number": ("seconds: 200ms", 'prints: "{fill:ten}"', 12, "{fill:ten} needs a whole number"),
+    "fill that is not closed": ("seconds: 200ms", 'prints: "{fill:10"', 12, "{fill:10 needs a whole number"),
+    "fill that is too large": ("seconds: 200ms", 'errors: "{fill:999999999}"', 12, "up to 200,000,000"),
     "unknown promise": (
         "- every_call_ends_once",
         "- every_call_ends_twice",

@@ -16,7 +16,7 @@ from sfusion.harness.worlds.sim_worker import SimWorker
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import Limiter, LimiterSettings
-from sfusion_tools.limiter.messages import Attach, Batch
+from sfusion_tools.limiter.messages import Attach, Batch, Poll
 from sfusion_tools.rollout import RolloutLimits
 from tests.harness.promises import scenes
 from tests.sfusion_tools.limiter.holding import give, take
@@ -85,9 +85,9 @@ def test_a_cut_link_raises_and_works_again_once_restored() -> None:
 def test_waiting_at_a_limiter_fails_at_once_when_it_dies() -> None:
     async def scene(cluster: Cluster) -> float:
         link = cluster.link()
-        await link.exchange(Batch("n1-w1", attach=Attach(1, (), ())))
-        await link.wait("n1-w1", 1, 0.0)
-        waiting = asyncio.ensure_future(link.wait("n1-w1", 1, 100.0))
+        epoch = (await link.exchange(Batch("n1-w1", attach=Attach((), ())))).version
+        await link.wait(Poll("n1-w1", epoch, 1, 0.0))
+        waiting = asyncio.ensure_future(link.wait(Poll("n1-w1", epoch, 2, 100.0)))
         await asyncio.sleep(1)
         died = asyncio.get_running_loop().time()
         cluster.limiter.kill()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import sfusion_tools.formats
 from sfusion_tools.formats import format_names, get_format
+from sfusion_tools.formats.jsontext import DEEPEST
 from tests import ROOT
 from tests.fakes.sglang.test_quirks import REACHED
 from tests.sfusion_tools.formats.recordings import records
@@ -31,6 +32,10 @@ def test_the_docs_explain_every_kind_of_problem() -> None:
     kinds = set(re.findall(r'(?:Flaw|problem)\(\s*"([a-z_]+)"', source))
     assert len(kinds) > 25
     assert sorted(kind for kind in kinds if f"`{kind}`" not in DOC) == []
+
+
+def test_the_docs_state_the_bound_of_nesting() -> None:
+    assert f"nested deeper than {DEEPEST} levels" in DOC
 
 
 def test_the_docs_state_the_agreement_that_the_tests_measure() -> None:

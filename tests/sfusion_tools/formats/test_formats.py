@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from sfusion_tools import formats
 from sfusion_tools.formats import (
     CallDelta,
     ContentDelta,
-    Format,
     RenderError,
     UnknownFormatError,
     format_names,
     get_format,
 )
-from sfusion_tools.formats.text_reader import TextReader
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
 from tests.sfusion_tools.formats.recordings import TOOLS, plain
 
@@ -152,47 +149,11 @@ def test_a_call_with_a_string_closed_too_early_is_refused(text: str, wrap: str) 
     assert [problem.kind for problem in parsed.refused] == ["stray_text"]
 
 
-def test_deep_nesting_is_refused_without_a_crash() -> None:
-    text = '<tool_call>\n{"name": "a", "arguments": ' + '{"a":' * 100_000
-    (problem,) = get_format("hermes").parse(text).problems
-    assert problem.severity == "refused"
-
-
 def test_a_huge_number_is_refused_without_a_crash() -> None:
     for number in ("9" * 5000, "1e999"):
         text = f'<tool_call>\n{{"name": "a", "arguments": {{"n": {number}}}}}\n</tool_call>'
         parsed = get_format("hermes").parse(text)
         assert [problem.kind for problem in parsed.problems] == ["bad_json"]
-
-
-def characters_read(form: Format, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Parse a text and return how many characters were read or copied, repeated ones included."""
-    count = 0
-
-    def counting(method: Callable[..., str]) -> Callable[..., str]:
-        def wrapper(reader: TextReader, *arguments: Any) -> str:
-            nonlocal count
-            text = method(reader, *arguments)
-            count += len(text)
-            return text
-
-        return wrapper
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TextReader, "take", counting(TextReader.take))
-        patch.setattr(TextReader, "since_mark", counting(TextReader.since_mark))
-        form.parse(text)
-    return count
-
-
-@pytest.mark.parametrize("name", format_names())
-def test_parsing_broken_text_takes_linear_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    form = get_format(name)
-    opener = form.parser.openers[-1]
-    half = form.example[: len(form.example) // 2]
-    for unit in (opener, opener + '{"name": "x', half, form.example.replace('"VALUE"', '"VALUE')[:-1]):
-        once, twice = (characters_read(form, unit * times, monkeypatch) for times in (500, 1000))
-        assert twice < 2.5 * once, unit
 
 
 SIBLINGS = (

@@ -18,7 +18,7 @@ from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTr
 from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
-from sfusion_tools.limiter.messages import Batch, LimiterReply
+from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from tests.sfusion_tools.limiter.holding import give, take
 
 
@@ -215,8 +215,8 @@ class StalledOnTheWayBack(LocalTransport):
 
     stall: asyncio.Event | None = None
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
-        reply = await super().wait(client, epoch, at_most)
+    async def wait(self, poll: Poll) -> LimiterReply:
+        reply = await super().wait(poll)
         if self.stall is not None:
             await self.stall.wait()
         return reply
@@ -232,10 +232,10 @@ class Stalling(LocalTransport):
             await self.stall.wait()
         return await super().exchange(batch)
 
-    async def wait(self, client: str, epoch: int, at_most: float) -> LimiterReply:
+    async def wait(self, poll: Poll) -> LimiterReply:
         if self.stall is not None:
             await self.stall.wait()
-        return await super().wait(client, epoch, at_most)
+        return await super().wait(poll)
 
 
 class Flaky(LocalTransport):

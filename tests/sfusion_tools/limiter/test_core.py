@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.core import LimiterCore
-from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import LimiterSettings
 
 
@@ -19,15 +20,27 @@ class Bench:
         self.now = 100.0
         self.core = LimiterCore(LimiterSettings(**settings), self.now)  # type: ignore[arg-type]
         self.granted: list[tuple[str, int, str]] = []
+        self.numbers = itertools.count(1)
+        self.epochs: dict[str, int] = {}
 
-    def attach(self, client: str, *, epoch: int = 1, held: tuple[str, ...] = (), waiting: tuple = ()) -> LimiterReply:
-        return self._note(client, self.core.exchange(self.now, Batch(client, Attach(epoch, held, waiting))))
+    def attach(self, client: str, held: tuple[str, ...] = (), waiting: tuple = (), **share: object) -> LimiterReply:
+        attach = Attach(held, waiting, **share)  # type: ignore[arg-type]
+        reply = self.deliver(Batch(client, attach, number=next(self.numbers)))
+        self.epochs[client] = reply.version
+        return reply
 
     def send(self, client: str, **batch: object) -> LimiterReply:
-        return self._note(client, self.core.exchange(self.now, Batch(client, **batch)))  # type: ignore[arg-type]
+        return self.deliver(self.batch(client, **batch))
 
-    def poll(self, client: str, epoch: int = 1) -> LimiterReply:
-        return self._note(client, self.core.poll(self.now, client, epoch))
+    def batch(self, client: str, **batch: object) -> Batch:
+        return Batch(client, epoch=self.epochs.get(client, 0), number=next(self.numbers), **batch)  # type: ignore[arg-type]
+
+    def deliver(self, batch: Batch) -> LimiterReply:
+        return self._note(batch.client, self.core.exchange(self.now, batch))
+
+    def poll(self, client: str, epoch: int | None = None) -> LimiterReply:
+        poll = Poll(client, self.epochs[client] if epoch is None else epoch, next(self.numbers), 1.0)
+        return self._note(client, self.core.poll(self.now, poll))
 
     def _note(self, client: str, reply: LimiterReply) -> LimiterReply:
         self.granted += [(client, number, permit) for number, permit in reply.grants]
@@ -80,9 +93,9 @@ def test_grants_are_first_come_first_served_across_clients(bench: Bench) -> None
 def test_a_release_of_an_expired_permit_is_fenced(bench: Bench) -> None:
     ((_, permit),) = bench.send("a", acquire=(1,)).grants
     bench.now += 10
-    bench.attach("b", epoch=2)
+    bench.attach("b")
     assert len(bench.send("b", acquire=(1, 2)).grants) == 2
-    bench.attach("a", epoch=2)
+    bench.attach("a")
     assert bench.send("a", release=(permit,)).lost == (permit,)
     snapshot = bench.core.snapshot(bench.now)
     assert (snapshot.in_use, snapshot.fenced, snapshot.expired) == (2, 1, 1)
@@ -266,51 +279,78 @@ def test_a_lost_grant_returns_and_its_waiter_keeps_its_place(bench: Bench) -> No
     tickets = dict(bench.send("a", acquire=(7,)).tickets)
     bench.send("b", acquire=(3,))
     bench.send("b", release=(held[0],))  # grants a's 7, but the reply is lost
-    reply = bench.attach("a", epoch=2, waiting=((7, tickets[7]),))
+    reply = bench.attach("a", waiting=((7, tickets[7]),))
     assert [number for number, _ in reply.grants] == [7], "before b's 3, which arrived later"
 
 
 def test_a_poll_from_before_the_last_attachment_receives_nothing(bench: Bench) -> None:
     bench.send("b", acquire=(1, 2))
     bench.send("a", acquire=(1,))
-    bench.attach("a", epoch=2, waiting=((1, None),))
+    before = bench.epochs["a"]
+    bench.attach("a", waiting=((1, None),))
     bench.send("b", detach=True)
-    assert bench.poll("a", epoch=1).grants == ()
-    assert len(bench.poll("a", epoch=2).grants) == 1
+    assert bench.poll("a", epoch=before).grants == ()
+    assert len(bench.poll("a").grants) == 1
 
 
 class TestRestart:
     """A restarted limiter knows nothing, and still must not exceed the limit."""
 
-    def successor(self, learn_from: list[str] | None) -> LimiterCore:
+    def successor(self, *learn_from: str, **options: object) -> Bench:
+        bench = Bench()
         settings = LimiterSettings(rate_limit=2, lease=10)
-        return LimiterCore(settings, 0.0, incarnation="1", first_ticket=1000, learn_from=learn_from)
+        known = dict.fromkeys(learn_from, 0)
+        bench.now = 0.0
+        bench.core = LimiterCore(settings, 0.0, incarnation="1", first_ticket=1000, learn_from=known, **options)  # type: ignore[arg-type]
+        return bench
 
     def test_nothing_is_granted_until_all_clients_have_reported(self) -> None:
-        core = self.successor(["a", "b"])
-        assert core.exchange(0.0, Batch("b", Attach(1, (), ((1, 7),)))).grants == ()
-        core.exchange(1.0, Batch("a", Attach(1, ("0-1",), ())))
-        assert len(core.poll(1.0, "b", 1).grants) == 1
-        assert core.snapshot(1.0).in_use == 2
+        bench = self.successor("a", "b")
+        assert bench.attach("b", waiting=((1, 7),)).grants == ()
+        bench.attach("a", held=("0-1",))
+        assert len(bench.poll("b").grants) == 1
+        assert bench.core.snapshot(0.0).in_use == 2
 
     def test_clients_that_never_report_are_waited_for_exactly_one_lease(self) -> None:
-        core = self.successor(["a", "b"])
-        core.exchange(0.0, Batch("b", Attach(1, (), ((1, 7), (2, 8), (3, 9)))))
-        core.exchange(9.0, Batch("b"))
-        assert core.snapshot(9.9).in_use == 0
-        assert core.next_deadline(9.9) == 10.0
-        assert len(core.poll(10.0, "b", 1).grants) == 2
+        bench = self.successor("a", "b")
+        bench.attach("b", waiting=((1, 7), (2, 8), (3, 9)))
+        bench.now = 9.0
+        bench.send("b")
+        assert bench.core.snapshot(9.9).in_use == 0
+        assert bench.core.next_deadline(9.9) == 10.0
+        bench.now = 10.0
+        assert len(bench.poll("b").grants) == 2
 
-    def test_restarted_limiter_with_unknown_clients_waits_one_lease(self) -> None:
-        core = self.successor(None)
-        core.exchange(0.0, Batch("a", Attach(1, ("0-1", "0-2"), ((5, 3),))))
-        core.exchange(9.0, Batch("a", renew=("0-1", "0-2")))
-        assert core.poll(10.0, "a", 1).grants == ()
-        assert core.snapshot(10.0).in_use == 2
+    def test_clients_are_waited_for_as_long_as_they_may_believe_in_their_permits(self) -> None:
+        bench = self.successor("a", learn_for=30.0)
+        assert bench.core.learning_at(29.9)
+        assert not bench.core.learning_at(30.0)
+
+    def test_a_learned_permit_lasts_as_long_as_its_owner_may_believe_in_it(self) -> None:
+        """The owner was given 30 s by the predecessor, and may not receive the reply that says 10 s."""
+        bench = self.successor("a", learn_for=30.0)
+        bench.attach("a", held=("0-1",))
+        assert bench.core.snapshot(29.9).in_use == 1
+        assert bench.core.snapshot(30.0).in_use == 0
+
+    def test_a_successor_of_a_limiter_that_is_learning_learns_from_the_same_clients(self) -> None:
+        bench = self.successor("a", "b", learn_for=30.0)
+        bench.attach("b")
+        assert set(bench.core.clients()) == {"a", "b"}
+        assert bench.core.longest_lease(1.0) == 30.0
+        assert bench.core.longest_lease(30.0) == 10.0
+
+    def test_a_copy_of_an_attachment_that_the_predecessor_applied_is_not_a_report(self) -> None:
+        """When it was sent the client held nothing; since then it may have been granted permits."""
+        bench = self.successor()
+        bench.core = LimiterCore(LimiterSettings(rate_limit=2, lease=10), 0.0, learn_from={"a": 5})
+        bench.deliver(Batch("a", Attach((), ()), number=5))
+        assert bench.core.learning_at(0.0)
+        bench.deliver(Batch("a", Attach((), ()), number=6))
+        assert not bench.core.learning_at(0.0)
 
     def test_the_queue_is_rebuilt_by_ticket_whichever_client_attaches_first(self) -> None:
-        bench = Bench()
-        bench.core, bench.now = self.successor(["a", "b", "c"]), 0.0
+        bench = self.successor("a", "b", "c")
         bench.attach("c", waiting=((1, None),))
         bench.attach("b", waiting=((1, 12), (2, 14)))
         bench.attach("a", waiting=((1, 11), (2, 13)))
@@ -327,9 +367,15 @@ class TestRestart:
         assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("c", 1)], "waiters without a ticket come last"
 
     def test_nothing_is_handed_on_before_the_whole_queue_is_known(self) -> None:
-        core = self.successor(["a", "b"])
-        assert core.exchange(0.0, Batch("a", Attach(1, ("0-1",), ((2, 9),)))).run == 0
+        assert self.successor("a", "b").attach("a", held=("0-1",), waiting=((2, 9),)).run == 0
 
     def test_a_permit_reported_after_the_learning_phase_is_lost(self) -> None:
-        core = self.successor([])
-        assert core.exchange(0.0, Batch("a", Attach(1, ("0-1",), ()))).lost == ("0-1",)
+        assert self.successor().attach("a", held=("0-1",)).lost == ("0-1",)
+
+    def test_permits_of_unleased_clients_are_known_from_the_start_and_never_expire(self) -> None:
+        bench = self.successor(unleased={"callers": ("0-1", "0-2")})
+        bench.now = 1000.0
+        assert bench.attach("a", waiting=((1, None),)).grants == ()
+        bench.attach("callers", held=("0-1", "0-2"))
+        bench.send("callers", release=("0-1",))
+        assert len(bench.poll("a").grants) == 1

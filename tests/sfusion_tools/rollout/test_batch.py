@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.schemas import ToolResponse
@@ -54,6 +55,23 @@ async def test_when_enough_are_done_the_rest_are_cancelled_and_release_their_too
     assert tool.open_instances == []
     assert tool.running == 0
     assert sorted(ended) == sorted(r.request_id for r in batch)
+
+
+async def test_a_tripped_guard_ends_the_batch() -> None:
+    class Guarded(Straggling):
+        async def execute(self, instance_id: str, parameters: dict[str, object], **kwargs: object) -> object:
+            if instance_id == "r1":
+                raise GuardTripped("the sandbox is down")
+            return await super().execute(instance_id, parameters, **kwargs)
+
+    tool, batch = Guarded(set()), requests(3)
+    with pytest.raises(GuardTripped, match="the sandbox is down"):
+        await run_batch(RolloutDriver(ScriptedEngine(calling("3"), "Three."), [tool], PARSE), batch)
+    assert [(r.state, r.ended_by) for r in batch] == [
+        (State.FAILED, cause) for cause in (EndCause.CANCELLED, EndCause.ERROR, EndCause.CANCELLED)
+    ]
+    assert batch[1].failure == "the sandbox is down"
+    assert (tool.open_instances, tool.running) == ([], 0)
 
 
 async def test_requests_that_never_began_end_as_cancelled() -> None:

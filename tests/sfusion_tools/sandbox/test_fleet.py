@@ -23,16 +23,16 @@ class Calls:
 
     def end(self, slot: Slot, now: float, *, healthy: bool | None = True, asked: float | None = None) -> None:
         slot.report(now, healthy=healthy, asked=asked)
-        slot.release()
+        slot.__exit__()
 
     def one(self, now: float, *, healthy: bool | None = True, seconds: float = 0.0, asked: float | None = None) -> str:
         slot = self.begin(now)
         self.end(slot, now + seconds, healthy=healthy, asked=asked)
-        return slot.url
+        return slot.endpoint.url
 
 
 def spread(slots: list[Slot]) -> Counter[str]:
-    return Counter(slot.url for slot in slots)
+    return Counter(slot.endpoint.url for slot in slots)
 
 
 def test_concurrent_calls_are_spread_evenly():
@@ -70,9 +70,9 @@ def _shares(slowness: dict[str, float], count: int = 3000, concurrency: int = 24
             now, _, done = running.pop(0)
             calls.end(done, now)
         slot = calls.begin(now)
-        served[slot.url] += 1
+        served[slot.endpoint.url] += 1
         seconds = draw.expovariate(1.0) * (30.0 if draw.random() < 0.1 else 1.0)
-        running.append((now + seconds * slowness[slot.url], number, slot))
+        running.append((now + seconds * slowness[slot.endpoint.url], number, slot))
     return served
 
 
@@ -80,7 +80,7 @@ def test_a_slow_endpoint_is_tried_again_after_a_while():
     calls = Calls(A, B)
     for step in range(40):
         slot = calls.begin(float(step))
-        calls.end(slot, step + (0.5 if slot.url == A else 4.0))
+        calls.end(slot, step + (0.5 if slot.endpoint.url == A else 4.0))
     assert {calls.one(50.0 + step, seconds=0.5) for step in range(5)} == {A}
     assert B in {calls.one(300.0 + step, seconds=0.5) for step in range(5)}
 
@@ -90,7 +90,7 @@ def test_failing_quickly_does_not_look_like_speed():
     now = 0.0
     for _ in range(50):
         slot = calls.begin(now)
-        calls.end(slot, now + (0.001 if slot.url == A else 1.0), healthy=slot.url == B)
+        calls.end(slot, now + (0.001 if slot.endpoint.url == A else 1.0), healthy=slot.endpoint.url == B)
         now += 1.0
     assert calls.fleet.endpoint(A).speed is None
     assert spread([calls.begin(now) for _ in range(10)])[B] >= 9
@@ -129,7 +129,7 @@ def test_an_endpoint_that_answers_again_gets_its_full_share():
     calls = Calls(A, B)
     calls.one(0.0, healthy=False)
     later = FIRST_PAUSE * 2
-    probe = next(slot for slot in (calls.begin(later), calls.begin(later)) if slot.url == A)
+    probe = next(slot for slot in (calls.begin(later), calls.begin(later)) if slot.endpoint.url == A)
     calls.end(probe, later)
     assert spread([calls.begin(later) for _ in range(9)]) == {A: 5, B: 4}
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests import ROOT
@@ -28,13 +29,14 @@ def _table(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_table_of_keys_matches_the_config():
+@pytest.mark.parametrize(("heading", "model"), [("Config keys", SandboxToolConfig), ("The guard", GuardSettings)])
+def test_the_table_of_keys_matches_the_config(heading, model):
     keys = []
-    for name, field in SandboxToolConfig.model_fields.items():
+    for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         shown = "required" if default is PydanticUndefined else f"`{json.dumps(default)}`"
         keys.append([f"`{name}`", shown, field.description])
-    assert _table("Config keys") == keys
+    assert _table(heading) == keys
 
 
 def test_every_outcome_is_documented():

@@ -11,8 +11,11 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.trajectory import count_outcome
+from sfusion_tools.sandbox import CallResult
+from sfusion_tools.sandbox.trajectory import count_call
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+THROTTLED = CallResult("c", Outcome.THROTTLED).metrics()
 
 
 async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
@@ -26,11 +29,14 @@ async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
             await tool.execute(instance, arguments, agent_data=trajectory)
             await tool.release(instance)
         await tool.execute("x", {"code": "1  # sfusion:call=c exit=1"}, agent_data=other)
-    assert trajectory.extra_fields == {
-        "turn_scores": [],
-        "extras": {"sfusion": {"calls": 3, "infrastructure": 1, "outcomes": ["ok", "sandbox_error", "bad_arguments"]}},
-    }
-    assert other.extra_fields["extras"]["sfusion"] == {"calls": 1, "infrastructure": 0, "outcomes": ["program_error"]}
+    assert set(trajectory.extra_fields) == {"turn_scores", "extras"}
+    counts = trajectory.extra_fields["extras"]["sfusion"]
+    assert (counts["calls"], counts["infrastructure"]) == (3, 1)
+    assert counts["outcomes"] == ["ok", "sandbox_error", "bad_arguments"]
+    assert counts["attempts"] == [1, 1, 0]
+    assert [seconds > 0 for seconds in counts["total_s"]] == [True, True, False]
+    assert len(counts["permit_wait_s"]) == len(counts["backoff_s"]) == 3
+    assert other.extra_fields["extras"]["sfusion"]["outcomes"] == ["program_error"]
     json.dumps(trajectory.extra_fields)
 
 
@@ -41,12 +47,12 @@ async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
 )
 def test_agent_data_of_another_kind_is_left_untouched(agent_data: Any) -> None:
     before = repr(getattr(agent_data, "extra_fields", None))
-    count_outcome(agent_data, Outcome.OK)
+    count_call(agent_data, THROTTLED)
     assert repr(getattr(agent_data, "extra_fields", None)) == before
 
 
 def test_extras_of_other_tools_are_kept() -> None:
     agent_data = SimpleNamespace(extra_fields={"extras": {"search": 3}})
-    count_outcome(agent_data, Outcome.THROTTLED)
-    counts = {"calls": 1, "infrastructure": 1, "outcomes": ["throttled"]}
-    assert agent_data.extra_fields == {"extras": {"search": 3, "sfusion": counts}}
+    count_call(agent_data, THROTTLED)
+    assert agent_data.extra_fields["extras"].pop("sfusion")["outcomes"] == ["throttled"]
+    assert agent_data.extra_fields == {"extras": {"search": 3}}

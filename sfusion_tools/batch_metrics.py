@@ -1,0 +1,82 @@
+"""The calls of a batch as one flat dict of numbers, for wandb, TensorBoard or a log line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.rollout import AsyncRolloutRequest, RolloutMetrics
+from sfusion_tools.sandbox import CallResult
+from sfusion_tools.sandbox.trajectory import EXTRAS, KEY, MEASURED
+
+_RAISED = "raised"
+"""A call whose tool raised, which is never an outcome."""
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+
+
+def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str, float]:
+    """Summarize the calls of a batch; the keys are always the same, and without calls every value is 0.
+
+    The items are metrics of calls as ``execute`` returns them, ``CallResult``s, rollout requests, or the ``extras`` of
+    verl's batches. None, and calls of tools that report no outcome, do not count.
+    """
+    calls = [call for item in batch for call in _calls(item)]
+    ran = [call for call in calls if call["outcome"] not in (_RAISED, Outcome.BAD_ARGUMENTS)]
+    lost = sum(call["outcome"] == _RAISED or _OUTCOMES[call["outcome"]].is_infrastructure for call in calls)
+    found = {"calls": float(len(calls)), "infra_rate": _share(lost, len(calls))}
+    for word in (*_OUTCOMES, _RAISED):
+        found[f"{word}_rate"] = _share(sum(call["outcome"] == word for call in calls), len(calls))
+    attempts = _values(ran, "attempts")
+    found["attempts_per_call"] = _share(sum(attempts), len(attempts))
+    for name in ("permit_wait_s", "total_s"):
+        values = sorted(_values(ran, name))
+        found |= {f"{name}_p50": _quantile(values, 0.5), f"{name}_p95": _quantile(values, 0.95)}
+    found["backoff_share"] = _share(sum(_values(ran, "backoff_s")), sum(_values(ran, "total_s")))
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def _calls(item: object) -> Iterator[Mapping[str, Any]]:
+    """The calls of an item, each with a known outcome and what was measured."""
+    if item is None:
+        return
+    if isinstance(item, CallResult):
+        item = item.metrics()
+    elif isinstance(item, AsyncRolloutRequest):
+        item = item.metrics
+    if isinstance(item, RolloutMetrics):
+        yield from ({"outcome": _RAISED} for _ in range(item.tool_errors))
+        for metrics in item.call_metrics:
+            yield from _calls(metrics)
+        return
+    if not isinstance(item, Mapping):
+        raise TypeError(f"expected metrics of calls, rollout requests or verl's extras, found {item!r:.100}")
+    for key in (EXTRAS, KEY):
+        if key in item:
+            # Another tool may have put something else there.
+            yield from _calls(item[key] if isinstance(item[key], Mapping) else None)
+            return
+    if "outcomes" in item:
+        columns = {name: item.get(name, ()) for name in MEASURED}
+        for place, outcome in enumerate(item["outcomes"]):
+            measured = {name: column[place] for name, column in columns.items() if place < len(column)}
+            yield from _calls({"outcome": outcome, **measured})
+    elif isinstance(item.get("outcome"), str) and item["outcome"] in _OUTCOMES:
+        yield item
+
+
+def _values(calls: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return [float(call[name]) for call in calls if call.get(name) is not None]
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _quantile(values: Sequence[float], q: float) -> float:
+    """Interpolate between the neighbours, as numpy does by default; the values are sorted."""
+    if not values:
+        return 0.0
+    below = int(q * (len(values) - 1))
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (values[above] - values[below]) * (q * (len(values) - 1) - below)

@@ -1,0 +1,141 @@
+"""Finds the program in a generation: the fenced blocks of Markdown as models write them, closed or not."""
+
+from __future__ import annotations
+
+import ast
+import re
+import threading
+import warnings
+from dataclasses import dataclass
+
+_FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}(?=[^`]*$)|~{3,})[ \t]*(?P<info>.*)")
+_TAG = re.compile(r"[\w+#-]+")
+_TAGS = {
+    "python": ("python", "py", "python3"),
+    "cpp": ("cpp", "c++", "cc"),
+    "nodejs": ("nodejs", "javascript", "js"),
+    "typescript": ("typescript", "ts"),
+    "csharp": ("csharp", "c#", "cs"),
+    "bash": ("bash", "sh", "shell"),
+    "rust": ("rust", "rs"),
+}
+"""Common tags of fenced blocks, for languages whose name is not the only one."""
+_PARSES = 6
+_LONGEST_PARSED = 20_000
+"""Bounds on the work for a block that is never closed: how often, and how many characters of it, are parsed."""
+_parsing = threading.Lock()
+"""``catch_warnings`` changes the state of the process."""
+
+
+@dataclass(slots=True)
+class _Block:
+    fence: str
+    indent: int
+    info: str
+    first: int
+    """The line after the opening fence."""
+    end: int | None = None
+    """The line of the closing fence; None if there is none."""
+    last: str = ""
+    """What precedes the closing fence in its line."""
+    nested: int | None = None
+    """The line in which another block opens."""
+
+    @property
+    def tag(self) -> str:
+        # Also `{.python .numberLines}`, `python:main.py` and `python title="x"`.
+        found = _TAG.search(self.info)
+        return found[0].lower() if found else ""
+
+    def is_closed_by(self, fence: str, indent: int) -> bool:
+        return fence.startswith(self.fence) and indent <= self.indent + 3
+
+    def is_blank(self, lines: list[str]) -> bool:
+        stops = [stop for stop in (self.end, self.nested, len(lines)) if stop is not None]
+        return not self.last.strip() and not any(lines[at].strip() for at in range(self.first, min(stops)))
+
+    def body(self, lines: list[str], language: str) -> str:
+        if self.end is not None:
+            return self._text([*lines[self.first : self.end], self.last])
+        if language == "python":
+            return _python_part(self._text(lines[self.first :]))
+        return self._text(lines[self.first : self.nested])
+
+    def _text(self, lines: list[str]) -> str:
+        return "\n".join(re.sub(rf"^[ \t]{{0,{self.indent}}}", "", line) for line in lines)
+
+
+def extract_code(text: str, language: str = "python") -> str:
+    """Return the last fenced block of that language, else the last of any language, else the whole text.
+
+    A block that is never closed ends with the text, or, in Python, where the text stops being Python.
+    """
+    lines = text.split("\n")
+    blocks = [block for block in _blocks(lines) if not block.is_blank(lines)]
+    tags = _TAGS.get(language, (language.lower(),))
+    named = [block for block in blocks if block.tag in tags]
+    return (named or blocks)[-1].body(lines, language) if blocks else text
+
+
+def _blocks(lines: list[str]) -> list[_Block]:
+    blocks: list[_Block] = []
+    opened: list[_Block] = []
+    for number, line in enumerate(lines):
+        top = opened[-1] if opened else None
+        found = _FENCE.match(line.rstrip())
+        if found is None:
+            if top is not None and (last := _closed_in(line, top)) is not None:
+                top.end, top.last = number, last
+                opened.pop()
+        elif top is not None and not found["info"]:
+            if top.is_closed_by(found["fence"], len(found["indent"])):
+                top.end = number
+                opened.pop()
+        else:
+            # Inside a block a fence with a tag opens another one: nested, or the first was never closed.
+            if top is not None and top.nested is None:
+                top.nested = number
+            opened.append(_Block(found["fence"], len(found["indent"]), found["info"], number + 1))
+            blocks.append(opened[-1])
+    return blocks
+
+
+def _closed_in(line: str, block: _Block) -> str | None:
+    """Return what comes before a closing fence at the end of a line of code, None if there is none."""
+    runs = re.findall(r"`{3,}", line)
+    code = line.rstrip().removesuffix(block.fence)
+    return code if len(runs) % 2 and runs[-1] == block.fence and code != line.rstrip() else None
+
+
+def _python_part(text: str) -> str:
+    """Return the longest beginning that parses, without statements at its end that do nothing; all if nothing does."""
+    lines = text.split("\n")
+    for _ in range(_PARSES):
+        try:
+            tree = _parse("\n".join(lines))
+        except SyntaxError as error:
+            lines = lines[: min(error.lineno or 1, len(lines)) - 1]
+        except (ValueError, MemoryError, RecursionError):
+            break
+        else:
+            body = list(tree.body)
+            while body and _does_nothing(body[-1]):
+                lines = lines[: body.pop().lineno - 1]
+            return "\n".join(lines) if body else text
+    return text
+
+
+def _parse(text: str) -> ast.Module:
+    if len(text) > _LONGEST_PARSED:
+        raise MemoryError
+    with _parsing, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text)
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    """True for a word or two of prose that happen to be Python, such as ``Done`` or ``Note: this is fine``."""
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is None
+    effects = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
+    return isinstance(statement, ast.Expr) and not any(isinstance(node, effects) for node in ast.walk(statement))

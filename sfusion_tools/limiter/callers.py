@@ -1,0 +1,83 @@
+"""Permits for those who call the limiter's actor directly, as verl's original design does.
+
+Nothing renews these permits, so they have no lease: they are out until released. They are in the cluster's store before
+their caller hears of them, so a restart of the actor loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from sfusion_tools.limiter.blocking import LoopThread
+from sfusion_tools.limiter.client import Limiter, Permit, Transport
+
+logger = logging.getLogger(__name__)
+
+CALLERS = "callers"
+"""The name of the one client that stands for all of them."""
+
+
+class DirectCallers:
+    """Serves them from a thread of its own, so that no number of waiters can block a release."""
+
+    def __init__(self, transport: Transport, names: Iterable[str], write: Callable[[list[str]], None]) -> None:
+        """``names`` are the permits that are out; ``write`` stores the names of all of them, oldest first."""
+        names = list(names)
+        self._limiter = Limiter(transport, name=CALLERS, held=map(permit_id, names))
+        self._permits: dict[str, Permit] = {name: self._limiter.adopt(permit_id(name)) for name in names}
+        self._store = write
+        self._writing: asyncio.Task[None] | None = None
+        self._acquisitions = itertools.count(1)
+        self._thread = LoopThread("sfusion callers")
+
+    def acquire(self) -> Future[str]:
+        """Wait in the queue for a permit; the result is its name."""
+        return self._thread.start(self._acquire())
+
+    def release(self, name: str | None) -> Future[bool]:
+        """Release that permit, or the oldest one that is out; the result is False if there is none."""
+        return self._thread.start(self._release(name))
+
+    async def _acquire(self) -> str:
+        permit = await self._limiter.permit().__aenter__()
+        # A permit that is handed on keeps its id, so each acquisition gets a name of its own: otherwise the second
+        # release by one caller would count as the first release by another.
+        name = f"{permit.id}.{next(self._acquisitions)}"
+        self._permits[name] = permit
+        try:
+            await self._write()
+        except BaseException:
+            await self._release(name)
+            raise
+        return name
+
+    async def _release(self, name: str | None) -> bool:
+        name = next(iter(self._permits), None) if name is None else name
+        permit = self._permits.pop(name, None) if name is not None else None
+        if permit is None:
+            logger.warning("refused to release %s: no such permit is out", name or "a permit")
+            return False
+        await permit.__aexit__()
+        await self._limiter.flush(at_once=True)
+        await self._write()
+        return True
+
+    async def _write(self) -> None:
+        """Store what is out; changes that come together are stored together."""
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_soon())
+        await asyncio.shield(self._writing)
+
+    async def _write_soon(self) -> None:
+        await asyncio.sleep(0)
+        self._writing = None
+        self._store(list(self._permits))
+
+
+def permit_id(name: str) -> str:
+    """Return the id of the permit that was acquired under this name."""
+    return name.rpartition(".")[0]

@@ -1,0 +1,355 @@
+"""The client's half of the protocol: no clock and no I/O, calls, replies and the time go in, requests come out.
+
+Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters of this client are
+at the head of the queue, a permit that is released goes to the next of them at once, and the limiter is notified with
+the next batch. After a lost message, or when the limiter does not know it, a client *attaches*: it sends its full
+state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch, LimiterReply, Poll
+from sfusion_tools.limiter.settings import Share
+
+COALESCE_SECONDS = 0.005
+"""How long a message that no caller waits for may be held back."""
+SPARE_RUN = 16
+"""With at least this many of our waiters at the head of the queue, sending is not urgent."""
+FIRST_RETRY, LAST_RETRY = 0.05, 2.0
+"""First and longest pause between attempts to reach a limiter that does not answer."""
+RENEWALS_PER_LEASE = 3
+
+
+class Received(NamedTuple):
+    """What a reply means for this client's callers."""
+
+    grants: list[tuple[int, str]]
+    """(waiter, permit): waiters that hold a permit from now on."""
+    lost: list[str]
+    """Permits in use here that belong to others by now."""
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What the limiter does not know yet."""
+
+    acquire: dict[int, None] = field(default_factory=dict)
+    cancel: list[int] = field(default_factory=list)
+    handed: list[tuple[int, str]] = field(default_factory=list)
+    release: list[str] = field(default_factory=list)
+    succeeded: int = 0
+    throttled: int = 0
+    renew: bool = False
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What is known of the limiter at the other end."""
+
+    attached: bool = False
+    epoch: int = 0
+    incarnation: str = ""
+    version: int = 0
+    run: int = 0
+    lease: float = 0.0
+    moved: bool = False
+    """This process has left the cluster of that limiter."""
+
+
+class ClientCore:
+    """The waiters and permits of one client, and what it sends.
+
+    The caller delivers what ``next_batch`` and ``next_poll`` return, reports the outcome with ``receive`` or ``lose``,
+    asks again at ``send_at``, and calls ``renew`` at ``renew_at``.
+    """
+
+    def __init__(self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = ()) -> None:
+        """``held`` are permits from an earlier life of this client."""
+        self.name = name
+        self.share = share
+        self.send_at = math.inf
+        """When ``next_batch`` has to be called."""
+        self.renew_at = math.inf
+        """When ``renew`` has to be called."""
+        self._next_request = first_request
+        self._next_waiter = 1
+        self._waiting: dict[int, int | None] = {}  # waiter -> ticket
+        self._queued: deque[int] = deque()  # other clients' waiters may be ahead of them
+        self._run_queue: deque[int] = deque()  # at the head of the queue: ours to serve
+        self._held = dict.fromkeys(held, math.inf)  # permit -> until when it is certainly ours
+        self._changes = _Changes()
+        self._connection = _Connection()
+        self._in_flight: tuple[Batch, float] | None = None
+        self._polling: tuple[Poll, float] | None = None
+        self._urgent = False
+        self._draining = False
+        self._introduced = False
+        self._retry = FIRST_RETRY
+
+    @property
+    def held(self) -> dict[str, float]:
+        """The permits of this client, with the time until which each is certainly its own."""
+        return self._held
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def retry_pause(self) -> float:
+        """Seconds until the limiter is tried again when it does not answer now."""
+        return self._retry
+
+    @property
+    def heir(self) -> int | None:
+        """The waiter that gets the next permit released here; None if others may be ahead of ours."""
+        while self._run_queue and self._run_queue[0] not in self._waiting:
+            self._run_queue.popleft()
+        return self._run_queue[0] if self._run_queue else None
+
+    def acquire(self, now: float) -> int:
+        """Join the queue; return the number of the waiter."""
+        number = self._next_waiter
+        self._next_waiter += 1
+        self._waiting[number] = None
+        self._changes.acquire[number] = None
+        self._schedule(now, urgent=len(self._run_queue) < SPARE_RUN)
+        return number
+
+    def cancel(self, now: float, number: int) -> None:
+        """Leave the queue; do nothing if the waiter is not in it."""
+        if number not in self._waiting:
+            return
+        del self._waiting[number]
+        if number in self._changes.acquire:
+            del self._changes.acquire[number]
+        else:
+            self._changes.cancel.append(number)
+            self._schedule(now, urgent=True)
+
+    def release(self, now: float, permit: str, *, succeeded: bool = False, throttled: bool = False) -> int | None:
+        """Take a permit back; return the waiter that holds it from now on, if it went to one."""
+        self._changes.succeeded += succeeded
+        self._changes.throttled += throttled
+        until = self._held.get(permit)
+        if until is None:
+            return None
+        heir = self.heir if until > now else None
+        if heir is not None:
+            self._run_queue.popleft()
+            del self._waiting[heir]
+            self._changes.handed.append((heir, permit))
+            self._schedule(now, urgent=False)
+        else:
+            del self._held[permit]
+            self._changes.release.append(permit)
+            self._schedule(now, urgent=True)
+        return heir
+
+    def hurry(self, now: float, *, drain: bool = False) -> None:
+        """Send what there is without holding it back; with ``drain``, also what comes before the next reply."""
+        if self.send_at < math.inf or self._in_flight is not None:
+            self._schedule(now, urgent=True)
+        self._draining |= drain
+
+    def renew(self, now: float) -> None:
+        """Renew the leases: it is time to."""
+        self.renew_at = math.inf
+        if self._held:
+            self._changes.renew = True
+            self._schedule(now, urgent=True)
+            self._plan_renewal(now)
+
+    def next_batch(self, now: float) -> Batch | None:
+        """Return what is to be sent now; None if a batch is in flight, or if there is nothing to send yet."""
+        if self._in_flight is not None or now < self.send_at:
+            return None
+        self.send_at, self._urgent = math.inf, False
+        batch = self._make_batch()
+        if batch is None:
+            self._draining = False
+        else:
+            self._in_flight = batch, now
+        return batch
+
+    def next_poll(self, now: float) -> Poll | None:
+        """Return the next long poll: for grants while callers wait, and to notice a dead limiter while holding."""
+        connection = self._connection
+        if self._polling is not None or not connection.attached or not (self._waiting or self._held):
+            return None
+        poll = Poll(self.name, connection.epoch, self._take_number(), connection.lease / RENEWALS_PER_LEASE)
+        self._polling = poll, now
+        return poll
+
+    def farewell(self) -> Batch | None:
+        """Return the message that detaches this client; None if the limiter never heard of it."""
+        return Batch(self.name, detach=True, number=self._take_number()) if self._introduced else None
+
+    def receive(self, now: float, request: Batch | Poll, reply: LimiterReply) -> Received:
+        """Apply the reply to a request. A reply to a request that was given up has no effect."""
+        result = Received([], [])
+        sent = self._finish(request)
+        if sent is None:
+            return result
+        connection = self._connection
+        batch = request if isinstance(request, Batch) else None
+        attaching = batch is not None and batch.attach is not None
+        if batch is not None:
+            self._retry = FIRST_RETRY
+            self.send_at = now if self._urgent or self._draining else now + COALESCE_SECONDS
+        elif not connection.attached or request.epoch != connection.epoch:
+            # Grants to an earlier attachment that never arrived were returned by attaching again.
+            return result
+        late = bool(reply.grants) and now >= sent + reply.lease
+        if late or reply.unknown:
+            # Either the limiter forgot us or was replaced, and knows nothing of our permits. Or this process was
+            # stalled for a whole lease, and its permits may belong to others by now. Attaching again settles both.
+            connection.attached = False
+            self._schedule(now, urgent=True)
+            return result
+        if attaching:
+            self._attached(now, reply, result.lost)
+        if reply.version > connection.version:
+            connection.version, connection.run, connection.lease = reply.version, reply.run, reply.lease
+        self._update_leases(reply, sent, batch, result.lost)
+        for number, ticket in sorted(reply.tickets, key=_ticket):
+            if number in self._waiting:
+                self._waiting[number] = ticket
+                self._queued.append(number)
+        self._delegate()
+        for number, permit in reply.grants:
+            self._held[permit] = sent + reply.lease
+            if number in self._waiting:
+                del self._waiting[number]
+                result.grants.append((number, permit))
+            elif (heir := self.release(now, permit)) is not None:
+                result.grants.append((heir, permit))
+        self._plan_renewal(now)
+        return result
+
+    def lose(self, now: float, request: Batch | Poll) -> None:
+        """A request failed: it may have been applied, now or later, or not. Attaching again settles that."""
+        if self._finish(request) is None:
+            return
+        self._connection.attached = False
+        if isinstance(request, Batch):
+            self._urgent = True
+            self.send_at = now + self._retry
+            self._retry = min(self._retry * 2, LAST_RETRY)
+        else:
+            self._schedule(now, urgent=True)
+
+    def change_session(self) -> None:
+        """This process is connected to a cluster again, perhaps to another one."""
+        self._connection.moved = True
+
+    def give_up(self) -> list[int]:
+        """Forget all waiters and return them: the limiter's replies cannot be used."""
+        self._connection.attached = False
+        self._in_flight = self._polling = None
+        self.send_at, self._urgent = math.inf, False
+        self._changes.acquire.clear()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+    def _make_batch(self) -> Batch | None:
+        changes, attach = self._changes, None
+        if not self._connection.attached:
+            if not (self._waiting or self._held or changes.release or changes.cancel or changes.handed):
+                return None
+            self._introduced = True
+            # The full state: it includes what the changes would report.
+            share = self.share
+            attach = Attach(tuple(self._held), tuple(self._waiting.items()), share.name, share.weight, PROTOCOL)
+            changes = _Changes(succeeded=changes.succeeded, throttled=changes.throttled)
+        elif not (changes.acquire or changes.cancel or changes.handed or changes.release or changes.renew):
+            return None
+        batch = Batch(
+            self.name,
+            attach,
+            tuple(changes.acquire),
+            tuple(changes.cancel),
+            tuple(changes.handed),
+            tuple(changes.release),
+            tuple(self._held) if changes.renew else (),
+            changes.succeeded,
+            changes.throttled,
+            epoch=self._connection.epoch if attach is None else 0,
+            number=self._take_number(),
+        )
+        self._changes = _Changes()
+        return batch
+
+    def _take_number(self) -> int:
+        number = self._next_request
+        self._next_request += 1
+        return number
+
+    def _schedule(self, now: float, *, urgent: bool) -> None:
+        if self._in_flight is not None:
+            self._urgent |= urgent  # counts when the reply arrives
+        elif urgent and not self._urgent:
+            self._urgent = True
+            self.send_at = now
+        elif self.send_at == math.inf:
+            self.send_at = now + COALESCE_SECONDS
+
+    def _finish(self, request: Batch | Poll) -> float | None:
+        """Return when the request was sent, None if it is no longer in flight."""
+        pending = self._in_flight if isinstance(request, Batch) else self._polling
+        if pending is None or pending[0].number != request.number:
+            return None
+        if isinstance(request, Batch):
+            self._in_flight = None
+        else:
+            self._polling = None
+        return pending[1]
+
+    def _attached(self, now: float, reply: LimiterReply, lost: list[str]) -> None:
+        connection = self._connection
+        if reply.incarnation != connection.incarnation:
+            # A new limiter believes what we report. But permits of another cluster are none of its own, and a lease
+            # that ended meanwhile may have been given to others by the old limiter, before it died.
+            for permit in [p for p, until in self._held.items() if until <= now or connection.moved]:
+                del self._held[permit]
+                self._changes.release.append(permit)
+                lost.append(permit)
+                self._schedule(now, urgent=True)
+        connection.attached, connection.moved = True, False
+        connection.incarnation, connection.epoch, connection.version = reply.incarnation, reply.version, 0
+        self._queued.clear()
+        self._run_queue.clear()
+        for number in self._waiting:
+            self._waiting[number] = None
+
+    def _update_leases(self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]) -> None:
+        lost += [permit for permit in reply.lost if self._held.pop(permit, None) is not None]
+        if batch is None:
+            return
+        named = batch.attach.held if batch.attach is not None else batch.renew
+        for permit in (*named, *(permit for _, permit in batch.handed)):
+            if permit in self._held:
+                self._held[permit] = sent + reply.lease
+
+    def _delegate(self) -> None:
+        run = self._connection.run
+        if not run:
+            self._queued.extendleft(reversed(self._run_queue))
+            self._run_queue.clear()
+        while self._queued and (self._waiting.get(self._queued[0]) or 0) <= run:
+            self._run_queue.append(self._queued.popleft())
+
+    def _plan_renewal(self, now: float) -> None:
+        if self._held:
+            self.renew_at = min(self.renew_at, now + self._connection.lease / RENEWALS_PER_LEASE)
+
+
+def _ticket(joined: tuple[int, int]) -> int:
+    return joined[1]

@@ -1,0 +1,166 @@
+"""The rules of the guard: training must not learn for hours from a sandbox that does not work. No clock, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfusion_tools.outcome import Outcome
+
+PROBES = 5
+"""How many calls decide whether the sandbox works again."""
+
+
+class GuardSettings(BaseModel):
+    """The key ``guard`` of a tool config."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    window: int = Field(200, ge=1, strict=True, description="how many of the latest calls are judged")
+    infrastructure_at_most: float = Field(
+        0.3, ge=0, lt=1, description="share of them that may end with an infrastructure outcome"
+    )
+    then: Literal["warn", "fail"] = Field(
+        "warn",
+        description="what happens above that share: one error in the log, or also GuardTripped, which stops the job",
+    )
+    min_calls: int = Field(20, ge=1, strict=True, description="calls to wait for before judging; at most window")
+    probe_after: float = Field(
+        30.0, gt=0, allow_inf_nan=False, description="seconds until calls are tried again, and between further tries"
+    )
+
+    @property
+    def enough(self) -> int:
+        return min(self.min_calls, self.window)
+
+
+_SILENT = frozenset({Outcome.CANCELLED, Outcome.BAD_ARGUMENTS})
+"""Outcomes of calls that say nothing about the sandbox."""
+
+
+def is_failure(outcome: Outcome) -> bool:
+    """True if the call failed and neither the program, nor the model, nor the caller is to blame."""
+    return outcome.is_infrastructure and outcome not in _SILENT
+
+
+GuardState = Literal["closed", "open", "half_open"]
+"""The states of a circuit breaker: all is well; tripped; tripped, and trying calls again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedCall:
+    """A call that was let through."""
+
+    epoch: int
+    """How many times the guard had recovered when the call began."""
+    probe: int = 0
+    """The round of probes that the call belongs to, 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The calls that tripped a guard."""
+
+    outcomes: dict[Outcome, int]
+    failed_at: dict[str, int]
+    """Infrastructure failures by endpoint, the worst first."""
+    allowed: float
+
+    def __str__(self) -> str:
+        calls = sum(self.outcomes.values())
+        failed = sum(count for outcome, count in self.outcomes.items() if outcome.is_infrastructure)
+        counts = ", ".join(f"{count} {outcome.value}" for outcome, count in self.outcomes.items())
+        return (
+            f"{failed} of the last {calls} calls ({failed / calls:.0%}, allowed {self.allowed:.0%}) "
+            f"failed for reasons that are not the program's: {counts}"
+        )
+
+
+class GuardCore:
+    """Judges the outcomes of the latest calls; time comes in as an argument.
+
+    A call is judged in the epoch in which it began: one that began before the sandbox recovered says nothing about it
+    afterwards.
+    """
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self._settings = settings
+        self._recent: deque[tuple[Outcome, str]] = deque(maxlen=settings.window)
+        self._failed = 0
+        self._epoch = 0
+        self.trip: Trip | None = None
+        """Why the guard is open; None while it is closed."""
+        self._probe_at = 0.0
+        self._round = 0
+        self._probing = 0
+        self._probed: list[bool] = []
+
+    def state(self, now: float) -> GuardState:
+        if self.trip is None:
+            return "closed"
+        return "half_open" if now >= self._probe_at else "open"
+
+    def begin(self, now: float) -> GuardedCall | None:
+        """Let a call through, or return None to refuse it."""
+        if self.trip is None:
+            return GuardedCall(self._epoch)
+        if self._probing + len(self._probed) < self._probes_by(now):
+            self._probing += 1
+            return GuardedCall(self._epoch, self._round)
+        return None if self._settings.then == "fail" else GuardedCall(self._epoch)
+
+    def end(self, call: GuardedCall, now: float, outcome: Outcome, endpoint: str) -> bool:
+        """Count how a call ended; True if that trips the guard or closes it again."""
+        if call.epoch != self._epoch:
+            return False
+        silent = outcome in _SILENT
+        if self.trip is None:
+            return not silent and self._judge(now, outcome, endpoint)
+        if call.probe != self._round:
+            return False
+        self._probing -= 1
+        if not silent:
+            self._probed.append(outcome.is_infrastructure)
+        return self._judge_probes(now)
+
+    def _judge(self, now: float, outcome: Outcome, endpoint: str) -> bool:
+        if len(self._recent) == self._settings.window:
+            self._failed -= self._recent[0][0].is_infrastructure
+        self._recent.append((outcome, endpoint))
+        self._failed += outcome.is_infrastructure
+        calls, allowed = len(self._recent), self._settings.infrastructure_at_most
+        if calls < self._settings.enough or self._failed / calls <= allowed:
+            return False
+        outcomes = Counter(outcome for outcome, _ in self._recent)
+        failed_at = Counter(endpoint for outcome, endpoint in self._recent if outcome.is_infrastructure)
+        self.trip = Trip(dict(outcomes.most_common()), dict(failed_at.most_common()), allowed)
+        self._wait(now)
+        return True
+
+    def _wait(self, now: float) -> None:
+        self._probe_at = now + self._settings.probe_after
+        self._round += 1
+        self._probing = 0
+        self._probed.clear()
+
+    @property
+    def _probes(self) -> int:
+        return min(PROBES, self._settings.enough)
+
+    def _probes_by(self, now: float) -> float:
+        # None before probe_at; then more as time passes, because those that are out may be lost with their event loop.
+        return self._probes * (1 + (now - self._probe_at) // self._settings.probe_after)
+
+    def _judge_probes(self, now: float) -> bool:
+        if sum(self._probed) / self._probes > self._settings.infrastructure_at_most:
+            self._wait(now)
+        elif len(self._probed) >= self._probes:
+            self.trip = None
+            self._recent.clear()
+            self._failed = 0
+            self._epoch += 1
+            return True
+        return False

@@ -1,0 +1,89 @@
+"""The guard of the sandboxes that a tool uses, shared by all tools of a process: a lock, the log and the error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from sfusion_tools._loops import tells_real_time
+from sfusion_tools.errors import GuardTripped
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import LoopResource, runtime
+from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, GuardState, Trip, is_failure
+from sfusion_tools.sandbox.result import CallResult
+
+logger = logging.getLogger(__name__)
+
+
+class SandboxGuard(LoopResource):
+    """The guard of a set of sandboxes, for calls from any thread and event loop."""
+
+    def __init__(self, settings: GuardSettings, endpoints: Sequence[str]) -> None:
+        """``endpoints`` are redacted URLs."""
+        self._settings = settings
+        self.endpoints = tuple(endpoints)
+        self._core = GuardCore(settings)
+        self._lock = threading.Lock()
+
+    def state(self, now: float) -> GuardState:
+        with self._lock:
+            return self._core.state(now)
+
+    @contextmanager
+    def watch(self, clock: Callable[[], float]) -> Iterator[Callable[[CallResult], None]]:
+        """Watch one call, whose result goes into the function that this yields; a call without one says nothing.
+
+        Raises GuardTripped, if the settings ask for it: at once for a call that is not let through, and at the end for
+        one that has failed with the others.
+        """
+        with self._lock:
+            call, trip = self._core.begin(clock()), self._core.trip
+        if call is None:
+            raise GuardTripped(f"{self._text(trip)}. This call was not made; calls are tried again from time to time")
+        result: CallResult | None = None
+
+        def ended(with_result: CallResult) -> None:
+            nonlocal result
+            result = with_result
+
+        try:
+            yield ended
+        finally:
+            trip = self._end(call, clock(), result)
+        if trip is not None and self._settings.then == "fail" and result is not None and is_failure(result.outcome):
+            raise GuardTripped(self._text(trip))
+
+    def _end(self, call: GuardedCall, now: float, result: CallResult | None) -> Trip | None:
+        attempts = result.attempts if result is not None else []
+        place = attempts[-1].endpoint if attempts else "the limiter"
+        with self._lock:
+            changed = self._core.end(call, now, result.outcome if result is not None else Outcome.CANCELLED, place)
+            trip = self._core.trip
+        if not changed:
+            return trip
+        if trip is None:
+            logger.warning("guard: the sandbox works again: %s", ", ".join(self.endpoints))
+        elif self._settings.then == "fail":
+            logger.error("guard: %s. Calls now raise GuardTripped", self._text(trip))
+        else:
+            logger.error("guard: %s. Training goes on, and must mask such calls", self._text(trip))
+        return trip
+
+    def _text(self, trip: Trip | None) -> str:
+        failed_at = trip.failed_at if trip is not None else {}
+        ranked = sorted({*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place))
+        places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
+        worst = next(place for place in ranked if place in self.endpoints)
+        return f"{trip}. Failures: {places}. To find out why, run: sfusion doctor {worst}"
+
+
+def shared_guard(settings: GuardSettings, endpoints: tuple[str, ...]) -> SandboxGuard:
+    """Return the guard that all tools of this process with these settings and sandboxes share."""
+    scope, key = runtime.scope(), (SandboxGuard, settings, endpoints)
+
+    def make() -> SandboxGuard:
+        return SandboxGuard(settings, endpoints)
+
+    return scope.get(key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make())
