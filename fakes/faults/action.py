@@ -120,6 +120,10 @@ class Action(BaseModel):
             return {self.kind: getattr(self, self.kind), **data}
         return {self.kind: data or True}
 
+    def noted(self) -> dict[str, Any]:
+        """What the journal's event ``strike`` says beside the kind."""
+        return {}
+
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         """Act in any phase but ``body``."""
         raise NotImplementedError(f"{self.kind} strikes only in the body")

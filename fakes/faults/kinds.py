@@ -246,6 +246,9 @@ class Output(ContentFault):
     stream: Literal["stdout", "stderr", "both"] = "stdout"
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
 
+    def noted(self) -> dict[str, Any]:
+        return {"what": self.what}
+
     @model_validator(mode="before")
     @classmethod
     def _cut_keeps_little(cls, value: Any) -> Any:

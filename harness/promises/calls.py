@@ -155,10 +155,8 @@ class Outcomes(Promise):
         kind = call.intent.get("kind")
         if kind == "bad_arguments" or (call.results and kind in PROGRAM_OUTCOMES):
             return str(kind)
-        if call.results and set(self.expected) - {"ok"}:
-            return _UNCLEAR
-        if call.results:
-            return "ok"
+        if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
+            return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
         infrastructure = (name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments"))
         return next(infrastructure, "infrastructure failure")
 
@@ -207,8 +205,11 @@ class AttemptsPerCall(Promise):
     def judge(self, story: Story) -> Verdict:
         # Counted at the sandbox for clients that do not report their attempts; it does not see refused connections.
         wrong: list[tuple[str, list[Event]]] = []
-        most = 0
+        most = unseen = 0
         for call in story.made:
+            if not story.has_client and not call.server and self.at_least:
+                unseen += 1
+                continue
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
             most = max(most, made)
             if self.at_most is not None and made > self.at_most:
@@ -222,6 +223,8 @@ class AttemptsPerCall(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not story.made:
             return self.unknown("no call was made")
+        if unseen == len(story.made):
+            return self.not_applicable("the sandbox saw no attempt, and the tool reports none")
         return self.held(f"at most {counted(most, 'attempt')} per call")
 
 

@@ -19,6 +19,11 @@ def attempt_of(event: Event) -> tuple[Any, ...]:
     return event.get("sandbox"), event.get("call"), event.get("attempt")
 
 
+def _spoils(strike: Event) -> bool:
+    """Does a fault leave no result in the answer, or one that nobody can read?"""
+    return KINDS[strike["kind"]].final or strike.get("what") == "not_utf8"
+
+
 @dataclass
 class CallStory:
     """The events of one call, in order."""
@@ -46,7 +51,7 @@ class CallStory:
         """
         if self.intent.get("kind") in ("sandbox_error", "bad_arguments"):
             return []
-        spoiled = {attempt_of(one) for one in self.of_server("strike") if KINDS[one["kind"]].final}
+        spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one)}
         return [
             one
             for one in self.of_server("answered")

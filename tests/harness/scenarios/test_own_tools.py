@@ -192,7 +192,8 @@ def test_a_tool_that_is_refused_every_connection_is_judged() -> None:
 
 
 GATE = [
-    "bad-arguments", "broken-memory-limit", "cancel-storm", "crash-and-restart", "executed-then-504", "kept-secrets",
+    "bound-to-loopback", "bytes-that-are-not-text", "bad-arguments", "broken-memory-limit", "cancel-storm",
+    "crash-and-restart", "executed-then-504", "kept-secrets",
     "limiter-death", "masked-rollouts", "node-death", "overload-too-wide", "paced-requests", "port-closed",
     "really-run", "resized-limit", "rotten-compile", "rotten-garbage", "timeout-told-as-success", "wedged-for-good",
 ]  # fmt: skip
