@@ -64,13 +64,18 @@ class LoopScope:
             found = self._opened[key] = make()
         return found  # type: ignore[no-any-return] # what was made for this key
 
-    def pop(self, key: object) -> LoopResource:
-        """Stop owning the resource of this key, and return it."""
-        return self._opened.pop(key)
+    def adopt(self, resource: LoopResource) -> None:
+        """Own a resource that was made elsewhere."""
+        if all(opened is not resource for opened in self._opened.values()):
+            self._opened[resource] = resource
 
-    def opened(self) -> list[object]:
-        """The keys of everything that is open."""
-        return list(self._opened)
+    def drop(self, resource: LoopResource) -> None:
+        """Stop owning a resource that was closed."""
+        self._opened = {key: opened for key, opened in self._opened.items() if opened is not resource}
+
+    def opened(self) -> dict[object, LoopResource]:
+        """Return everything that is open, by key."""
+        return dict(self._opened)
 
     async def aclose(self) -> None:
         """Close everything in the reverse order of its opening; if that is broken off, abandon the rest."""
@@ -139,6 +144,12 @@ class Runtime:
             value: T = self._shared[key]
         return value
 
+    def opened(self) -> list[tuple[LoopScope, object, LoopResource]]:
+        """Everything that is open in the loops of this process, with its key; other threads may call this."""
+        with self._lock:
+            scopes = [known() for known in self._scopes]
+        return [(scope, *item) for scope in scopes if scope is not None for item in scope.opened().items()]
+
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""
         with self._lock:
@@ -160,6 +171,7 @@ class Runtime:
         for known in self._scopes:
             if (scope := known()) is not None:
                 self._inherited += scope.forget()
+        self._scopes.clear()
 
 
 runtime = Runtime()

@@ -6,16 +6,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from typing import Protocol
 from uuid import uuid4
 
-from sfusion_tools._loops import before_loop_ends
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import Share
-from sfusion_tools.runtime import LoopResource
+from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Limiter(LoopResource):
         self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held)
         self._futures: dict[int, asyncio.Future[str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._guard: AsyncGenerator[None] | None = None
+        self._scope: LoopScope | None = None
         self._sender: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -159,15 +158,16 @@ class Limiter(LoopResource):
             self._timer.cancel()
         if farewell is not None:
             self._transport.detach(farewell)
-        # This object may be a value in a mapping keyed by its loop: it must not keep that loop alive.
+        if self._scope is not None:
+            self._scope.drop(self)
         self._futures.clear()
-        self._loop = self._guard = self._sender = self._poller = self._timer = None
+        self._loop = self._scope = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
     async def _acquire(self, timeout: float | None) -> str:
         if self._closed:
             raise LimiterClosed("this limiter was closed")
-        loop = self._loop or await self._bind_to_loop()
+        loop = self._loop or self._bind_to_loop()
         number = self._core.acquire(loop.time())
         future: asyncio.Future[str] = loop.create_future()
         self._futures[number] = future
@@ -184,12 +184,11 @@ class Limiter(LoopResource):
             if timer is not None:
                 timer.cancel()
 
-    async def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
-        self._loop = asyncio.get_running_loop()
-        # Callers need not close a limiter: the end of its loop does, so that no task is left behind.
-        self._guard = before_loop_ends(self.aclose)
-        await anext(self._guard)
-        return asyncio.get_running_loop()
+    def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
+        self._scope = runtime.scope()
+        self._scope.adopt(self)
+        self._loop = self._scope.loop
+        return self._loop
 
     def _withdraw(self, number: int, future: asyncio.Future[str]) -> None:
         if future.done() and not future.cancelled() and future.exception() is None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -97,7 +98,6 @@ class SandboxClient:
             url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
             for url in self._urls
         }
-        self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
         for url, address in self._addresses.items():
             if is_placeholder(url):
                 logger.warning(
@@ -229,11 +229,6 @@ class SandboxClient:
 
     async def _send(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
-        connect_timeout = self._timeouts.get(connect)
-        if connect_timeout is None:
-            # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
-            part = "sock_connect" if address.proxy is None else "connect"
-            connect_timeout = self._timeouts[connect] = aiohttp.ClientTimeout(total=None, **{part: connect})
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -243,7 +238,7 @@ class SandboxClient:
                     headers=self._headers or None,
                     proxy=address.proxy,
                     allow_redirects=False,
-                    timeout=connect_timeout,
+                    timeout=_connect_timeout(connect, address.proxy is not None),
                 ) as answer,
             ):
                 return await self._parse(answer)
@@ -308,6 +303,12 @@ class SandboxClient:
             if not self._event_failed:
                 self._event_failed = True
                 logger.exception("on_event raised at %r; calls go on, and this is logged only once", event)
+
+
+@lru_cache(maxsize=64)
+def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
+    # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
+    return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
 
 
 def _health(sent: _Sent) -> bool | None:

@@ -55,7 +55,7 @@ class HttpSession(LoopResource):
         session = scope.get(cls, cls)
         session._users.pop(id(user), None)
         if not session._users and not session._in_use:
-            scope.pop(cls)
+            scope.drop(session)
             await session.aclose()
 
     def __enter__(self) -> aiohttp.ClientSession:

@@ -23,6 +23,7 @@ from uuid import uuid4
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.runtime import runtime
@@ -239,6 +240,26 @@ def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(sandbox: FakeSand
         assert (tool.permits, tool.slots) == ((0, 0), 0)
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_limiter_that_its_user_made_ends_with_its_loop_too(sandbox: FakeSandbox) -> None:
+    host = local_host(LimiterSettings(1))
+    loop = asyncio.new_event_loop()
+    permit = Limiter(LocalTransport(host)).permit()
+    loop.run_until_complete(permit.__aenter__())
+    assert host.snapshot().in_use == 1
+    loop.close()
+    asyncio.run(Watched(sandbox.url).outcome())
+    assert host.snapshot().in_use == 0
+
+
+async def test_a_limiter_that_was_closed_is_not_used_again(sandbox: FakeSandbox) -> None:
+    tool = Watched(sandbox.url)
+    choice = LimiterChoice(tool.settings.limits, kind="local", name=tool.settings.limiter_name)
+    assert await tool.outcome() == "ok"
+    await choice().aclose()
+    assert await tool.outcome() == "ok"
+
+
 def test_many_runs_in_a_row_leave_nothing_behind(sandbox: FakeSandbox) -> None:
     tool = Watched(sandbox.url)
     asyncio.run(tool.outcome())
@@ -248,10 +269,13 @@ def test_many_runs_in_a_row_leave_nothing_behind(sandbox: FakeSandbox) -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         return await tool.outcome()
 
-    assert {asyncio.run(go()) for _ in range(20)} == {"ok"}
+    gc.disable()  # reference counts suffice: nothing of ours refers to a loop that has ended
+    try:
+        assert {asyncio.run(go()) for _ in range(20)} == {"ok"}
+        assert [loop for loop in loops if loop() is not None] == []
+    finally:
+        gc.enable()
     assert open_files(sandbox) == before
-    gc.collect()
-    assert [loop for loop in loops if loop() is not None] == []
     assert (tool.permits, tool.slots) == ((0, 0), 0)
 
 
