@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.promises import Verdict
+from sfusion.harness.runs import run_scenario
 from sfusion.harness.scenarios import Scenario
 from sfusion.harness.worlds import sim
 from tests.harness.promises.scenes import scene, verdicts
@@ -209,3 +210,13 @@ def test_a_right_tool_of_another_class_is_green_with_and_without_stated_outcomes
     assert result.exit_code == 0, result.output
     assert "1 cell skipped (the tool has no key requests_per_second)" in result.output
     assert result.output.count("this tool does not use the limiter of sfusion") == 1
+
+
+def test_a_module_beside_a_scenario_is_found(tmp_path: Path) -> None:
+    (tmp_path / "another_peer_of_the_tests.py").write_text(PEER)
+    file = tmp_path / "scenario.yaml"
+    tools = [{"class_name": "another_peer_of_the_tests.Peer", "config": {"rate_limit": 1}}]
+    file.write_text(yaml.safe_dump({**scene().written, "tools": tools}))
+    (result,) = run_scenario(file, check=False)
+    assert result.verdicts[-1].sentence.startswith("the tool raised RuntimeError: boom")
+    assert CliRunner().invoke(app, ["run", str(file), "--jobs", "1"]).exit_code == 1
