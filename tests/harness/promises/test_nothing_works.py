@@ -11,9 +11,8 @@ import pytest
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import PROMISES, judge, read_promise
 from sfusion.harness.worlds import sim
-from sfusion_tools.errors import SfusionError
+from sfusion.harness.worlds.worker_rollouts import ScriptedModel
 from sfusion_tools.limiter import LimiterCore
-from sfusion_tools.rollout import RolloutDriver
 from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse
@@ -72,16 +71,12 @@ def no_permit_is_granted(patch: Patch) -> Journal:
     return sim.run(quiet(horizon="1000s"), core=Barren)
 
 
-def no_rollout_begins(patch: Patch) -> Journal:
-    async def run(self: Any, request: Any) -> Any:
-        raise SfusionError("the engine is gone")
+def the_engine_never_answers(patch: Patch) -> Journal:
+    def reply(self: Any, ask: Any) -> Any:
+        raise ValueError("the model is gone")
 
-    patch.setattr(RolloutDriver, "run", run)
-    scenario = rollout_scene()
-    try:
-        return sim.run(scenario)
-    except SfusionError:
-        return Journal.begin(scenario="x", cell="", seed=0, world="sim")
+    patch.setattr(ScriptedModel, "reply", reply)
+    return sim.run(rollout_scene())
 
 
 DEAD_STACKS = (
@@ -90,7 +85,7 @@ DEAD_STACKS = (
     nothing_is_sent,
     every_call_hangs,
     no_permit_is_granted,
-    no_rollout_begins,
+    the_engine_never_answers,
 )
 DEAD_SANDBOXES = {
     "every call ends as a SandboxError": {"faults": [{"what": "sandbox_error"}]},
