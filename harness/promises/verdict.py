@@ -8,6 +8,10 @@ from typing import Any, Literal
 State = Literal["held", "broken", "unknown", "not_applicable"]
 
 
+EVERYTHING_TOOK_EFFECT = "everything_took_effect"
+"""Reported as unknown beside the promises of a run that does not show all that its scenario declares."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result for one promise. Unknown is not a pass; not applicable is neither a pass nor a failure."""

@@ -8,12 +8,10 @@ from fnmatch import fnmatchcase
 from sfusion.fakes.faults import FaultPlan, Rule
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Story, Verdict
+from sfusion.harness.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.wording import counted
-
-PROMISE = "everything_took_effect"
-"""Under this name the verdict is reported, only if it is unknown."""
 
 
 def judge_effect(scenario: Scenario, journal: Journal) -> list[Verdict]:
@@ -29,7 +27,7 @@ def judge_effect(scenario: Scenario, journal: Journal) -> list[Verdict]:
 
 def unknown(reasons: list[str]) -> Verdict:
     """Return the verdict for these reasons."""
-    return Verdict(PROMISE, "unknown", "; ".join(reasons), count=len(reasons))
+    return Verdict(EVERYTHING_TOOK_EFFECT, "unknown", "; ".join(reasons), count=len(reasons))
 
 
 def _idle_rules(scenario: Scenario, story: Story) -> Iterable[str]:
