@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from sfusion_tools.formats import Format, Toolbox, format_names, get_format
 
 Shape = Callable[[Format, int], str]
+TOOLS = [{"function": {"name": "TOOL"}}]
 
 
 def repeated(unit: Callable[[Format], str]) -> Shape:
@@ -48,6 +49,11 @@ def crowd(form: Format, size: int) -> str:
     )
 
 
+def crowded(size: int) -> str:
+    """Different objects one after the other, where only one belongs."""
+    return "".join(f'{{"name": "TOOL", "arguments": {{"a": {number}}}}}\n' for number in range(size // 45))
+
+
 SHAPES: dict[str, Shape] = {
     "prose": repeated(lambda form: "Let me see what the program prints. "),
     "blanks": lambda form, size: " " * size + ".",
@@ -60,6 +66,7 @@ SHAPES: dict[str, Shape] = {
     "half calls": repeated(lambda form: form.example[: len(form.example) * 2 // 3]),
     "many calls": repeated(lambda form: form.example + "\n"),
     "many on one line": repeated(lambda form: form.example),
+    "numbers on one line": repeated(lambda form: argument(form, "1")),
     "calls in one section": crowd,
     "lookalikes": repeated(lambda form: '{"name": "x", "para'),
     "nested lookalikes": lambda form, size: form.parser.openers[-1] + '{"name": ' * (size // 9),
@@ -71,13 +78,15 @@ SHAPES: dict[str, Shape] = {
     "unclosed escapes": lambda form, size: argument(form, "'" + "\\'" * (size // 2)),
     "blanks in a call": lambda form, size: argument(form, " " * size + '"x"' + " " * size),
     "blanks after an opener": lambda form, size: form.parser.openers[-1] + "{" + " " * size,
+    "list of numbers": lambda form, size: form.parser.openers[-1] + "[[" + "1," * (size // 2) + "1]]" + form.closing,
+    "calls in one tag": lambda form, size: form.example.replace('{"name"', crowded(size) + '{"name"'),
     "long word": lambda form, size: argument(form, "x" * size),
 }
 
 
 def parse(form: Format, text: str, piece: int) -> None:
     """Parse a text in pieces of so many characters; 0 is all at once."""
-    stream = form.stream()
+    stream = form.stream(TOOLS)
     for start in range(0, len(text), piece or len(text)):
         stream.feed(text[start : start + (piece or len(text))])
     stream.finish()

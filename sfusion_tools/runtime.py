@@ -77,6 +77,10 @@ class LoopScope:
         """Return everything that is open, by key."""
         return dict(self._opened)
 
+    def items(self) -> list[tuple[object, LoopResource]]:
+        """Everything that is open, with its key."""
+        return list(self._opened.items())
+
     async def aclose(self) -> None:
         """Close everything in the reverse order of its opening; if that is broken off, abandon the rest."""
         try:
@@ -143,6 +147,12 @@ class Runtime:
                 self._shared[key] = make()
             value: T = self._shared[key]
         return value
+
+    def opened(self) -> list[tuple[LoopScope, object, LoopResource]]:
+        """Everything that is open in the loops of this process, with its key; other threads may call this."""
+        with self._lock:
+            scopes = [known() for known in self._scopes]
+        return [(scope, *item) for scope in scopes if scope is not None for item in scope.items()]
 
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""

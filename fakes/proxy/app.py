@@ -44,6 +44,8 @@ _NO_BODY = frozenset({204, 304})
 class ProxyApp:
     """Everything between the wire and the upstream."""
 
+    paths = _RUNS | _PINGS | _DATASETS
+
     def __init__(
         self,
         forwarder: Forwarder,

@@ -16,6 +16,8 @@ from sfusion.fakes.sandbox.bind import token_for
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer, WorkEvents
+from sfusion.fakes.wire.metrics import queue_family
+from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -150,6 +152,21 @@ class FaultProxy(Served):
         status = reply.response.status
         # Servers other than Sandbox Fusion have no such route; it is enough that they answer at all.
         return f"{self.upstream} answers {status} to /v1/ping" if status >= 500 else ""
+
+    def _families(self) -> list[MetricFamily]:
+        ledger = self._ledger
+        return [
+            *super()._families(),
+            queue_family(self._gate.waiting),
+            single("sfusion_server_forwarded_total", "counter", "Requests that were forwarded.", ledger.forwarded),
+            single("sfusion_server_replied_total", "counter", "Requests that the upstream answered.", ledger.replied),
+            single(
+                "sfusion_server_upstream_failures_total",
+                "counter",
+                "Requests that the upstream did not answer, or not to the end.",
+                ledger.upstream_failed,
+            ),
+        ]
 
     def state(self) -> dict[str, Any]:
         return {

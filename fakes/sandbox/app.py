@@ -93,6 +93,7 @@ class SandboxApp:
         self.gate = gate
         self.guard = guard or Guard(None, everything=False)
         self.admin: AdminRoutes | None = None
+        self.paths = _ROUTES.paths
 
     def visit(self, request: Request) -> SandboxVisit:
         return SandboxVisit(self, request)

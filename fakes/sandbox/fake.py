@@ -17,7 +17,9 @@ from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer
+from sfusion.fakes.wire.metrics import queue_family
 from sfusion_tools.errors import near
+from sfusion_tools.exposition import MetricFamily
 from sfusion_tools.hosts import is_loopback
 
 
@@ -71,6 +73,9 @@ class FakeSandbox(Served):
         await super().stop(grace)
         self._gate.close()
         await self.executor.aclose()
+
+    def _families(self) -> list[MetricFamily]:
+        return [*super()._families(), queue_family(self._gate.waiting)]
 
     def state(self) -> dict[str, Any]:
         return {

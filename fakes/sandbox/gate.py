@@ -25,6 +25,11 @@ class Gate:
         self._running: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for admission."""
+        return len(self._line.waiting) if self._line is not None else 0
+
     async def admit(self) -> Answer | None:
         """Wait for admission; return the answer to a request that is turned away."""
         if self._quota is not None:

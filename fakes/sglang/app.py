@@ -37,6 +37,7 @@ class SGLangApp:
         self.handlers = Handlers(engine, model)
         self.admin: AdminRoutes | None = None
         self._routes: Routes[Handler] = Routes(self.handlers.table)
+        self.paths = self._routes.paths
 
     def visit(self, request: Request) -> SGLangVisit:
         return SGLangVisit(self, request)

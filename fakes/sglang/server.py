@@ -15,6 +15,8 @@ from sfusion.fakes.sglang.parsers import Quirks
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import ModelInfo
 from sfusion.fakes.wire import AdminRoutes, Answer, EventSink, Request, Served, WireServer
+from sfusion.fakes.wire.metrics import queue_family
+from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
 
 
@@ -106,6 +108,19 @@ class FakeSGLangServer(Served):
             "faults": [rule.name or rule.what[0].kind for rule in self.rules],
             "engine": asdict(self.engine.snapshot()),
         }
+
+    def _strikes(self) -> Mapping[str, int]:
+        return {**self.ledger.strikes, **self.engine.fault_strikes()}
+
+    def _families(self) -> list[MetricFamily]:
+        engine = self.engine.snapshot()
+        return [
+            *super()._families(),
+            queue_family(engine.waiting),
+            single("sfusion_engine_running", "gauge", "Requests that the engine generates for.", engine.running),
+            single("sfusion_engine_prompt_tokens_total", "counter", "Tokens of prompts.", engine.prompt_tokens),
+            single("sfusion_engine_tokens_total", "counter", "Tokens generated.", engine.completion_tokens),
+        ]
 
     def faults(self) -> dict[str, Any]:
         strikes = self.server.plan.strikes() | self.engine.fault_strikes()

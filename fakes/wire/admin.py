@@ -13,6 +13,7 @@ from sfusion.fakes.wire.app import Request
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served
 from sfusion_tools.errors import YamlError
+from sfusion_tools.exposition import CONTENT_TYPE
 from sfusion_tools.marked_yaml import Marked, YamlPlace, parse_marked
 
 PREFIX = "/__sfusion/"
@@ -71,6 +72,7 @@ class AdminRoutes:
             ("PUT", "faults"): self._set_faults,
             ("DELETE", "faults"): self._clear_faults,
             ("GET", "ledger"): self._ledger,
+            ("GET", "metrics"): self._metrics,
             ("POST", "reset"): self._reset,
             **(more or {}),
         }
@@ -119,6 +121,9 @@ class AdminRoutes:
 
     def _ledger(self, request: Request) -> Answer:
         return Answer.json(self._fake.ledger.snapshot(calls="calls=0" not in request.query.split("&")))
+
+    def _metrics(self, request: Request) -> Answer:
+        return Answer.text(self._fake.metrics(), content_type=CONTENT_TYPE)
 
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()

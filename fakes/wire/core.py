@@ -57,6 +57,8 @@ class ServerCore:
         self._wedged = Parking()
         self._stopping = False
         self._timers: list[asyncio.TimerHandle] = []
+        self.started = 0.0
+        """When it began to listen, in the time of its loop."""
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -96,6 +96,11 @@ class Exchange:
 
     # -- from arrival to end --
 
+    @property
+    def is_counted(self) -> bool:
+        """False for requests to admin routes, and for those that broke off before they could be told from them."""
+        return bool(self._call)
+
     async def serve(self) -> int:
         """Serve the request; return the status that was sent, 0 for none."""
         subject = self._visit.describe()

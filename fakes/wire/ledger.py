@@ -47,6 +47,8 @@ class Ledger:
         self.started = 0
         self.finished = 0
         self.statuses: dict[int, int] = {}
+        self.answers: dict[tuple[str, str, int], int] = {}
+        """How many requests of each method and route got which status, admin routes excepted."""
         self.strikes: dict[str, int] = {}
         self.connections = 0
         self.requests = 0
@@ -90,6 +92,11 @@ class Ledger:
         self.in_flight -= 1
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self._record(call).statuses.append(status)
+
+    def answer(self, method: str, route: str, status: int) -> None:
+        """Count the end of any request, for work or not; status 0 when no answer was sent."""
+        key = (method, route, status)
+        self.answers[key] = self.answers.get(key, 0) + 1
 
     def strike(self, rule: str) -> None:
         self.strikes[rule] = self.strikes.get(rule, 0) + 1

@@ -21,6 +21,10 @@ class Routes(Generic[H]):
     def __init__(self, table: Mapping[str, Mapping[str, H]]) -> None:
         self._table = {path: dict(methods) for path, methods in table.items()}
 
+    @property
+    def paths(self) -> frozenset[str]:
+        return frozenset(self._table)
+
     def find(self, method: str, path: str, *, host: str, query: str = "") -> H | Answer:
         """The handler, or the answer that there is none. ``host`` is the Host header, or the server's address."""
         methods = self._table.get(path)

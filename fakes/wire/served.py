@@ -10,7 +10,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from sfusion.fakes.faults import Rule, read_rules
 from sfusion.fakes.wire.ledger import Ledger
+from sfusion.fakes.wire.metrics import server_families
 from sfusion.fakes.wire.server import WireServer
+from sfusion_tools.exposition import MetricFamily, render
 
 T = TypeVar("T")
 
@@ -107,6 +109,16 @@ class Served:
             "executing": server.ledger.executing,
         }
 
+    def metrics(self) -> str:
+        """The state and the counts of the ledger as a page for Prometheus."""
+        return render(self._do(self._families))
+
+    def _families(self) -> list[MetricFamily]:
+        return server_families(type(self).__name__, self.server, strikes=self._strikes())
+
+    def _strikes(self) -> Mapping[str, int]:
+        return self.ledger.strikes
+
     def faults(self) -> dict[str, Any]:
         """The rules in force, as they could be written in YAML, and how often each has struck."""
         plan = self.server.plan
@@ -135,16 +147,15 @@ class Served:
         self.ledger.clear()
         self._replace_faults(list(self.server.plan.rules))
 
-    def _do(self, action: Callable[[], object]) -> None:
+    def _do(self, action: Callable[[], T]) -> T:
         """Run something in the loop of the server: here, or in its thread."""
         if self._thread is None or self._thread.is_current():
-            action()
-        else:
-            self._thread.wait_for(_later(action))
+            return action()
+        return self._thread.wait_for(_later(action))
 
 
-async def _later(action: Callable[[], object]) -> None:
-    action()
+async def _later(action: Callable[[], T]) -> T:
+    return action()
 
 
 async def _cancel_others() -> None:

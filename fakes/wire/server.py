@@ -31,6 +31,7 @@ from sfusion.fakes.wire.message import invalid_request
 from sfusion.fakes.wire.site import ConnectionSite
 
 _NO_LIMIT = 1 << 30
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _KEEP = already_sent(keep_alive=True)
 _END = already_sent(keep_alive=False)
 
@@ -61,6 +62,7 @@ class WireServer(ServerCore):
         self._listener = ListeningPort(host, port)
         self._manager: web.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._routes: frozenset[str] = getattr(app, "paths", frozenset())
 
     async def start(self) -> WireServer:
         """Listen; the server is ready when this returns."""
@@ -71,7 +73,7 @@ class WireServer(ServerCore):
     def attach(self) -> None:
         """Get ready without listening, for connections made through ``protocol`` (in-memory transports)."""
         self._stopping = False
-        self.plan.started = self.now()
+        self.plan.started = self.started = self.now()
         self._manager = web.Server(self._handle, request_factory=self._make_request)
 
     def protocol(self) -> Connection:
@@ -124,6 +126,10 @@ class WireServer(ServerCore):
         return f"http://{self._listener.address}"
 
     @property
+    def open_connections(self) -> int:
+        return len(self._manager.connections) if self._manager is not None else 0
+
+    @property
     def running(self) -> bool:
         """True while it listens."""
         return self._listener.listening
@@ -148,6 +154,7 @@ class WireServer(ServerCore):
         if self._manager is None or self._listener.listening:
             return
         await self._listener.open(self.protocol)
+        self.started = self.now()
         self.note("restart")
 
     def _connected(self, connection: Connection) -> None:
@@ -197,10 +204,15 @@ class WireServer(ServerCore):
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        exchange, status = Exchange(self, connection, request, visit, delivery), 0
         try:
-            status = await Exchange(self, connection, request, visit, delivery).serve()
+            status = await exchange.serve()
         finally:
             self._tasks.discard(task)
+            if exchange.is_counted:
+                # Clients choose methods and paths; a metric must not grow with what they send.
+                route = path if path in self._routes else "other"
+                self.ledger.answer(method if method in _METHODS else "other", route, status)
         if self._access_log is not None:
             self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
         return _END if status == 0 or close else _KEEP

@@ -18,14 +18,25 @@ Address = Annotated[
     str, typer.Option("--address", envvar="RAY_ADDRESS", help="Address of the cluster; auto is the one running here.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+AsMetrics = Annotated[bool, typer.Option("--metrics", help="Print a page that Prometheus can read instead of a table.")]
 
 
 @app.command()
-def show(name: Name = "rate-limiter", address: Address = "auto", as_json: AsJson = False) -> None:
+def show(
+    name: Name = "rate-limiter", address: Address = "auto", as_json: AsJson = False, metrics: AsMetrics = False
+) -> None:
     """Print which clients hold permits and which wait for one."""
+    if as_json and metrics:
+        raise typer.BadParameter("--json and --metrics exclude each other")
     with _limiter(name, address) as (ray, actor):
         _check_protocol(actor, name)
-        snapshot = asdict(ray.get(actor.snapshot.remote()))
+        found = ray.get(actor.snapshot.remote())
+    if metrics:
+        from sfusion_tools.limiter.exposition import limiter_page
+
+        typer.echo(limiter_page(name, found), nl=False)
+        return
+    snapshot = asdict(found)
     if as_json:
         typer.echo(json.dumps(snapshot, indent=2))
         return

@@ -27,14 +27,15 @@ def ray_is_running() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _ray_session() -> str:
+def ray_session() -> str:
     """Return an id that changes with ``ray.shutdown()`` and ``ray.init()``; empty without Ray."""
     return str(sys.modules["ray"].get_runtime_context().get_worker_id()) if ray_is_running() else ""
 
 
-class _ClientKey(NamedTuple):
+class ClientKey(NamedTuple):
     kind: Kind
     ray_session: str
+    name: str
     settings: str
     """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
 
@@ -59,7 +60,7 @@ class LimiterChoice:
         self._name = name
         self._apply = apply
         self._share = share
-        self._key = _ClientKey(kind, "", repr((name, settings, apply, share)))
+        self._key = ClientKey(kind, "", name, repr((settings, apply, share)))
 
     def __call__(self) -> Limiter:
         kind = self._kind
@@ -70,7 +71,7 @@ class LimiterChoice:
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
-        session = _ray_session() if kind == "ray" else ""
+        session = ray_session() if kind == "ray" else ""
         key = self._key
         if (kind, session) != key[:2]:
             key = self._key = key._replace(kind=kind, ray_session=session)
@@ -79,7 +80,7 @@ class LimiterChoice:
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
         for key, client in scope.opened().items():
-            if isinstance(key, _ClientKey) and key.kind == "ray" and key.ray_session != _ray_session():
+            if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
                 scope.drop(client)
                 client.abandon()
         if kind == "ray":

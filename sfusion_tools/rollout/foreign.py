@@ -28,8 +28,6 @@ async def bounded(
     if not works:
         return []
     tasks = {asyncio.ensure_future(work): what for what, work in works.items()}
-    for task in tasks:
-        task.add_done_callback(_retrieve)
     try:
         if timeout is not None:
             await asyncio.sleep(0)
@@ -41,28 +39,30 @@ async def bounded(
     late = [task for task in tasks if not task.done()]
     for task in late:
         _log.warning("%s did not end within %g s", tasks[task], timeout)
-    await _stop(tasks, grace)
-    return [
+    if late:
+        await _stop(tasks, grace)
+    results = [
         StepTimeout(f"{what} did not end within {timeout:g} s") if task in late else _result(task, what)
         for task, what in tasks.items()
     ]
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, Exception):
+            raise result
+    return results  # type: ignore[return-value] # the others were raised
 
 
-def _result(task: asyncio.Task[T], what: str) -> T | Exception:
+def _result(task: asyncio.Task[T], what: str) -> T | BaseException:
     if task.cancelled():
         return RolloutError(f"{what} cancelled itself")
     error = task.exception()
-    if error is None:
-        return task.result()
-    if isinstance(error, Exception):
-        return error
-    raise error
+    return task.result() if error is None else error
 
 
 async def _stop(tasks: Mapping[asyncio.Task[Any], str], grace: float | None) -> None:
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
+        task.add_done_callback(_retrieve)
     cancelled = await settle(running, grace)
     for task in running:
         if not task.done():

@@ -85,6 +85,9 @@ class SandboxToolConfig(BaseModel):
     guard: GuardSettings | None = Field(
         None, description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing"
     )
+    ray_metrics: bool = Field(
+        True, description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
+    )
     headers: dict[str, str] = Field(
         default_factory=dict, description="HTTP headers sent with each request, never logged"
     )

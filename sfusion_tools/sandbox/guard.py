@@ -91,6 +91,7 @@ class GuardCore:
         self._recent: deque[tuple[Outcome, str]] = deque(maxlen=settings.window)
         self._failed = 0
         self._epoch = 0
+        self._ordinary = GuardedCall(0)
         self.trip: Trip | None = None
         """Why the guard is open; None while it is closed."""
         self._probe_at = 0.0
@@ -106,11 +107,11 @@ class GuardCore:
     def begin(self, now: float) -> GuardedCall | None:
         """Let a call through, or return None to refuse it."""
         if self.trip is None:
-            return GuardedCall(self._epoch)
+            return self._ordinary
         if self._probing + len(self._probed) < self._probes_by(now):
             self._probing += 1
             return GuardedCall(self._epoch, self._round)
-        return None if self._settings.then == "fail" else GuardedCall(self._epoch)
+        return None if self._settings.then == "fail" else self._ordinary
 
     def end(self, call: GuardedCall, now: float, outcome: Outcome, endpoint: str) -> bool:
         """Count how a call ended; True if that trips the guard or closes it again."""
@@ -162,5 +163,6 @@ class GuardCore:
             self._recent.clear()
             self._failed = 0
             self._epoch += 1
+            self._ordinary = GuardedCall(self._epoch)
             return True
         return False

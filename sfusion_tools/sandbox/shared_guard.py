@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.errors import GuardTripped
@@ -15,6 +14,31 @@ from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, G
 from sfusion_tools.sandbox.result import CallResult
 
 logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """Watches one call, from entering this context manager to leaving it; give it the result, if there is one.
+
+    Raises GuardTripped, if the settings ask for it: at once for a call that is not let through, and at the end for one
+    that has failed with the others.
+    """
+
+    __slots__ = ("_call", "_clock", "_guard", "_result")
+
+    def __init__(self, guard: SandboxGuard, clock: Callable[[], float]) -> None:
+        self._guard = guard
+        self._clock = clock
+        self._result: CallResult | None = None
+
+    def __enter__(self) -> Watch:
+        self._call = self._guard.begin(self._clock())
+        return self
+
+    def __call__(self, result: CallResult) -> None:
+        self._result = result
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.end(self._call, self._clock(), self._result)
 
 
 class SandboxGuard(LoopResource):
@@ -31,31 +55,24 @@ class SandboxGuard(LoopResource):
         with self._lock:
             return self._core.state(now)
 
-    @contextmanager
-    def watch(self, clock: Callable[[], float]) -> Iterator[Callable[[CallResult], None]]:
-        """Watch one call, whose result goes into the function that this yields; a call without one says nothing.
+    def watch(self, clock: Callable[[], float]) -> Watch:
+        """Return the context manager of one call."""
+        return Watch(self, clock)
 
-        Raises GuardTripped, if the settings ask for it: at once for a call that is not let through, and at the end for
-        one that has failed with the others.
-        """
+    def begin(self, now: float) -> GuardedCall:
         with self._lock:
-            call, trip = self._core.begin(clock()), self._core.trip
+            call, trip = self._core.begin(now), self._core.trip
         if call is None:
             raise GuardTripped(f"{self._text(trip)}. This call was not made; calls are tried again from time to time")
-        result: CallResult | None = None
+        return call
 
-        def ended(with_result: CallResult) -> None:
-            nonlocal result
-            result = with_result
-
-        try:
-            yield ended
-        finally:
-            trip = self._end(call, clock(), result)
+    def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
+        """Count how a call ended, None if that says nothing; raise GuardTripped if it failed with the others."""
+        trip = self._count(call, now, result)
         if trip is not None and self._settings.then == "fail" and result is not None and is_failure(result.outcome):
             raise GuardTripped(self._text(trip))
 
-    def _end(self, call: GuardedCall, now: float, result: CallResult | None) -> Trip | None:
+    def _count(self, call: GuardedCall, now: float, result: CallResult | None) -> Trip | None:
         attempts = result.attempts if result is not None else []
         place = attempts[-1].endpoint if attempts else "the limiter"
         with self._lock:

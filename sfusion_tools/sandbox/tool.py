@@ -17,6 +17,7 @@ from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
@@ -153,13 +154,15 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         number = last.begin() if last is not None else 0
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
-        try:
-            program, remark = read_arguments(parameters, self.settings)
-        except BadArguments as error:
-            result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
-        else:
-            timeout = program.timeout
-            result = await self._run(program, call_id)
+        with counted_call(self.name, on=self.settings.ray_metrics) as ended:
+            try:
+                program, remark = read_arguments(parameters, self.settings)
+            except BadArguments as error:
+                result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
+            else:
+                timeout = program.timeout
+                result = await self._run(program, call_id)
+            ended(result)
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()

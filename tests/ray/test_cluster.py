@@ -275,6 +275,11 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
     shown = json.loads(sfusion("show", "--json").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
     assert "in use         2 of 2" in sfusion("show").stdout
+    page = sfusion("show", "--metrics").stdout
+    assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
+    assert page.endswith("\n")
+    assert not page.endswith("\n\n")
+    assert sfusion("show", "--metrics", "--json").returncode == 2
     refused = sfusion("resize", "0")
     assert refused.returncode == 2
     assert "rate_limit must be a whole number of at least 1" in refused.stderr

@@ -5,17 +5,26 @@ Four names are verl's: ``tools_registration``, ``basic_multi_process_init``, ``r
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
+import ray.util.metrics
 
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import ray_limiter
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox import CallResult, ray_metrics
+from sfusion_tools.sandbox.ray_metrics import RayMetrics
 from sfusion_tools.sandbox_fusion_tools import (
     ExecutionWorker,
     PoolMode,
@@ -24,7 +33,10 @@ from sfusion_tools.sandbox_fusion_tools import (
     init_execution_pool,
 )
 from sfusion_tools.tool_registry import initialize_tools_from_config
+from tests.docs.test_metrics_page import listed
 from tests.ray.actors import Gate, snapshot, until
+from tests.sfusion_tools.sandbox.helpers import in_virtual_time
+from tests.sfusion_tools.sandbox.helpers import until as reached
 
 pytestmark = pytest.mark.usefixtures("single_node", "fresh_default_limiter")
 
@@ -245,3 +257,164 @@ def test_a_tripped_guard_fails_the_task_of_an_actor_and_nothing_else() -> None:
     with pytest.raises(GuardTripped, match="3 of the last 3 calls"):
         ray.get(worker.generate.remote(), timeout=60)
     assert ray.get(worker.ping.remote(), timeout=60) == "alive"
+
+
+class Recorded:
+    """Everything that was recorded in ray.util.metrics, which still gets it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.all: list[tuple[str, dict[str, str], float]] = []
+        self.news = threading.Event()
+        for kind, method in (("Counter", "inc"), ("Gauge", "set"), ("Histogram", "observe")):
+            cls = getattr(ray.util.metrics, kind)
+            monkeypatch.setattr(cls, method, self._spy(getattr(cls, method)))
+
+    def _spy(self, real: Any) -> Any:
+        def record(metric: Any, value: float, tags: dict[str, str]) -> None:
+            real(metric, value, tags)
+            self.all.append((metric.info["name"].removeprefix("sfusion_"), tags, value))
+            self.news.set()
+
+        return record
+
+    def sum(self, name: str, **tags: str) -> float:
+        return sum(value for found, own, value in self.all if found == name and tags.items() <= own.items())
+
+    def last(self, name: str, **tags: str) -> float:
+        return [value for found, own, value in self.all if found == name and tags.items() <= own.items()][-1]
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    runtime.shared(RayMetrics, RayMetrics).flush()  # what earlier tests have left
+    return Recorded(monkeypatch)
+
+
+def metered(sandbox: FakeSandbox, name: str, **config: Any) -> SandboxFusionTool:
+    quick = {"max_attempts": 2, "backoff_base": 0.001, "limiter_name": name}
+    return SandboxFusionTool({"sandbox_fusion_url": sandbox.url, **quick, **config})
+
+
+def test_calls_attempts_and_times_are_passed_on_to_ray(recorded: Recorded, limiter_name: str) -> None:
+    async def go() -> str:
+        async with FakeSandbox(
+            faults=[{"first": 3, "what": {"status": 503}}, {"code": "hang", "what": "hang"}]
+        ) as sandbox:
+            tool = metered(sandbox, limiter_name)
+            for _ in range(6):
+                await tool.execute("", {"code": "1"})
+            await tool.execute("", {"cmd": "ls"})
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05):
+                    await tool.execute("", {"code": "hang"})
+            unmetered = metered(sandbox, limiter_name, ray_metrics=False)
+            await unmetered.execute("", {"code": "1"})
+            return sandbox.url
+
+    url = asyncio.run(go())
+    tool = {"tool": "code_interpreter"}
+    assert recorded.sum("calls", outcome="ok", **tool) == 5
+    assert recorded.sum("calls", outcome="sandbox_error", **tool) == 1
+    assert recorded.sum("calls", outcome="bad_arguments", **tool) == 1
+    assert recorded.sum("calls", outcome="cancelled", **tool) == 1
+    assert recorded.sum("calls") == 8
+    assert recorded.sum("attempts", status="503", endpoint=url, **tool) == 3
+    assert recorded.sum("attempts", status="200", endpoint=url, **tool) == 5
+    assert [len([1 for name, _, _ in recorded.all if name == h]) for h in ("call_seconds", "permit_wait_seconds")] == [
+        6,
+        6,
+    ]
+    assert recorded.sum("call_seconds") > recorded.sum("permit_wait_seconds") > 0
+    assert recorded.last("calls_in_flight", **tool) == 0
+
+
+def test_the_docs_list_the_metrics_that_ray_gets() -> None:
+    made = vars(ray_metrics._Instruments()).values()
+    assert {m.info["name"]: type(m).__name__.lower() for m in made} == listed("The tool, in Ray")
+
+
+def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorded: Recorded, limiter_name: str) -> None:
+    faults = [{"code": "hang", "what": "hang"}, {"code": "fail", "what": {"status": 500}}]
+
+    async def go() -> None:
+        async with FakeSandbox(faults=faults) as sandbox:
+            tool = metered(sandbox, limiter_name, rate_limit=1, guard={"window": 1})
+            metrics = runtime.shared(RayMetrics, RayMetrics)
+            await tool.execute("", {"code": "1"})
+            metrics.flush()
+            assert recorded.last("guard_state", endpoints=sandbox.url) == 0
+            await tool.execute("", {"code": "fail"})
+            calls = [asyncio.create_task(tool.execute("", {"code": "hang"})) for _ in range(3)]
+            await reached(lambda: sandbox.ledger.in_flight)
+            metrics.flush()
+            assert recorded.last("permits_held", limiter=limiter_name) == 1
+            assert recorded.last("permits_waiting", limiter=limiter_name) == 2
+            assert recorded.last("calls_in_flight") == 3
+            assert recorded.last("guard_state", endpoints=sandbox.url) == 2
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(go())
+    assert recorded.last("permits_held", limiter=limiter_name) == 0, "the end of the loop is seen too"
+    assert recorded.last("permits_waiting", limiter=limiter_name) == 0
+
+
+def test_metrics_are_passed_on_while_a_loop_runs(
+    recorded: Recorded, limiter_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            await metered(sandbox, limiter_name).execute("", {"code": "1"})
+            assert await asyncio.to_thread(recorded.news.wait, 60)
+
+    monkeypatch.setattr(ray_metrics, "INTERVAL", 0.01)
+    asyncio.run(go())
+
+
+def test_metrics_begin_anew_with_a_ray_session_even_if_they_failed_before(
+    recorded: Recorded, limiter_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, metrics = ray_metrics.ray_session, RayMetrics()
+
+    def count() -> None:
+        with metrics.call("t") as ended:
+            ended(CallResult("c", Outcome.OK))
+        metrics.flush()
+
+    monkeypatch.setattr(ray_metrics, "_Instruments", None)
+    count()
+    count()
+    assert [record.levelname for record in caplog.records if record.name.endswith("ray_metrics")] == ["WARNING"]
+    monkeypatch.undo()
+    again = Recorded(monkeypatch)
+    count()
+    assert again.all == [], "not in this session"
+    monkeypatch.setattr(ray_metrics, "ray_session", lambda: real() + "'")
+    count()
+    assert again.sum("calls", tool="t") == 1
+    monkeypatch.setattr(ray_metrics, "ray_session", lambda: "")
+    count()
+    monkeypatch.setattr(ray_metrics, "ray_session", real)
+    count()
+    assert again.sum("calls", tool="t") == 2, "without Ray nothing is kept for later"
+
+
+def test_simulated_calls_and_switched_off_metrics_are_not_passed_on(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local"})
+            await tool.execute("", {"code": "1"})
+
+    in_virtual_time(go)
+    monkeypatch.setenv("SFUSION_RAY_METRICS", "0")
+    monkeypatch.setattr(ray_metrics, "RayMetrics", type("RayMetrics", (RayMetrics,), {}))
+    asyncio.run(go())
+    runtime.shared(RayMetrics, RayMetrics).flush()
+    assert recorded.sum("calls") == 0
+    monkeypatch.setenv("SFUSION_RAY_METRICS", "1")
+    monkeypatch.setattr(ray_metrics, "RayMetrics", type("RayMetrics", (RayMetrics,), {}))
+    asyncio.run(go())
+    assert recorded.sum("calls") == 1

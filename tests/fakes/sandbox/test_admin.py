@@ -98,7 +98,7 @@ async def test_admin_requests_are_neither_struck_nor_counted() -> None:
 
 async def test_unknown_admin_route_lists_the_known_ones() -> None:
     async with FakeSandbox() as sandbox:
-        assert "faults, ledger, reset, state" in (await ask(sandbox, "GET", "stat")).json["detail"]
+        assert "faults, ledger, metrics, reset, state" in (await ask(sandbox, "GET", "stat")).json["detail"]
         wrong = await ask(sandbox, "POST", "faults")
         assert (wrong.status, wrong.header("allow")) == (405, "DELETE, GET, PUT")
 

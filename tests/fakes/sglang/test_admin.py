@@ -54,7 +54,7 @@ async def test_the_training_step_can_be_changed() -> None:
         ("faults", b"[", "PUT", 422, "expected"),
         ("step", b"seven", "PUT", 422, "a step is a whole number"),
         ("state", b"", "DELETE", 405, "Method Not Allowed"),
-        ("stats", b"", "GET", 404, "there are: faults, ledger, reset, state, step"),
+        ("stats", b"", "GET", 404, "there are: faults, ledger, metrics, reset, state, step"),
     ],
 )
 async def test_wrong_requests_are_answered_with_one_sentence(

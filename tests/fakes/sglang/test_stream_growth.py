@@ -18,7 +18,6 @@ from sfusion.fakes.sglang.reasoning import PARSERS
     [
         (lambda: ArrayParser().stream([]), '[{"name": "a", "parameters": {"x": "'),
         (lambda: PARSERS["gpt-oss"].stream(False), "<|channel|>analysis<|message|>"),
-        (lambda: PARSERS["qwen3"].stream(True, False), "Let me think. "),
     ],
 )
 def test_time_grows_with_the_length_of_a_stream(begin: Callable[[], Any], text: str) -> None:

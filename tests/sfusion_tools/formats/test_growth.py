@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bench_parsers import SHAPES, argument, parse
+from benchmarks.bench_parsers import SHAPES, TOOLS, argument, parse
 from sfusion_tools.formats import Format, Parsed, RenderError, Toolbox, format_names, get_format, text_reader
 from sfusion_tools.formats.jsontext import DEEPEST
 from sfusion_tools.formats.text_reader import TextReader
@@ -53,7 +53,7 @@ def streamed(form: Format, text: str) -> tuple[Parsed, int]:
     CountingReader.work = 0
     sys.setprofile(count)
     try:
-        stream = form.stream()
+        stream = form.stream(TOOLS)
         deltas = [delta for char in text for delta in stream.feed(char)] + stream.finish()
     finally:
         sys.setprofile(None)
@@ -71,7 +71,7 @@ def test_twice_the_text_is_twice_the_work_one_character_at_a_time(
     form = get_format(name)
     texts = [SHAPES[shape](form, size) for size in (300, 600)]
     (_, once), (parsed, twice) = (streamed(form, text) for text in texts)
-    assert parsed == form.parse(texts[1])
+    assert parsed == form.parse(texts[1], TOOLS)
     assert twice < 2.5 * once * len(texts[1]) / (2 * len(texts[0]))
 
 

@@ -301,3 +301,19 @@ async def test_an_empty_batch_returns_at_once() -> None:
 async def test_an_out_of_range_enough_is_refused(enough: int) -> None:
     with pytest.raises(ValueError, match="it must be between 1 and 2, the size of the batch"):
         await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), requests(2), enough=enough)
+
+
+async def test_an_error_that_is_not_an_exception_stops_the_batch() -> None:
+    class Stop(BaseException):
+        pass
+
+    def stop(code: str) -> Any:
+        raise Stop(code)
+
+    tool, batch, ended = RecordingTool(stop), requests(3), list[str]()
+    driver = RolloutDriver(ScriptedEngine(calling("1", "2"), "ok"), [tool], PARSE)
+    with pytest.raises(Stop, match="1"):
+        await run_batch(driver, batch, on_end=lambda r: ended.append(r.request_id))
+    assert ended == ["r0", "r1", "r2"]
+    assert all(r.state is State.FAILED for r in batch)
+    assert tool.open_instances == []

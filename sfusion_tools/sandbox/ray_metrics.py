@@ -1,0 +1,216 @@
+"""Metrics of the tool in Ray's own exporter, sent every two seconds while calls are made.
+
+A call only adds to counters of this process; a timer thread passes them on, because recording a value in Ray takes some
+5 µs. Ray is used if it runs in this process, and never imported otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from sfusion_tools._loops import tells_real_time
+from sfusion_tools.limiter import Limiter
+from sfusion_tools.limiter.choice import ClientKey, ray_is_running, ray_session
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import LoopResource, runtime
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
+
+logger = logging.getLogger(__name__)
+
+Ended = Callable[[CallResult], None]
+
+SWITCH = "SFUSION_RAY_METRICS"
+INTERVAL = 2.0
+SECONDS = [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0]
+"""The boundaries of the histograms."""
+MOST_TIMES = 100_000
+"""How many calls are remembered until they are passed on."""
+STATES = {"closed": 0, "half_open": 1, "open": 2}
+
+
+class _Instruments:
+    """The metrics of one Ray session; Ray puts ``ray_`` before their names, and ``_total`` after those of counters."""
+
+    def __init__(self) -> None:
+        from ray.util import metrics
+
+        def make(kind: Any, name: str, description: str, *tags: str, **more: Any) -> Any:
+            return kind(f"sfusion_{name}", description=description, tag_keys=tags, **more)
+
+        self.calls = make(metrics.Counter, "calls", "Tool calls that ended.", "tool", "outcome")
+        self.attempts = make(
+            metrics.Counter,
+            "attempts",
+            "HTTP requests that ended, by status, or by outcome without one.",
+            "tool",
+            "endpoint",
+            "status",
+        )
+        self.waits, self.seconds = (
+            make(metrics.Histogram, name, text, "tool", boundaries=SECONDS)
+            for name, text in {
+                "permit_wait_seconds": "Seconds that a call waited for permits.",
+                "call_seconds": "Seconds from the beginning of a call to its end.",
+            }.items()
+        )
+        self.in_flight = make(metrics.Gauge, "calls_in_flight", "Tool calls in flight in this process.", "tool")
+        self.held = make(metrics.Gauge, "permits_held", "Permits that this process holds.", "limiter")
+        self.waiting = make(metrics.Gauge, "permits_waiting", "Callers of this process that wait.", "limiter")
+        self.guard = make(metrics.Gauge, "guard_state", "0 closed, 1 half open, 2 open.", "endpoints")
+
+
+class RayMetrics(LoopResource):
+    """What the tools of this process have done since it was last passed on to Ray."""
+
+    def __init__(self) -> None:
+        self.on = os.environ.get(SWITCH, "1") != "0"
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._attempts: Counter[tuple[str, str, str]] = Counter()
+        self._times: list[tuple[str, float, float]] = []
+        self._in_flight: Counter[str] = Counter()
+        self._limiters: set[str] = set()
+        self._timer: threading.Timer | None = None
+        self._session = ""
+        self._instruments: _Instruments | None = None
+
+    def call(self, tool: str) -> AbstractContextManager[Ended]:
+        """Return the context manager of one call."""
+        return _CountedCall(self, tool)
+
+    def begin(self, tool: str) -> None:
+        with self._lock:
+            self._in_flight[tool] += 1
+            if self._timer is None:
+                self._start_timer()
+
+    def end(self, tool: str, result: CallResult | None) -> None:
+        with self._lock:
+            self._in_flight[tool] -= 1
+            if result is not None:
+                self._count(tool, result)
+
+    def _count(self, tool: str, result: CallResult) -> None:
+        self._calls[tool, result.outcome.value] += 1
+        for attempt in result.attempts:
+            self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1
+        if result.attempts and len(self._times) < MOST_TIMES:
+            self._times.append((tool, result.waited, result.seconds))
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(INTERVAL, self._tick)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _tick(self) -> None:
+        self.flush()
+        with self._lock:
+            if any(self._in_flight.values()) or self._calls:
+                self._start_timer()
+            else:
+                self._timer = None
+
+    def flush(self) -> None:
+        """Pass everything on to Ray; without Ray it is dropped."""
+        with self._flushing:
+            self._flush()
+
+    def _flush(self) -> None:
+        with self._lock:
+            calls, attempts, times = dict(self._calls), dict(self._attempts), self._times
+            in_flight = dict(self._in_flight)
+            self._calls.clear()
+            self._attempts.clear()
+            self._times = []
+        try:
+            session = ray_session()
+            if session and session != self._session:
+                self._session, self._instruments = session, None
+                self._instruments = _Instruments()
+            if session and self._instruments is not None:
+                self._record(self._instruments, calls, attempts, times, in_flight)
+        except Exception as error:  # a tool must not fail, nor fill the log, because of its metrics
+            self._instruments = None
+            logger.warning("no metrics for Ray until it is started again: %s: %s", type(error).__name__, error)
+
+    def _record(
+        self,
+        to: _Instruments,
+        calls: dict[tuple[str, str], int],
+        attempts: dict[tuple[str, str, str], int],
+        times: list[tuple[str, float, float]],
+        in_flight: dict[str, int],
+    ) -> None:
+        for (tool, outcome), count in calls.items():
+            to.calls.inc(count, {"tool": tool, "outcome": outcome})
+        for (tool, endpoint, status), count in attempts.items():
+            to.attempts.inc(count, {"tool": tool, "endpoint": endpoint, "status": status})
+        for tool, waited, seconds in times:
+            to.waits.observe(waited, {"tool": tool})
+            to.seconds.observe(seconds, {"tool": tool})
+        for tool, count in in_flight.items():
+            to.in_flight.set(count, {"tool": tool})
+        held: Counter[str] = Counter()
+        waiting: Counter[str] = Counter()
+        for scope, key, resource in runtime.opened():
+            if isinstance(resource, Limiter) and isinstance(key, ClientKey):
+                held[key.name] += resource.held
+                waiting[key.name] += resource.waiting
+            elif isinstance(resource, SandboxGuard) and tells_real_time(scope.loop):
+                state = STATES[resource.state(scope.loop.time())]
+                to.guard.set(state, {"endpoints": ", ".join(resource.endpoints)})
+        # A limiter whose last client is gone keeps its last values in Ray unless they are set once more.
+        self._limiters |= held.keys()
+        for name in self._limiters:
+            to.held.set(held[name], {"limiter": name})
+            to.waiting.set(waiting[name], {"limiter": name})
+
+    async def aclose(self) -> None:
+        """At the end of a loop: pass on what there is, for this process may end too."""
+        self.flush()
+
+
+class _CountedCall:
+    """Counts one call, from entering this context manager to leaving it; give it the result, if there is one."""
+
+    __slots__ = ("_metrics", "_result", "_tool")
+
+    def __init__(self, metrics: RayMetrics, tool: str) -> None:
+        self._metrics = metrics
+        self._tool = tool
+        self._result: CallResult | None = None
+
+    def __enter__(self) -> Ended:
+        self._metrics.begin(self._tool)
+        return self
+
+    def __call__(self, result: CallResult) -> None:
+        self._result = result
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            self._result = CallResult("", Outcome.CANCELLED)
+        self._metrics.end(self._tool, self._result)
+
+
+_UNCOUNTED: AbstractContextManager[Ended] = nullcontext(lambda result: None)
+
+
+def counted_call(tool: str, *, on: bool) -> AbstractContextManager[Ended]:
+    """Return the context manager that counts one call, if Ray runs and metrics are not switched off."""
+    if not on or not ray_is_running():
+        return _UNCOUNTED
+    scope = runtime.scope()
+    if not tells_real_time(scope.loop):
+        return _UNCOUNTED
+    metrics = scope.get(RayMetrics, lambda: runtime.shared(RayMetrics, RayMetrics))
+    return metrics.call(tool) if metrics.on else _UNCOUNTED
