@@ -73,10 +73,6 @@ class LoopScope:
         """Stop owning a resource that was closed."""
         self._opened = {key: opened for key, opened in self._opened.items() if opened is not resource}
 
-    def opened(self) -> dict[object, LoopResource]:
-        """Return everything that is open, by key."""
-        return dict(self._opened)
-
     def items(self) -> list[tuple[object, LoopResource]]:
         """Everything that is open, with its key."""
         return list(self._opened.items())
