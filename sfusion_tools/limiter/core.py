@@ -347,7 +347,8 @@ class LimiterCore:
     def _hold(self, now: float, client: _Client, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
         client.permits.add(permit)
         client.share.out += 1
-        expires = now + self.settings.lease if client.leased else math.inf
+        # A grant waits for the client's next poll: it must not expire before a client without polls counts as dead.
+        expires = now + max(self.settings.lease, client.lease) if client.leased else math.inf
         if self.learning_at(now):
             # Learned: its owner may believe in it for as long as the predecessor's lease allows.
             expires = max(expires, self._learning_until)
@@ -507,9 +508,10 @@ class LimiterCore:
         tickets: tuple[tuple[int, int], ...] = (),
         lost: tuple[str, ...] = (),
     ) -> LimiterReply:
-        for _, permit in client.grants:
+        for _, permit in client.grants if client.leased else ():
             # The lease counts from when the grant is sent: it may have waited here for the client's poll.
-            self._renew(now, client, permit)
+            self._permits[permit].expires = now + self.settings.lease
+            heapq.heappush(self._expiries, (now + self.settings.lease, permit))
         grants = tuple(client.grants)
         client.grants.clear()
         client.has_update = False

@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from sfusion_tools.limiter import Limiter, LimiterSettings, Permit
+from sfusion_tools.limiter import Limiter, LimiterSettings, Permit, Share
 from sfusion_tools.limiter.ray_limiter import find, ray_limiter
 from tests.sfusion_tools.limiter.holding import give, take
 
@@ -89,8 +89,8 @@ class Gate:
 class Holder:
     """A process with a limiter client."""
 
-    def __init__(self, name: str, **settings: Any) -> None:
-        self._limiter: Limiter = ray_limiter(LimiterSettings(**settings), name)
+    def __init__(self, name: str, share: Share | None = None, **settings: Any) -> None:
+        self._limiter: Limiter = ray_limiter(LimiterSettings(**settings), name, share=share)
         self._permits: list[Permit] = []
 
     async def pid(self) -> int:

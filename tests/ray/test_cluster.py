@@ -19,8 +19,10 @@ import pytest
 import ray
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.limiter import LimiterSettings
-from sfusion_tools.limiter.ray_limiter import connect, find, ray_limiter
+from sfusion_tools.errors import LimiterError, ProtocolMismatch
+from sfusion_tools.limiter import LimiterSettings, Share
+from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch
+from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, connect, find, ray_limiter, remove
 from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
 from tests.ray.actors import Gate, Holder, snapshot, until
 from tests.sfusion_tools.limiter.holding import give, take
@@ -142,9 +144,7 @@ def test_a_resized_limit_survives_a_restart(limiter_name: str) -> None:
 
 def test_a_removed_limiter_is_replaced_by_one_that_learns_first(limiter_name: str) -> None:
     """verl defect (d), second half: surviving clients continue with the new one, and the limit holds."""
-    from sfusion_tools.limiter.ray_limiter import remove
-
-    holder = Holder.remote(limiter_name, rate_limit=1, lease=2.0)
+    holder = Holder.remote(limiter_name, rate_limit=1, lease=60.0)
     ray.get(holder.acquire.remote())
     remove(limiter_name)
     waits = holder.acquire.remote()
@@ -153,6 +153,109 @@ def test_a_removed_limiter_is_replaced_by_one_that_learns_first(limiter_name: st
     assert snapshot(limiter_name).in_use == 1, "the new one knows what was held before"
     ray.get(holder.release.remote())
     ray.get(waits)
+
+
+@pytest.mark.parametrize("way", ["ray.kill", "remove"])
+def test_a_limiter_created_by_a_stranger_learns_first(limiter_name: str, way: str) -> None:
+    """Its creator never knew the one before, and the process that holds the permit cannot report it."""
+    holder = Holder.remote(limiter_name, rate_limit=1, lease=300.0)
+    ray.get(holder.acquire.remote())
+    pid = ray.get(holder.pid.remote())
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        if way == "remove":
+            remove(limiter_name)
+        else:
+            ray.kill(find(limiter_name), no_restart=True)
+        until(lambda: find(limiter_name) is None)
+        stranger = Holder.remote(limiter_name, rate_limit=1, lease=2.0)
+        waits = stranger.acquire.remote()
+        until(lambda: find(limiter_name) is not None and snapshot(limiter_name).waiting == 1)
+        assert (snapshot(limiter_name).learning, snapshot(limiter_name).granted) == (True, 0)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: not snapshot(limiter_name).learning)
+    assert (snapshot(limiter_name).in_use, snapshot(limiter_name).waiting) == (1, 1), "the holder has reported"
+    ray.get(holder.release.remote())
+    ray.get(waits)
+
+
+def test_permits_of_direct_callers_survive_a_restart(limiter_name: str) -> None:
+    """They have no lease, and nobody reports them: the limiter itself must know."""
+    actor = TokenBucketWorker.options(name=limiter_name, get_if_exists=True).remote(3)
+    permits = ray.get([actor.acquire.remote() for _ in range(3)])
+    ray.get(actor.release.remote(permits[1]))
+    before = snapshot(limiter_name).incarnation
+    ray.kill(actor, no_restart=False)
+    until(lambda: _after_restart(limiter_name, before) is not None)
+    assert ray.get(actor.get_current_count.remote()) == 2
+    fourth, fifth = actor.acquire.remote(), actor.acquire.remote()
+    until(lambda: snapshot(limiter_name).waiting == 1)
+    assert ray.get(actor.release.remote(permits[2])) is True
+    assert not {*ray.get([fourth, fifth])} & {*permits}
+    assert ray.get(actor.release.remote(permits[2])) is False
+    assert ray.get(actor.release.remote()) is True, "the oldest that is out"
+    assert ray.get(actor.release.remote(permits[0])) is False
+
+
+@ray.remote(num_cpus=0)
+class OldLimiter:
+    """The limiter of sfusion 0.1, which is still running after an upgrade."""
+
+    async def settings(self) -> LimiterSettings:
+        return LimiterSettings(1)
+
+
+def test_a_limiter_with_another_protocol_is_refused_with_advice(limiter_name: str) -> None:
+    _ = OldLimiter.options(name=limiter_name, namespace=NAMESPACE, lifetime="detached").remote()
+
+    async def use() -> None:
+        async with ray_limiter(LimiterSettings(1), limiter_name).permit():
+            pass
+
+    with pytest.raises(ProtocolMismatch) as refused:
+        asyncio.run(use())
+    assert f"protocol 1, this sfusion speaks {PROTOCOL}" in str(refused.value)
+    assert f"sfusion limiter remove --name {limiter_name}" in str(refused.value)
+
+
+def test_a_client_with_another_protocol_is_refused(limiter_name: str) -> None:
+    actor = connect(LimiterSettings(1), limiter_name)
+    old = Attach(1, (), ())  # type: ignore[arg-type] # epoch, held and waiting in sfusion 0.1
+    with pytest.raises(LimiterError, match="use the same version of sfusion"):
+        ray.get(actor.exchange.remote(Batch("old", old)))
+
+
+def test_a_limiter_never_starts_ray_and_works_again_after_ray_was_started_again() -> None:
+    """In a process of its own: renewals, polls, a release and a detachment after ray.shutdown()."""
+    script = """
+import asyncio, ray
+from sfusion_tools.limiter import LimiterSettings
+from sfusion_tools.limiter.ray_limiter import ray_limiter
+def start():
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+async def main():
+    limiter = ray_limiter(LimiterSettings(1, lease=0.6), "sessions")
+    async with limiter.permit():
+        waiting = [asyncio.create_task(hold(limiter, n)) for n in range(2)]
+        while limiter.waiting < 2:
+            await asyncio.sleep(0)
+        ray.shutdown()
+        await asyncio.sleep(1.5)
+    await asyncio.sleep(0.5)
+    print(ray.is_initialized())
+    start()
+    await asyncio.gather(*waiting)
+    ray.shutdown()
+async def hold(limiter, number):
+    async with limiter.permit(60):
+        print("caller", number)
+start()
+asyncio.run(main())
+print(ray.is_initialized())
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert run.stdout.splitlines() == ["False", "caller 0", "caller 1", "False"], run.stderr
 
 
 def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gate) -> None:
@@ -202,6 +305,43 @@ asyncio.run(main())
         [sys.executable, "-c", script, cluster, limiter_name], capture_output=True, text=True, timeout=120, check=True
     )
     assert json.loads(run.stdout) == 2, "its own permit and the one held here"
+
+
+def test_a_tool_follows_the_ray_session_of_its_process(cluster: str, limiter_name: str) -> None:
+    """After ray.shutdown() and ray.init() in one loop, every acquire failed for good."""
+    script = """
+import asyncio, json, sys, ray
+from sfusion_tools.limiter.choice import ClientKey
+from sfusion_tools.limiter.ray_limiter import find
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+address, name, url = sys.argv[1:]
+tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queue_timeout": 20})
+
+async def call():
+    _, _, metrics = await tool.execute("", {"code": "1"})
+    return metrics["outcome"], [key.kind for _, key, _ in runtime.opened() if isinstance(key, ClientKey)]
+
+async def main():
+    told = []
+    for _ in range(2):
+        ray.init(address=address, log_to_driver=False)
+        told += [*await call(), find(name) is not None]
+        ray.shutdown()
+        told += [*await call(), ray.is_initialized()]
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+    with FakeSandbox() as sandbox:
+        run = subprocess.run(
+            [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
+            stdout=subprocess.PIPE, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    first, second = ["ok", ["ray"], True], ["ok", ["local", "ray"], True]
+    without = ["ok", ["local"], False]
+    assert json.loads(run.stdout) == [*first, *without, *second, *without]
 
 
 def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
@@ -274,7 +414,13 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
 
     shown = json.loads(sfusion("show", "--json").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
-    assert "in use         2 of 2" in sfusion("show").stdout
+    other = Holder.remote(limiter_name, share=Share("nightly", 3.0), rate_limit=2)
+    also_waits = other.acquire.remote()
+    until(lambda: snapshot(limiter_name).waiting == 2)
+    table = sfusion("show").stdout
+    assert "in use         2 of 2" in table
+    assert "no share       weight 1, holds 2, waits 1" in table
+    assert "share nightly  weight 3, holds 0, waits 1" in table
     page = sfusion("show", "--metrics").stdout
     assert f'sfusion_limiter_in_use{{limiter="{limiter_name}"}} 2' in page.splitlines()
     assert page.endswith("\n")
@@ -283,8 +429,9 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
     refused = sfusion("resize", "0")
     assert refused.returncode == 2
     assert "rate_limit must be a whole number of at least 1" in refused.stderr
-    assert "rate_limit 2 -> 3" in sfusion("resize", "3").stdout
-    ray.get(waits)
+    assert "rate_limit 2 -> 4" in sfusion("resize", "4").stdout
+    ray.get([waits, also_waits])
+    ray.kill(other)
     ray.kill(holder)  # while a client uses it, a removed limiter is replaced by a new one
     assert sfusion("remove").returncode == 0
     until(lambda: find(limiter_name) is None)

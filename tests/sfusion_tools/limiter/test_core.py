@@ -11,6 +11,7 @@ from sfusion_tools.errors import ConfigError
 from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 
 
 class Bench:
@@ -291,6 +292,107 @@ def test_a_poll_from_before_the_last_attachment_receives_nothing(bench: Bench) -
     bench.send("b", detach=True)
     assert bench.poll("a", epoch=before).grants == ()
     assert len(bench.poll("a").grants) == 1
+
+
+class TestShares:
+    """Two jobs on one limiter."""
+
+    def serve(self, bench: Bench, grants: int) -> list[str]:
+        """Release the oldest permit again and again; return who was granted one, in order."""
+        order: list[str] = []
+        for _ in range(grants):
+            client, _, permit = bench.granted.pop(0)
+            bench.send(client, release=(permit,))
+            for other in bench.epochs:
+                bench.poll(other)
+            order.append(bench.granted[-1][0])
+        return order
+
+    def test_permits_out_approach_the_weights(self) -> None:
+        bench = Bench(rate_limit=8)
+        bench.attach("big", share="big", weight=3.0)
+        bench.attach("small", share="small", weight=1.0)
+        bench.send("big", acquire=tuple(range(100)))
+        bench.send("small", acquire=tuple(range(100)))
+        self.serve(bench, 40)
+        shares = bench.core.snapshot(bench.now).shares
+        assert {name: (s.weight, s.in_use) for name, s in shares.items()} == {"big": (3.0, 6), "small": (1.0, 2)}
+
+    @pytest.mark.parametrize(("weight", "expected"), [(1.0, 10), (3.0, 15), (1 / 3, 5)])
+    def test_a_long_queue_starves_nobody_even_with_a_single_permit(self, weight: float, expected: int) -> None:
+        bench = Bench(rate_limit=1)
+        bench.attach("big", share="big")
+        bench.attach("small", share="small", weight=weight)
+        bench.send("big", acquire=tuple(range(100)))
+        bench.send("small", acquire=tuple(range(100)))
+        assert self.serve(bench, 20).count("small") == pytest.approx(expected, abs=1)
+
+    def test_a_share_without_waiters_leaves_its_part_to_the_others_and_saves_nothing_up(self) -> None:
+        bench = Bench(rate_limit=2)
+        bench.attach("busy", share="busy")
+        bench.attach("idle", share="idle", weight=100.0)
+        bench.send("busy", acquire=tuple(range(100)))
+        assert self.serve(bench, 20) == ["busy"] * 20
+        bench.send("idle", acquire=(1, 2))
+        assert self.serve(bench, 4).count("idle") == 2
+
+    def test_clients_without_a_share_stay_in_order_of_arrival(self) -> None:
+        bench = Bench(rate_limit=1)
+        for client in "abc":
+            bench.attach(client)
+        for number, client in enumerate("abcbcaacb"):
+            bench.send(client, acquire=(number,))
+        assert self.serve(bench, 8) == list("bcbcaacb")
+
+    def test_nothing_is_handed_on_while_clients_of_two_shares_are_attached(self) -> None:
+        bench = Bench(rate_limit=1)
+        bench.attach("a")
+        assert bench.send("a", acquire=(1, 2)).run > 0
+        bench.attach("b", share="other")
+        assert "a" in bench.core.take_updated(), "the client must be notified at once"
+        assert bench.poll("a").run == 0
+        bench.send("b", detach=True)
+        assert bench.poll("a").run > 0
+
+
+class TestLeaseChange:
+    """A client never believes in a permit for longer than the limiter does."""
+
+    def test_a_permit_keeps_the_lease_that_it_was_given(self, bench: Bench) -> None:
+        bench.send("a", acquire=(1,))
+        bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
+        assert bench.core.snapshot(bench.now + 9.9).in_use == 1
+        assert bench.core.snapshot(bench.now + 10).in_use == 0
+
+    def test_a_permit_given_after_the_lease_was_shortened_does_not_wait_for_the_older_ones(self, bench: Bench) -> None:
+        bench.send("a", acquire=(1,))
+        bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
+        bench.send("b", acquire=(1,))
+        assert bench.core.snapshot(bench.now + 1).holders == {"a": 1}
+
+    def test_a_client_is_judged_by_the_lease_that_it_knows(self, bench: Bench) -> None:
+        bench.send("b", acquire=(1, 2))
+        bench.send("a", acquire=(1,))
+        bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
+        assert bench.core.snapshot(bench.now + 9.9).waiters == {"a": 1}
+        bench.now += 9.9
+        assert bench.poll("a").lease == 1
+        assert bench.core.snapshot(bench.now + 1).waiters == {}
+
+    def test_a_successor_waits_for_the_longest_lease_that_may_be_in_force(self, bench: Bench) -> None:
+        bench.core.configure(bench.now, LimiterSettings(rate_limit=2, lease=1))
+        assert bench.core.longest_lease(bench.now + 9.9) == 10
+        assert bench.core.longest_lease(bench.now + 10) == 1
+
+
+@pytest.mark.parametrize(
+    ("since_removal", "expected"), [(None, ({"a": 7}, 30.0)), (20.0, ({"a": 7}, 10.0)), (30.0, ({}, 5.0))]
+)
+def test_a_stranger_learns_while_the_clients_of_the_one_before_may_hold_permits(
+    since_removal: float | None, expected: tuple[dict[str, int], float]
+) -> None:
+    record = LimiterRecord("actor", {}, {"a": 7}, lease=30.0)
+    assert learning_of(record, LimiterSettings(lease=5.0), since_removal) == expected
 
 
 class TestRestart:
