@@ -46,8 +46,8 @@ MODELS: dict[str, type[BaseModel]] = {"unbounded": Unbounded, "queue": Queue, "q
 _WIDTH = 110
 _EFFECT = (
     "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
-    "rule that never struck, an event that never happened, a cell of the matrix that is the same as another. Where that is "
-    "intended, give the rule or the event `may_not_strike: true`."
+    "rule that never struck, an event that never happened, a cell of the matrix that is the same as another. Where "
+    "that is intended, give the rule or the event `may_not_strike: true`."
 )
 
 
