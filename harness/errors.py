@@ -130,6 +130,6 @@ class PromisesBroken(AssertionError):
         self.result = result
         task = result.task
         lines = [f"{task.name}: not every promise held (world {task.world}, seed {task.scenario.seed})"]
-        lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if not one.held]
+        lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if one.failed]
         lines += [f"  {text}" for text in (result.error, result.difference) if text]
         super().__init__("\n".join(lines))

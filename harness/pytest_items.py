@@ -10,6 +10,7 @@ import pytest
 
 from sfusion.harness.reports import RunReport, write_page
 from sfusion.harness.runs import PromisesBroken, Task, run_one, write_run
+from sfusion.harness.runs.tool_classes import find_modules_beside
 from sfusion.harness.scenarios import ScenarioError, read_scenarios
 from sfusion.harness.scenarios.model import Scenario
 
@@ -40,6 +41,7 @@ class ScenarioItem(pytest.Item):
             pytest.skip(
                 f"runs only in world {', '.join(self.scenario.worlds)}: sfusion run --world ray {self.path.name}"
             )
+        find_modules_beside([self.path])
         result = run_one(Task(self.scenario, "sim", self.path))
         self.user_properties += [("sfusion_seed", self.scenario.seed), ("sfusion_journal", result.digest)]
         out: str | None = self.config.getoption("--sfusion-out")

@@ -57,8 +57,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     named = parent.config.stash[_NAMED]
-    if file_path not in named and (file_path.name[0] == "_" or not any(path in file_path.parents for path in named)):
-        return None  # a leading underscore: the file only serves `extends`
+    if file_path not in named and (
+        file_path.name[0] == "_"  # it only serves `extends`
+        or file_path.with_name("journal.ndjson").exists()  # it is part of a recorded run
+        or not any(path in file_path.parents for path in named)
+    ):
+        return None
     content = file_path.read_bytes()
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None

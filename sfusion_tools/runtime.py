@@ -73,9 +73,9 @@ class LoopScope:
         """Stop owning a resource that was closed."""
         self._opened = {key: opened for key, opened in self._opened.items() if opened is not resource}
 
-    def opened(self) -> dict[object, LoopResource]:
-        """Return everything that is open, by key."""
-        return dict(self._opened)
+    def items(self) -> list[tuple[object, LoopResource]]:
+        """Everything that is open, with its key."""
+        return list(self._opened.items())
 
     async def aclose(self) -> None:
         """Close everything in the reverse order of its opening; if that is broken off, abandon the rest."""
@@ -148,7 +148,7 @@ class Runtime:
         """Everything that is open in the loops of this process, with its key; other threads may call this."""
         with self._lock:
             scopes = [known() for known in self._scopes]
-        return [(scope, *item) for scope in scopes if scope is not None for item in scope.opened().items()]
+        return [(scope, *item) for scope in scopes if scope is not None for item in scope.items()]
 
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""

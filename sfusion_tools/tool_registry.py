@@ -83,7 +83,7 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
     kind = config.get("type", "native")
     if kind not in _KINDS:
         raise ConfigError(f"{place}: config.type {kind!r} is not supported; {near(str(kind), _KINDS)}")
-    tool_class = _load_class(place, class_name)
+    tool_class = load_class(place, class_name)
     schema = _schema(place, entry["tool_schema"]) if entry.get("tool_schema") is not None else None
     try:
         tool = tool_class(config=config, tool_schema=schema)
@@ -98,7 +98,8 @@ def make_tool(place: str, entry: dict[str, Any]) -> Any:
     return tool
 
 
-def _load_class(place: str, class_name: str) -> Any:
+def load_class(place: str, class_name: str) -> Any:
+    """Import a tool class by its dotted path; raise ConfigError if that fails."""
     module_name, dot, name = class_name.rpartition(".")
     if not dot:
         raise ConfigError(f"{place}: class_name needs a module, as in {_OWN_CLASSES[1]!r}")

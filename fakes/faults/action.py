@@ -80,7 +80,11 @@ class Action(BaseModel):
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]
     final: ClassVar[bool] = True
-    """The request goes no further; in one rule, kinds that are not final come first."""
+    """The request goes no further: of several that strike in one phase, only the first rule's has an effect."""
+    adds: ClassVar[bool] = False
+    """Not final, and a second one in the same phase has an effect of its own."""
+    changes_answer: ClassVar[bool] = False
+    """Has no effect in a phase in which a final fault replaces the answer."""
     sandbox_only: ClassVar[bool] = False
     built_in: ClassVar[bool] = True
     """False for a kind that only one fake knows, and passes as ``kinds`` when it reads rules."""
@@ -116,6 +120,10 @@ class Action(BaseModel):
             return {self.kind: getattr(self, self.kind), **data}
         return {self.kind: data or True}
 
+    def noted(self) -> dict[str, Any]:
+        """What the journal's event ``strike`` says beside the kind."""
+        return {}
+
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         """Act in any phase but ``body``."""
         raise NotImplementedError(f"{self.kind} strikes only in the body")
@@ -129,8 +137,6 @@ class ContentFault(Action):
     """Base of the kinds that change what a sandbox answers; ``sandbox.spoil`` knows how."""
 
     sandbox_only = True
-    reads_answer: ClassVar[bool] = False
-    """The change needs the whole answer, so a streamed one is read to its end first."""
 
     def strike(self, site: FaultSite, draw: Draw) -> Wait:
         return site.spoil(self)

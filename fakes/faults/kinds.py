@@ -43,6 +43,7 @@ class Delay(Action):
     kind = "delay"
     phases = ("before", "connect", "during", "after", "body")
     final = False
+    adds = True
 
     delay: Distribution
     """How long to wait: a duration or a distribution."""
@@ -60,6 +61,7 @@ class Degrade(Action):
     kind = "degrade"
     phases = ("before", "during", "after")
     final = False
+    adds = True
 
     start: Seconds = 0.0
     """The delay at the beginning."""
@@ -234,7 +236,8 @@ class Output(ContentFault):
     kind = "output"
     phases = ("after",)
     final = False
-    reads_answer = True
+    adds = True
+    changes_answer = True
 
     what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
     """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
@@ -242,6 +245,9 @@ class Output(ContentFault):
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
+
+    def noted(self) -> dict[str, Any]:
+        return {"what": self.what}
 
     @model_validator(mode="before")
     @classmethod
@@ -280,6 +286,7 @@ class Wedge(Action):
 
     kind = "wedge"
     phases = ("before", "connect")
+    final = False
 
     ping: Ping = "alive"
     """Whether pings are still answered: ``alive`` or ``dead``."""

@@ -123,16 +123,32 @@ class Fate:
         self._struck: dict[str, bool] = {}
 
     def at(self, phase: Phase, now: float) -> list[Strike]:
-        """The strikes of a phase that has been reached, in the order of the rules."""
-        plan, arrival = self._plan, self._arrival
+        """The strikes of a phase that has been reached: those that let the request go on, then at most one final one.
+
+        The first rule with a final fault ends the request, so later ones with a final fault do not strike it. Rules
+        without one strike in their order, unless they would have no effect.
+        """
+        here = [(rule, actions) for rule in self._rules if (actions := rule.actions_by_phase.get(phase))]
+        final = next((rule for rule, actions in here if actions[-1].final and self._strikes(rule, now)), None)
         strikes: list[Strike] = []
-        for rule in self._rules:
-            actions = rule.actions_by_phase.get(phase)
-            if not actions:
+        taken: set[str] = set()
+        for rule, actions in here:
+            if actions[-1].final and rule is not final:
                 continue
-            if rule.name not in self._struck:
-                self._struck[rule.name] = plan.counted(rule, arrival, now)
-            if self._struck[rule.name]:
-                draw = drawer(plan.seed, "draw", rule.name, arrival.call, arrival.attempt)
-                strikes.extend(Strike(rule.name, phase, action, draw) for action in actions)
-        return strikes
+            useful = [
+                action
+                for action in actions
+                if (action.adds or action.kind not in taken) and not (action.changes_answer and final is not None)
+            ]
+            if not useful or not self._strikes(rule, now):
+                continue
+            taken.update(action.kind for action in useful)
+            arrival = self._arrival
+            draw = drawer(self._plan.seed, "draw", rule.name, arrival.call, arrival.attempt)
+            strikes.extend(Strike(rule.name, phase, action, draw) for action in useful)
+        return sorted(strikes, key=lambda strike: strike.action.final)
+
+    def _strikes(self, rule: Rule, now: float) -> bool:
+        if rule.name not in self._struck:
+            self._struck[rule.name] = self._plan.counted(rule, self._arrival, now)
+        return self._struck[rule.name]

@@ -101,6 +101,8 @@ class Rule(BaseModel):
     """With this probability, drawn from (seed, rule, call, attempt)."""
     times: int | None = Field(default=None, ge=1)
     """At most N strikes."""
+    may_not_strike: bool = False
+    """In a scenario: accept a run in which the rule never strikes, which is unknown otherwise."""
     phase: Phase | None = None
     """When in the life of the request; every kind has a default."""
     what: Annotated[tuple[SerializeAsAny[Action], ...], BeforeValidator(_what)]
@@ -113,6 +115,12 @@ class Rule(BaseModel):
             if self.phase is not None and self.phase not in action.phases:
                 able = ", ".join(phase for phase in PHASES if phase in action.phases)
                 raise ValueError(f"{action.kind} cannot strike in phase {self.phase!r}, only in: {able}")
+        for phase, actions in self.actions_by_phase.items():
+            ends = [action.kind for action in actions if action.final]
+            if len(ends) > 1:
+                raise ValueError(
+                    f"{ends[0]} and {ends[1]} both end the request in phase {phase!r}; give each a rule of its own"
+                )
         if self.between is not None and self.between[0] >= self.between[1]:
             raise ValueError(f"between takes an earlier and a later time, found {list(self.between)}")
         if "connect" in self.actions_by_phase:

@@ -153,7 +153,7 @@ class ProxyVisit(GatedVisit):
         return self._relayed(reply)
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
-        if action.reads_answer and answer is not None:
+        if action.changes_answer and answer is not None:
             answer = unpacked(answer)
         return super().spoil(answer, action)
 

@@ -107,8 +107,8 @@ class Gate:
 
     def _end(self, cores: SharedCores, programs: list[int]) -> None:
         self._timer = None
+        cores.end(programs, asyncio.get_running_loop().time())
         for program in programs:
-            cores.left.pop(program, None)
             done = self._running.get(program)
             if done is not None and not done.done():
                 done.set_result(None)

@@ -162,40 +162,50 @@ class QueueLine:
 
 @dataclass(slots=True)
 class SharedCores:
-    """Programs that share C cores: with n in flight each runs at speed min(1, C/n)."""
+    """Programs that share C cores: with n in flight each runs at speed min(1, C/n).
+
+    All run at the same speed, so each ends when the work that every program has been given reaches a fixed number:
+    what had been given when it came, plus its own. Programs that end together have equal numbers, exactly.
+    """
 
     cores: float
-    left: dict[int, float] = field(default_factory=dict)
-    """Seconds of work left for each program."""
+    given: float = 0.0
+    """Seconds of work that a program would have been given if it had run from the start."""
+    ends: dict[int, float] = field(default_factory=dict)
+    """At how much given work each program ends."""
     at: float = 0.0
 
     def add(self, program: int, work: float, now: float) -> None:
-        self.advance(now)
-        self.left[program] = work
+        self._advance(now)
+        self.ends[program] = self.given + work
 
     def remove(self, program: int, now: float) -> None:
-        self.advance(now)
-        self.left.pop(program, None)
+        """Take out a program, whether or not it has ended."""
+        if program in self.ends:
+            self._advance(now)
+            del self.ends[program]
 
-    def advance(self, now: float) -> None:
-        """Let all programs run until ``now``."""
-        done = (now - self.at) * self.speed()
+    def end(self, programs: list[int], now: float) -> None:
+        """Take out programs that ``next_end`` named for ``now``."""
+        self.given = self.ends[programs[0]]  # what it would be without rounding
         self.at = now
-        if done > 0:
-            for program in self.left:
-                self.left[program] -= done
+        for program in programs:
+            del self.ends[program]
 
-    def speed(self) -> float:
-        """The speed of each program now."""
-        return min(1.0, self.cores / len(self.left)) if self.left else 1.0
+    def _advance(self, now: float) -> None:
+        self.given += (now - self.at) * self._speed()
+        self.at = now
+
+    def _speed(self) -> float:
+        return min(1.0, self.cores / len(self.ends)) if self.ends else 1.0
 
     def next_end(self) -> tuple[float, list[int]] | None:
         """When the next programs end if none is added or removed, and which ones."""
-        if not self.left:
+        if not self.ends:
             return None
-        least = min(self.left.values())
-        ending = [program for program, left in self.left.items() if left <= least + 1e-12]
-        return self.at + max(0.0, least) / self.speed(), ending
+        least = min(self.ends.values())
+        ending = [program for program, end in self.ends.items() if end == least]
+        return self.at + max(0.0, least - self.given) / self._speed(), ending
 
 
 @dataclass(slots=True)

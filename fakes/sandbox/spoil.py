@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,14 +24,21 @@ def spoil(path: str, fields: dict[str, Any], answer: Answer | None, action: Cont
         case SandboxError():
             return sandbox_error(action.message, jupyter=jupyter), 0.0
         case Timeout():
-            limit = (
-                float(fields.get("total_timeout", 45.0)) + 10.0 if jupyter else float(fields.get("run_timeout", 10.0))
-            )
+            limit = _number(fields, "total_timeout", 45.0) + 10.0 if jupyter else _number(fields, "run_timeout", 10.0)
             limit = max(0.0, limit)
             return timeout(action.stdout, limit, jupyter=jupyter), limit
         case Output() if answer is not None:
             return spoil_output(answer, action), 0.0
     return answer or Answer.json({}), 0.0
+
+
+def _number(fields: dict[str, Any], key: str, default: float) -> float:
+    """A number of the request, which behind a proxy nobody has checked."""
+    try:
+        number = float(fields[key])
+    except (KeyError, TypeError, ValueError):
+        return default
+    return number if math.isfinite(number) else default
 
 
 def sandbox_error(message: str, *, jupyter: bool = False) -> Answer:

@@ -44,22 +44,15 @@ class Delivery:
             answer = await answer.whole()
         head = render_head(answer, announce_close=self._announce_close)
         if spoilage.rewrite is not None:
-            self._write(spoilage.rewrite(head, answer.body))
-            await self._connection.drained()
+            await self._write_slowly(spoilage.rewrite(head, answer.body), spoilage)
             return "close"
         self._write(head)
-        if spoilage.pause:
-            await asyncio.sleep(spoilage.pause)
-        if self._head_only:
-            return None
-        if answer.stream is not None:
-            return await self._stream_spoiled(answer, spoilage)
+        if self._head_only or answer.stream is not None:
+            if spoilage.pause:
+                await asyncio.sleep(spoilage.pause)
+            return None if self._head_only else await self._stream_spoiled(answer, spoilage)
         size = len(answer.body) if spoilage.cut is None else part(spoilage.cut, len(answer.body))
-        if spoilage.drip is None:
-            self._write(answer.body[:size])
-        else:
-            await self._drip(answer.body[:size], *spoilage.drip)
-        await self._connection.drained()
+        await self._write_slowly(answer.body[:size], spoilage)
         return None if spoilage.cut is None else spoilage.ending
 
     async def _stream(self, answer: Answer) -> None:
@@ -107,12 +100,19 @@ class Delivery:
             self._write(chunk(b""))
         return None
 
-    async def _drip(self, body: bytes, step: int, pause: float) -> None:
-        for start in range(0, len(body), step):
-            if self._connection.lost:
-                return
-            self._write(body[start : start + step])
-            await asyncio.sleep(pause)
+    async def _write_slowly(self, data: bytes, spoilage: Spoilage) -> None:
+        if spoilage.pause:
+            await asyncio.sleep(spoilage.pause)
+        if spoilage.drip is None:
+            self._write(data)
+        else:
+            step, pause = spoilage.drip
+            for start in range(0, len(data), step):
+                if self._connection.lost:
+                    return
+                self._write(data[start : start + step])
+                await asyncio.sleep(pause)
+        await self._connection.drained()
 
     def _write(self, data: bytes) -> None:
         if self._connection.transport is not None:

@@ -246,7 +246,7 @@ class Exchange:
         self._phase = phase
         for strike in self._fate.at(phase, self._core.now()):
             self._rule = strike.rule
-            self._struck(strike.rule, phase, strike.action.kind)
+            self._struck(strike.rule, phase, strike.action.kind, **strike.action.noted())
             waiting = strike.action.strike(self, strike.draw)
             if waiting is not None:
                 await waiting
@@ -280,7 +280,7 @@ class Exchange:
         self._answer = status_answer(status)
 
     async def spoil(self, action: ContentFault) -> None:
-        if action.reads_answer and self._answer is not None and self._answer.stream is not None:
+        if action.changes_answer and self._answer is not None and self._answer.stream is not None:
             try:
                 self._answer = await self._answer.whole()
             except BrokenStream as error:
@@ -308,9 +308,9 @@ class Exchange:
 
     # -- the journal --
 
-    def _struck(self, rule: str, phase: Phase, kind: str) -> None:
+    def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
-        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran])
+        self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran], **more)
 
     def note(self, event: str, **more: Any) -> None:
         """Write an event of this attempt to the journal."""

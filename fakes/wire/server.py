@@ -163,11 +163,13 @@ class WireServer(ServerCore):
             return
         call = f"connection-{self.ledger.connections}"
         fate = self.plan.fate(Arrival(call=call, in_flight=self.ledger.in_flight + 1))
+        site = ConnectionSite(self, connection)
         for strike in fate.at("connect", self.now()) if fate is not None else ():
             self.ledger.strike(strike.rule)
             about = {"rule": strike.rule, "phase": "connect", "kind": strike.action.kind, "code_ran": "no"}
             self.note("strike", call=call, attempt=1, **about)
-            strike.action.strike(ConnectionSite(self, connection, strike.rule), strike.draw)
+            site.rule = strike.rule
+            strike.action.strike(site, strike.draw)
 
     def _make_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from sfusion.fakes.faults import ContentFault, Status
 from sfusion.fakes.faults.action import Ping
@@ -11,33 +12,50 @@ from sfusion.fakes.wire.core import ServerCore
 
 
 class ConnectionSite:
-    """Strikes at once: what takes time is left to timers, because there is no request yet that could wait."""
+    """Strikes without waiting: what takes time is left to timers, because there is no request yet that could wait.
 
-    def __init__(self, core: ServerCore, connection: Connection, rule: str) -> None:
+    One site serves all strikes of a connection: delays add up, and what follows them happens when they are over.
+    """
+
+    def __init__(self, core: ServerCore, connection: Connection) -> None:
         self._core = core
         self._connection = connection
-        self._rule = rule
+        self._delay = 0.0
+        self._release: asyncio.TimerHandle | None = None
+        self.rule = ""
+        """The rule that strikes."""
 
     def sleep(self, seconds: float) -> None:
-        self._connection.hold_input()
-        asyncio.get_running_loop().call_later(seconds, self._connection.release_input)
+        self._delay += seconds
+        if self._release is None:
+            self._connection.hold_input()
+        else:
+            self._release.cancel()
+        self._release = asyncio.get_running_loop().call_later(self._delay, self._connection.release_input)
 
     def hang(self, seconds: float | None) -> None:
         self._connection.ignore_input()
         if seconds is not None:
-            asyncio.get_running_loop().call_later(seconds, self._connection.finish)
+            asyncio.get_running_loop().call_later(self._delay + seconds, self._connection.finish)
 
     def reset(self) -> None:
-        self._connection.reset()
+        self._after_delay(self._connection.reset)
 
     def close(self) -> None:
-        self._connection.finish()
+        self._after_delay(self._connection.finish)
 
     def crash(self, restart_after: float | None) -> None:
-        self._core.crash(restart_after=restart_after)
+        self._after_delay(lambda: self._core.crash(restart_after=restart_after))
 
     def wedge(self, ping: Ping, seconds: float | None) -> None:
-        self._core.wedge(ping=ping, seconds=seconds, rule=self._rule)
+        rule = self.rule
+        self._after_delay(lambda: self._core.wedge(ping=ping, seconds=seconds, rule=rule))
+
+    def _after_delay(self, act: Callable[[], None]) -> None:
+        if self._delay > 0:
+            asyncio.get_running_loop().call_later(self._delay, act)
+        else:
+            act()
 
     def active_for(self) -> float:
         return self._core.now() - self._core.plan.started

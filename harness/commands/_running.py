@@ -13,6 +13,8 @@ from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import BadOption
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.runs import adapt_tasks, read_tasks, run_all, select_tasks, write_run
+from sfusion.harness.runs.tasks import fitting_tasks
+from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
 from sfusion.harness.targets import FakeTarget, RealSandbox
@@ -44,7 +46,13 @@ def run_command(
 
     tasks = read_tasks(scenario_files(paths), chosen_world)
     tasks, skipped = select_tasks(tasks, keyword=keyword, real=bool(targets))
-    tasks = adapt_tasks(tasks, seed=seed, tools=_read_tools(tools) if tools is not None else None)
+    given = _read_tools(tools) if tools is not None else None
+    if given is not None:
+        tasks, unfit = fitting_tasks(tasks, given)
+        skipped += unfit
+    tasks = adapt_tasks(tasks, seed=seed, tools=given)
+    find_modules_beside([tools] if tools is not None else [task.file for task in tasks if task.file is not None])
+    check_classes(tasks)
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
         raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {keyword!r} matches none'}")

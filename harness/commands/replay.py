@@ -18,7 +18,8 @@ def replay(
     from sfusion.harness.errors import BadOption
     from sfusion.harness.journal import first_difference
     from sfusion.harness.runs import read_run, run_one
-    from sfusion.harness.runs.directory import JOURNAL, SCENARIO
+    from sfusion.harness.runs.directory import SCENARIO
+    from sfusion.harness.scenarios.library import JOURNAL
 
     fine = True
     for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
@@ -42,7 +43,7 @@ def replay(
                 typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
         fine = fine and result.ok
         for verdict in result.verdicts:
-            if not verdict.held:
+            if verdict.failed:
                 typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
     raise typer.Exit(0 if fine else 1)
 

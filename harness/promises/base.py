@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,9 @@ from sfusion.harness.promises.verdict import Verdict
 SHOWN = 6
 """How many events are given as evidence."""
 
+
+Need = Literal["result", "ending"]
+"""A result: some call got a result of its program. An ending: some call ended, well or badly, by what the tool did."""
 
 PROMISES: dict[str, type[Promise]] = {}
 """Every promise by the name it is written with."""
@@ -28,6 +31,12 @@ class Promise(BaseModel):
     """How scenarios write it: the name of the class in snake_case."""
     of_rollouts: ClassVar[bool] = False
     """Can only be judged when the scenario runs rollouts."""
+    of_permits: ClassVar[bool] = False
+    """Is about our limiter, so it does not apply to a tool without it."""
+    always: ClassVar[bool] = False
+    """Is judged in every run, and reported where it did not hold also if the scenario does not name it."""
+    needs: ClassVar[Need] = "result"
+    """What must have happened in a run before this can be held; otherwise the run shows nothing and it is unknown."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -48,6 +57,9 @@ class Promise(BaseModel):
 
     def unknown(self, sentence: str) -> Verdict:
         return Verdict(self.name, "unknown", sentence)
+
+    def not_applicable(self, sentence: str) -> Verdict:
+        return Verdict(self.name, "not_applicable", sentence)
 
     def broken(self, sentence: str, evidence: list[Event], count: int = 1) -> Verdict:
         """Return a verdict; the sentence and the evidence are about the first of ``count`` times."""

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from sfusion.fakes.faults import Seconds
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise, evidence
-from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.story import PROGRAM_OUTCOMES, CallStory, Story, attempt_of
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 from sfusion_tools.outcome import Outcome
@@ -23,11 +23,15 @@ _SHARE = re.compile(r"(at least |at most )?([0-9]+(?:\.[0-9]+)?)(%?)")
 
 
 class EveryCallEndsOnce(Promise):
-    """Every call ends exactly once. Calls of a killed worker are lost with it and excused."""
+    """Every call ends exactly once, and sends nothing after its end. Calls of a killed worker are lost with it and
+    excused, and so are calls that no worker was left to make."""
+
+    needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
         if not story.made:
             return self.unknown("no call was made")
+        on_the_way = _SLACK if story.journal.header.get("world") == "sim" else _ON_THE_WAY
         wrong: list[tuple[str, list[Event]]] = []
         for call in story.made:
             ended = len(call.endings)
@@ -35,19 +39,38 @@ class EveryCallEndsOnce(Promise):
                 how = "never ended" if ended == 0 else f"ended {ended} times"
                 wrong.append((f"call {call.call} {how}", evidence(call)))
                 continue
+            if (late := _sent_late(call, on_the_way)) is not None:
+                text = f"call {call.call} sent a request {late['at'] - call.endings[0]['at']:.3g} s after it had ended"
+                wrong.append((text, [call.endings[0], late]))
+                continue
             started, over = len(call.of_client("call_started")), len(call.of_client("call_ended"))
             if call.endings[0]["event"] != "lost" and (started > 1 or over != started):
                 text = f"was started {counted(started, 'time')} and ended {counted(over, 'time')} by the client"
                 wrong.append((f"call {call.call} {text}", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
-        planned = story.began.get("calls")
         made = len(story.made)
-        if planned is not None and made < planned:
-            return self.broken(f"only {made} of {planned} calls were ever made", story.world[-3:])
+        not_made = (story.began.get("calls") or made) - made
+        if not_made > 0 and not set(story.began.get("workers", [""])) <= story.deaths.keys():
+            return self.broken(f"only {made} of {made + not_made} calls were ever made", story.world[-3:])
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
         excused = f"; {lost} lost with their worker" if lost else ""
+        excused += f"; {not_made} not made, because no worker was left" if not_made > 0 else ""
         return self.held(f"{counted(made, 'call')}, each ended once{excused}")
+
+
+_ON_THE_WAY = 0.5
+"""Seconds that a request may take to the sandbox where time is real."""
+
+
+def _sent_late(call: CallStory, on_the_way: float) -> Event | None:
+    """Return the first request that was sent for a call after it had ended and whose client was there to read on."""
+    end = call.endings[0]
+    if end["event"] == "lost":
+        return None
+    read_on = {attempt_of(one) for one in call.server if one["event"] == "answered" and not one.get("client_gone")}
+    late = (one for one in call.of_server("arrived") if one["at"] > end["at"] + on_the_way)
+    return next((one for one in late if attempt_of(one) in read_on), None)
 
 
 def _amount(value: Any) -> Any:
@@ -65,8 +88,12 @@ Amount = Annotated[int | str, BeforeValidator(_amount)]
 
 class Outcomes(Promise):
     """Calls end as stated: `{ok: all}`, `{ok: at least 90%, throttled: some}`. Outcomes that are not named must not
-    occur. Calls cancelled by their caller count only if `cancelled` is named; calls lost with their worker never count.
+    occur, and neither must calls that never end. Calls cancelled by their caller count only if `cancelled` is named;
+    calls lost with their worker never count. For a tool that states no outcome, the sandbox's ledger says which calls
+    got the result of their program; the others count as any infrastructure failure that is named.
     """
+
+    needs = "ending"
 
     expected: dict[str, Amount] = Field(min_length=1, description="how many calls end with which outcome")
 
@@ -87,17 +114,14 @@ class Outcomes(Promise):
         found: Counter[str] = Counter()
         example: dict[str, list[Event]] = {}
         for call in story.made:
-            returned = call.returned
-            outcome = returned.get("outcome") if returned is not None else None
-            if returned is None:
-                if "cancelled" not in self.expected or not call.endings or call.endings[0]["event"] != "cancelled":
-                    continue
-                outcome = "cancelled"
-            if outcome is None:
-                return self.unknown(f"the tool reports no outcome for call {call.call}")
-            found[outcome] += 1
-            example.setdefault(outcome, evidence(call))
+            outcome = self._outcome(call)
+            if outcome is not None:
+                found[outcome] += 1
+                example.setdefault(outcome, evidence(call))
         total = sum(found.values())
+        if _UNCLEAR in found:
+            why = "the tool states no outcome, and nobody else knows how real code ended"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         if not total:
             return self.unknown("no call ended with an outcome")
         summary = ", ".join(f"{name} {count}" for name, count in found.most_common())
@@ -107,12 +131,37 @@ class Outcomes(Promise):
                     f"{found[outcome]} of {total} calls ended {outcome}, which the promise does not allow ({summary})"
                 )
                 return self.broken(text, example[outcome], found[outcome])
+        unclear = sum(name not in PROGRAM_OUTCOMES for name in self.expected) > 1 and not story.states_outcomes
         for outcome, amount in self.expected.items():
+            if unclear and outcome not in PROGRAM_OUTCOMES:
+                continue  # nobody can say which of several failures it was
             if not _fits(amount, found[outcome], total):
                 text = f"{found[outcome]} of {total} calls ended {outcome}, promised {amount} ({summary})"
                 others = next((example[name] for name in found if name != outcome), example.get(outcome, []))
                 return self.broken(text, others)
         return self.held(summary)
+
+    def _outcome(self, call: CallStory) -> str | None:
+        """Return how a call counts; None if it does not."""
+        returned = call.returned
+        if returned is None:
+            how = call.endings[0]["event"] if call.endings else _UNFINISHED
+            return how if how == _UNFINISHED or (how == "cancelled" and how in self.expected) else None
+        if returned.get("raised"):
+            return f"raised {returned['raised']}"
+        stated: str | None = returned.get("outcome")
+        if stated is not None:
+            return stated
+        kind = call.intent.get("kind")
+        if kind == "bad_arguments" or (call.results and kind in PROGRAM_OUTCOMES):
+            return str(kind)
+        if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
+            return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
+        infrastructure = (name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments"))
+        return next(infrastructure, "infrastructure failure")
+
+
+_UNFINISHED, _UNCLEAR = "unfinished", "unclear"
 
 
 def _fits(amount: int | str, count: int, total: int) -> bool:
@@ -138,6 +187,8 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
 class AttemptsPerCall(Promise):
     """No call makes more HTTP requests than `at_most` or fewer than `at_least`."""
 
+    needs = "ending"
+
     at_most: int | None = Field(None, ge=0, description="maximum number of requests for one call")
     at_least: int | None = Field(None, ge=0, description="minimum number of requests for a call that returned")
 
@@ -152,10 +203,13 @@ class AttemptsPerCall(Promise):
         return self
 
     def judge(self, story: Story) -> Verdict:
-        # Counted at the sandbox for clients that do not report their attempts.
+        # Counted at the sandbox for clients that do not report their attempts; it does not see refused connections.
         wrong: list[tuple[str, list[Event]]] = []
-        most = 0
+        most = unseen = 0
         for call in story.made:
+            if not story.has_client and not call.server and self.at_least:
+                unseen += 1
+                continue
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
             most = max(most, made)
             if self.at_most is not None and made > self.at_most:
@@ -169,22 +223,29 @@ class AttemptsPerCall(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not story.made:
             return self.unknown("no call was made")
+        if unseen == len(story.made):
+            return self.not_applicable("the sandbox saw no attempt, and the tool reports none")
         return self.held(f"at most {counted(most, 'attempt')} per call")
 
 
 class RetryAfterHonoured(Promise):
-    """After a Retry-After header, the same call is not sent again earlier than that. Judged at the sandbox."""
+    """After a Retry-After header, the same call is not sent again earlier than that. Judged at the sandbox; unknown if
+    no call is sent again at all."""
+
+    needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
-        asked = 0
+        asked = again = 0
         wrong: list[tuple[str, list[Event]]] = []
         for call in story.calls.values():
             until, why = -1.0, None
             for event in call.server:
-                if event["event"] == "arrived" and why is not None and event["at"] < until - _SLACK:
-                    early = until - event["at"]
-                    text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
-                    wrong.append((text, [why, event]))
+                if event["event"] == "arrived" and why is not None:
+                    again += 1
+                    if event["at"] < until - _SLACK:
+                        early = until - event["at"]
+                        text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
+                        wrong.append((text, [why, event]))
                 wait = _seconds(event.get("retry_after")) if event["event"] == "answered" else None
                 if wait is not None:
                     asked += 1
@@ -193,6 +254,8 @@ class RetryAfterHonoured(Promise):
             return self.broken(*wrong[0], len(wrong))
         if not asked:
             return self.unknown("the sandbox never sent Retry-After")
+        if not again:
+            return self.unknown(f"{counted(asked, 'Retry-After header')}, but no call was sent again")
         headers = "1 Retry-After header was" if asked == 1 else f"{asked} Retry-After headers, all"
         return self.held(f"{headers} respected")
 
@@ -207,6 +270,8 @@ def _seconds(text: Any) -> float | None:
 class DeadlineHonoured(Promise):
     """Every call ends within its deadline: the tool's own, or `within`. Waiting for a permit does not count."""
 
+    needs = "ending"
+
     within: Seconds | None = Field(
         None, description="seconds from start to end of a call, without the time it waits for a permit"
     )
@@ -219,11 +284,12 @@ class DeadlineHonoured(Promise):
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         last = story.journal.events[-1]["at"] if story.journal.events else 0.0
-        judged = 0
+        judged = unbounded = 0
         for call in story.made:
             allowed = self.within or (call.called or {}).get("allowed")
             if allowed is None:
-                return self.unknown("the tool's deadline is not known, and the promise does not state `within`")
+                unbounded += 1
+                continue
             if call.endings and call.endings[0]["event"] == "lost":
                 continue
             judged += 1
@@ -240,6 +306,9 @@ class DeadlineHonoured(Promise):
                 wrong.append((f"call {call.call} took {took:.4g} s, its deadline was {allowed:g} s", evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
+        if unbounded:
+            why = "the tool's deadline is not known, and the promise does not state `within`"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         if not judged:
             return self.unknown("no call ended")
         return self.held(f"the longest call took {longest:.3g} s, not counting waits for a permit")
@@ -251,6 +320,8 @@ class NoDuplicateExecution(Promise):
     With a real sandbox only the forwarded requests can be counted. If there are more than promised, the result is
     unknown, because only the sandbox knows whether the program ran each time.
     """
+
+    needs = "ending"
 
     at_most: int = Field(1, ge=1, description="maximum number of executions of one call")
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from sfusion.fakes.faults import Seconds
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise
-from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.wording import counted
 
@@ -20,8 +20,9 @@ _OVER = {
 
 
 class RecoversWithin(Promise):
-    """After a disturbance (crash, wedge, pause, death of a worker or limiter) has ended, a program completes within
-    this time. Fault rules count as disturbances too: the last strike is taken as the end.
+    """After a disturbance (crash, wedge, pause, death of a worker or limiter) has ended, a request sent from then on
+    gives a caller the result of its program within this time. Fault rules count as disturbances too: the last strike
+    is taken as the end.
     """
 
     seconds: Seconds = Field(description="maximum time until a program completes again")
@@ -31,28 +32,18 @@ class RecoversWithin(Promise):
         return {"seconds": value}
 
     def judge(self, story: Story) -> Verdict:
-        ends: list[Event] = []
-        good: list[Event] = []
-        strike: Event | None = None
-        for event in story.journal.events:
-            if (event["source"], event["event"]) in _OVER and event.get("first") is not True:
-                ends.append(event)
-            elif event["source"] == "server" and event["event"] == "strike":
-                strike = event
-            elif event["source"] == "server" and event["event"] == "answered" and event["status"] == 200:
-                good.append(event)
-        if strike is not None and not any(end["at"] >= strike["at"] for end in ends):
-            ends.append(strike)
+        ends = _disturbances(story)
         if not ends:
-            return self.unknown("there was no disturbance to recover from")
+            why = "there was no disturbance to recover from"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
+        good = _completions(story)
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         unseen = 0
         last = story.journal.events[-1]
         for end in ends:
-            after = next((event for event in good if event["at"] >= end["at"] and event is not end), None)
-            waiting = any(c.called and (not c.endings or c.endings[0]["at"] > end["at"]) for c in story.made)
-            if after is None and not waiting:
+            after = next((done for sent, done in good if sent["at"] >= end["at"]), None)
+            if after is None and not any(_was_refused(call, end["at"]) for call in story.made):
                 unseen += 1
                 continue
             took = (after or last)["at"] - end["at"]
@@ -66,9 +57,40 @@ class RecoversWithin(Promise):
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if unseen == len(ends):
-            return self.unknown("no call was under way after the disturbance, so recovery could not be observed")
+            return self.unknown("no call was sent after the disturbance, so recovery could not be observed")
         count = counted(len(ends), "disturbance")
         return self.held(f"{count}, the longest recovery took {longest:.3g} s")
+
+
+def _disturbances(story: Story) -> list[Event]:
+    """Return the events that ended a disturbance."""
+    ends: list[Event] = []
+    strike: Event | None = None
+    for event in story.journal.events:
+        if (event["source"], event["event"]) in _OVER and event.get("first") is not True:
+            ends.append(event)
+        elif event["source"] == "server" and event["event"] == "strike":
+            strike = event
+    if strike is not None and not any(end["at"] >= strike["at"] for end in ends):
+        ends.append(strike)
+    return ends
+
+
+def _completions(story: Story) -> list[tuple[Event, Event]]:
+    """Return the arrival and the answer of every attempt that gave a caller the result of its program, by answer."""
+    found: list[tuple[Event, Event]] = []
+    for call in story.made:
+        if call.succeeded:
+            arrived = {attempt_of(one): one for one in call.of_server("arrived")}
+            found += [(arrived[attempt_of(one)], one) for one in call.results if attempt_of(one) in arrived]
+    return sorted(found, key=lambda pair: pair[1]["at"])
+
+
+def _was_refused(call: CallStory, since: float) -> bool:
+    """Was the call under way after that time, without getting its result from a request sent before?"""
+    if call.called is None or (call.endings and (call.endings[0]["at"] <= since or call.returned is None)):
+        return False
+    return not call.succeeded
 
 
 class ThroughputAtLeast(Promise):
@@ -81,12 +103,7 @@ class ThroughputAtLeast(Promise):
         return {"per_second": value}
 
     def judge(self, story: Story) -> Verdict:
-        done = [
-            call.returned
-            for call in story.made
-            if call.returned is not None and call.returned.get("infrastructure") is not True
-        ]
-        ends = [event for event in done if event is not None]
+        ends = [call.returned for call in story.made if call.returned is not None and call.succeeded]
         if not ends:
             return self.unknown("no call ended with a result of the program")
         begin = min(call.called["at"] for call in story.made if call.called is not None)

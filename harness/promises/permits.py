@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from pydantic import Field
 from sfusion.fakes.faults import Seconds
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise
-from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.story import Story, attempt_of
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.wording import counted
 
@@ -22,52 +23,79 @@ class InFlightWithinLimit(Promise):
     for tools that do not report attempts, counted at the sandbox.
     """
 
+    needs = "ending"
+
     limit: int | None = Field(None, ge=1, description="the limit; default: the rate_limit of the tools")
 
     def judge(self, story: Story) -> Verdict:
         limit = self.limit or story.began.get("limit")
         if limit is None:
-            return self.unknown(
-                "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`"
-            )
-        steps = _client_steps(story) if story.has_client else _server_steps(story)
-        if not steps:
-            return self.unknown("no attempt was observed")
-        peak, first, broken, (crowd, limit) = _most(steps, limit)
+            why = "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
+        found = _count(_client_steps(story) if story.has_client else _server_steps(story), limit)
+        if not found.peak:
+            why = "no attempt was observed"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         where = "in flight"
-        if not broken and story.has_client and _is_calm(story):
+        if not found.broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
-            seen, first, broken, (crowd, limit) = _most(_server_steps(story), limit)
-            where = f"in flight at the sandbox (the client reports a peak of {peak})"
-            peak = max(peak, seen)
-        if broken:
-            at = first[-1]["at"]
-            return self.broken(f"at {at:g} s {crowd} attempts were {where}; the limit is {limit}", first, broken)
-        return self.held(f"at most {peak} in flight, the limit is {limit}")
+            where = f"in flight at the sandbox (the client reports a peak of {found.peak})"
+            seen = _count(_server_steps(story), limit)
+            found = seen if seen.broken or seen.peak > found.peak else found
+        if found.broken:
+            at = found.first[-1]["at"]
+            text = f"at {at:g} s {found.crowd} attempts were {where}; the limit is {found.limit}"
+            return self.broken(text, found.first, found.broken)
+        limits = list(dict.fromkeys(found.limits))
+        last = f"the limit is {limit}" if len(limits) == 1 else f"the limit was {', then '.join(map(str, limits))}"
+        return self.held(f"at most {found.peak} in flight, {last}")
 
 
-def _most(steps: list[tuple[str, Any, Event]], limit: int) -> tuple[int, list[Event], int, tuple[int, int]]:
-    """Return the peak, the attempts that first exceeded the limit, how often it was exceeded, and how many were in
-    flight then under which limit."""
+@dataclass
+class _Counted:
+    """How many attempts were in flight."""
+
+    peak: int = 0
+    broken: int = 0
+    """How often the limit in force was exceeded."""
+    first: list[Event] = field(default_factory=list)
+    """The attempts that exceeded it first."""
+    crowd: int = 0
+    """How many there were then."""
+    limit: int = 0
+    """The limit in force then."""
+    limits: list[int] = field(default_factory=list)
+
+
+def _count(steps: list[tuple[str, Any, Event]], limit: int) -> _Counted:
+    found = _Counted(limits=[limit])
     flying: dict[Any, Event] = {}
-    peak = worst = broken = 0
-    first: list[Event] = []
-    found: tuple[int, int] | None = None
+    out: set[str] = set()
+    allowed = 0
     for kind, key, event in steps:
-        if kind == "limit":
-            # Attempts already in flight may continue; their number may only fall until it reaches the new limit.
-            limit, worst = event["rate_limit"], len(flying)
-        elif kind == "begin":
-            flying[key] = event
-            peak = max(peak, len(flying))
-            if len(flying) > max(limit, worst):
-                broken += 1
-                first = first or [*list(flying.values())[-5:], event]
-                found = found or (len(flying), limit)
-        else:
-            flying.pop(key, None)
-            worst = min(worst, len(flying))
-    return peak, first, broken, found or (len(flying), limit)
+        match kind:
+            case "limit":
+                # Permits that are out may be used, also those still on their way; their number may only fall until it
+                # reaches the new limit.
+                limit, allowed = event["rate_limit"], max(len(flying), len(out))
+                found.limits.append(limit)
+            case "granted":
+                out.add(key)
+            case "returned":
+                out.discard(key)
+                allowed = min(allowed, max(len(flying), len(out)))
+            case "begin":
+                flying[key] = event
+                found.peak = max(found.peak, len(flying))
+                if len(flying) > max(limit, allowed):
+                    found.broken += 1
+                    if found.broken == 1:
+                        found.first = [*list(flying.values())[-5:], event]
+                        found.crowd, found.limit = len(flying), limit
+            case _:
+                flying.pop(key, None)
+                allowed = min(allowed, max(len(flying), len(out)))
+    return found
 
 
 def _is_calm(story: Story) -> bool:
@@ -93,8 +121,12 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
             case "attempt_ended":
                 steps.append(("end", key, event))
                 by_worker.get(event["worker"], {}).pop(key, None)
-            case "expired" if event["source"] == "limiter" and event["permit"] in holder:
-                steps.append(("end", holder[event["permit"]], event))
+            case "granted" | "learned" if event["source"] == "limiter":
+                steps.append(("granted", event["permit"], event))
+            case "released" | "expired" if event["source"] == "limiter":
+                steps.append(("returned", event["permit"], event))
+                if event["event"] == "expired" and event["permit"] in holder:
+                    steps.append(("end", holder[event["permit"]], event))
             case "worker_died":
                 steps += [("end", one, event) for one in by_worker.get(event["worker"], {})]
             case "resized" if event["source"] == "limiter":
@@ -105,16 +137,24 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
 def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
     # A program whose client has left keeps running at the sandbox, but is no longer counted as an attempt.
     # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
-    endings = {(e["call"], e["attempt"]): e for e in story.server if e["event"] in ("answered", "unanswered")}
+    endings = {attempt_of(e): e for e in story.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
     if story.has_client:
-        left |= {(e["call"], e["attempt"]) for e in story.server if e["event"] == "arrived"} - endings.keys()
+        left |= {attempt_of(e) for e in story.server if e["event"] == "arrived"} - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
-    for event in story.server:
-        key = (event.get("call"), event.get("attempt"))
-        if key in left:
+    under_way: dict[str, list[Any]] = {}
+    for event in story.journal.events:
+        key = attempt_of(event)
+        if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
+            # A program may outlive its call, and with it the run: the tool waits for it no longer.
+            steps += [("end", one, event) for one in under_way.pop(event["call"], ())]
+        elif event["source"] != "server" or key in left:
             continue
-        if event["event"] == "arrived":
+        elif event["event"] == "arrived":
+            mine = under_way.setdefault(event["call"], [])
+            # Nor for one that never answers, once it has asked again.
+            steps += [("end", one, event) for one in mine if one not in endings]
+            mine[:] = [one for one in mine if one in endings] + [key]
             steps.append(("begin", key, event))
         elif event["event"] in ("answered", "unanswered"):
             steps.append(("end", key, event))
@@ -124,6 +164,9 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
 class NoPermitLeaked(Promise):
     """At the end of the run every permit has been returned: released, or expired where a worker died, was paused or cut
     off. An expired permit of a healthy worker counts as leaked."""
+
+    needs = "ending"
+    of_permits = True
 
     def judge(self, story: Story) -> Verdict:
         if not story.limiter and not (story.ended or {}).get("limiter"):
@@ -171,6 +214,9 @@ def _unexcused_expiries(story: Story) -> list[Event]:
 class GrantsInOrder(Promise):
     """Permits are granted first come, first served: never while an earlier ticket is queued."""
 
+    needs = "ending"
+    of_permits = True
+
     def judge(self, story: Story) -> Verdict:
         if not story.limiter:
             return self.unknown("the limiter of this tool cannot be observed")
@@ -214,6 +260,9 @@ class GrantsInOrder(Promise):
 class NoStarvation(Promise):
     """No caller waits for a permit longer than `at_most`."""
 
+    needs = "ending"
+    of_permits = True
+
     at_most: Seconds = Field(60.0, description="maximum wait for a permit")
 
     @classmethod
@@ -225,7 +274,7 @@ class NoStarvation(Promise):
             return self.unknown("the limiter of this tool cannot be observed")
         asked: dict[tuple[str, int], Event] = {}
         earlier: dict[tuple[str, int], Event] = {}
-        longest, late = 0.0, []
+        longest, late, served = 0.0, [], 0
         last = story.journal.events[-1]
         for event in story.journal.events:
             if event["event"] == "worker_died":
@@ -242,13 +291,20 @@ class NoStarvation(Promise):
             elif event["event"] in ("granted", "handed_on", "cancelled"):
                 since = asked.pop(key, None)
                 if since is not None:
+                    served += 1
                     waited = event["at"] - since["at"]
                     longest = max(longest, waited)
                     if waited > self.at_most:
                         late.append((since, event, waited))
-        late += [(since, last, last["at"] - since["at"]) for since in asked.values()]
+        waiting = [(since, last, last["at"] - since["at"]) for since in asked.values()]
+        late += [one for one in waiting if one[2] > self.at_most]
         if late:
             since, until, waited = late[0]
             text = f"{since['worker']} waited {waited:g} s for a permit from {since['at']:g} s"
             return self.broken(f"{text}, promised {self.at_most:g} s", [since, until], len(late))
+        if waiting:
+            text = f"{counted(len(waiting), 'caller')} still waited for a permit when the run ended"
+            return self.unknown(f"{text}, the longest for {max(one[2] for one in waiting):.3g} s")
+        if not served:
+            return self.unknown("no permit was asked for")
         return self.held(f"the longest wait for a permit was {longest:.3g} s")

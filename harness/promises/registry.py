@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises.base import PROMISES, Promise
 from sfusion.harness.promises.story import Story
+from sfusion.harness.promises.vacuity import shows_nothing
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.errors import near
 
@@ -58,15 +59,23 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
     return f"{key}: {message[:1].lower()}{message[1:]}, found {problem['input']!r}"
 
 
-_UNOBSERVED = (
-    "no request of this tool reached the sandbox: it does its I/O outside the event loop (threads, processes), which "
-    "virtual time does not cover; try --world ray"
-)
-
-
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
-    """Return the verdicts on a run, in the order of the promises."""
+    """Return the verdicts on a run, in the order of the promises; then those of promises that are always judged."""
     story = Story(journal)
-    if story.of_world("unobserved"):
-        return [promise.unknown(_UNOBSERVED) for promise in promises]
-    return [promise.judge(story) for promise in promises]
+    named = [_judged(promise, story) for promise in promises]
+    names = {verdict.promise for verdict in named}
+    others = [_judged(cls(), story) for name, cls in PROMISES.items() if cls.always and name not in names]
+    return [*named, *(verdict for verdict in others if verdict.state == "broken")]
+
+
+def _judged(promise: Promise, story: Story) -> Verdict:
+    verdict = promise.judge(story)
+    if stuck := story.of_world("stuck"):
+        return verdict if verdict.state == "broken" else promise.unknown(f"the run could not go on: {stuck[0]['text']}")
+    if promise.of_permits and story.foreign:
+        return promise.not_applicable("this tool does not use the limiter of sfusion")
+    if verdict.state == "broken" and (promise.always or not story.of_world("unobserved")):
+        return verdict
+    if verdict.state in ("held", "broken") and (why := shows_nothing(story, promise)) is not None:
+        return promise.unknown(why)
+    return verdict

@@ -6,10 +6,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from sfusion.fakes.faults import KINDS
 from sfusion.harness.journal import Event, Journal
+from sfusion_tools.errors import GuardTripped
+from sfusion_tools.outcome import Outcome
+
+PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 
 
-@dataclass(slots=True)
+def attempt_of(event: Event) -> tuple[Any, ...]:
+    """Return what tells the attempts of all calls apart: each sandbox counts its own."""
+    return event.get("sandbox"), event.get("call"), event.get("attempt")
+
+
+def _spoils(strike: Event) -> bool:
+    """Does a fault leave no result in the answer, or one that nobody can read?"""
+    return KINDS[strike["kind"]].final or strike.get("what") == "not_utf8"
+
+
+@dataclass
 class CallStory:
     """The events of one call, in order."""
 
@@ -27,6 +42,35 @@ class CallStory:
 
     def of_server(self, event: str) -> list[Event]:
         return [one for one in self.server if one["event"] == event]
+
+    @cached_property
+    def results(self) -> list[Event]:
+        """Return the answers of the sandbox that carried a result of the program, as far as its ledger tells.
+
+        A SandboxError and a cut body also have status 200, but the fault that made them is in the journal.
+        """
+        if self.intent.get("kind") in ("sandbox_error", "bad_arguments"):
+            return []
+        spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one)}
+        return [
+            one
+            for one in self.of_server("answered")
+            if one["status"] == 200 and not one.get("client_gone") and attempt_of(one) not in spoiled
+        ]
+
+    @property
+    def raised(self) -> str | None:
+        """Return the type of what the tool raised; None if nothing, or the guard that is meant to end the job."""
+        kind = (self.returned or {}).get("raised")
+        return None if kind == GuardTripped.__name__ else kind
+
+    @property
+    def succeeded(self) -> bool:
+        """Did the caller get a result of the program, from a sandbox that gave one?"""
+        returned = self.returned
+        if returned is None or returned.get("raised") or not self.results:
+            return False
+        return returned.get("outcome") in (None, *PROGRAM_OUTCOMES)
 
     @property
     def returned(self) -> Event | None:
@@ -46,6 +90,7 @@ class Story:
         self.world: list[Event] = []
         self.limiter: list[Event] = []
         self.server: list[Event] = []
+        self.engine: list[Event] = []
         for event in journal.events:
             source = event["source"]
             if source == "limiter":
@@ -55,6 +100,8 @@ class Story:
                 self.server.append(event)
             elif source == "world":
                 self.world.append(event)
+            elif source == "engine":
+                self.engine.append(event)
             call = event.get("call")
             if call is None:
                 continue
@@ -90,6 +137,16 @@ class Story:
     def made(self) -> list[CallStory]:
         """Return the calls that the world made (the server may have seen others)."""
         return [story for story in self.calls.values() if story.called is not None]
+
+    @cached_property
+    def foreign(self) -> bool:
+        """Is the tool another class than ours?"""
+        return bool(self.began.get("foreign"))
+
+    @cached_property
+    def states_outcomes(self) -> bool:
+        """Does the tool state how calls ended?"""
+        return any(call.returned is not None and call.returned.get("outcome") is not None for call in self.made)
 
     @cached_property
     def has_client(self) -> bool:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise, evidence
-from sfusion.harness.promises.story import CallStory, Story
+from sfusion.harness.promises.story import PROGRAM_OUTCOMES, CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.text import plain
 from sfusion_tools.wording import counted
 
-_PROGRAMS = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
 _HEAD = 40
 _CUT = ("characters cut", "(truncated)", "may have cut")
 
 
 class TextIsTruthful(Promise):
     """The model reads what happened: the program's output if it ran, and nothing that looks like output if it did not.
-    Compared with what the program does and what the sandbox really executed."""
+    Compared with what the program does and what the sandbox really executed, whatever the tool states."""
+
+    needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
         wrong: list[tuple[str, list[Event]]] = []
         judged = 0
         for call in story.made:
             returned = call.returned
-            if returned is None or call.intent.get("kind") in (None, "real"):
+            if returned is None or returned.get("raised") or call.intent.get("kind") in (None, "real"):
                 continue
             judged += 1
             lie = _lie(call, returned)
@@ -37,37 +38,46 @@ class TextIsTruthful(Promise):
 
 
 def _lie(call: CallStory, returned: Event) -> str | None:
-    intent, text, outcome = call.intent, returned.get("text") or "", returned.get("outcome")
-    kind, prints = intent["kind"], intent.get("prints", "").strip()
-    if outcome in _PROGRAMS and outcome != kind:
+    """Return what is untrue about a tool message, whatever the tool states as the outcome."""
+    # Escape codes that a program printed are not shown to the model, and need not be.
+    intent, text, outcome = call.intent, plain(returned.get("text") or ""), returned.get("outcome")
+    kind, prints = intent["kind"], plain(intent.get("prints", "")).strip()
+    if outcome in PROGRAM_OUTCOMES and outcome != kind:
         return f"the outcome is {outcome}, but the program ends with {kind}"
-    if outcome is None and kind in _PROGRAMS and not _answered(call) and not _explains(text):
-        return f"the sandbox did not answer, but the tool message is {text[:60]!r}"
+    if outcome in PROGRAM_OUTCOMES and not call.results:
+        return f"the outcome is {outcome}, but the sandbox never gave a result"
     if not text.strip() and (prints or kind != "ok"):
         return (
             f"expected {prints[:60]!r} in the tool message, found an empty text"
             if prints
             else f"the program ended with {kind}, but the tool message is empty"
         )
-    if outcome in (None, "ok", "program_error") and _answered(call) and kind in ("ok", "program_error"):
+    if call.results and kind in ("ok", "program_error") and outcome in (None, "ok", "program_error"):
         # The journal keeps only the beginning of a long text; a text cut by the tool keeps its own beginning.
         shortened = returned.get("chars", 0) > len(text) or _is_cut(text)
         sought = "" if shortened and intent.get("early") else prints[:_HEAD] if shortened else prints
         if sought not in text:
             return f"the program printed {prints[:60]!r}, but the tool message is {text[:60]!r}"
-    elif outcome is not None and outcome not in _PROGRAMS and prints and text.strip() == prints:
-        return f"the call ended {outcome}, but the tool message looks like output: {text[:60]!r}"
+        return None
+    if outcome is None and call.results:
+        return None
+    if prints and text.strip() == prints:
+        return f"the call got no result, but the tool message looks like output: {text[:60]!r}"
+    if outcome not in PROGRAM_OUTCOMES and not _explains(text):
+        what = "the call got no result" if outcome is None else f"the call ended {outcome}"
+        return f"{what}, but the tool message does not say so: {text[:60]!r}"
     return None
 
 
-def _answered(call: CallStory) -> bool:
-    return any(event["status"] == 200 and not event.get("client_gone") for event in call.of_server("answered"))
+_EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachable", "unavailable", "busy", "refused",
+               "invalid", "exception", "not run", "unknown", "missing", "must ", "cannot", "could not", "rejected",
+               "throttled", "too many", "cancel")  # fmt: skip
 
 
 def _explains(text: str) -> bool:
     # Other tools may word it as they like, but a bare placeholder looks like output.
     words = text.lower()
-    return any(word in words for word in ("error", "fail", "timeout", "timed out", "not reach", "unavailable", "busy"))
+    return any(word in words for word in _EXPLAINING)
 
 
 def _is_cut(text: str) -> bool:
@@ -84,7 +94,7 @@ class PartialOutputKept(Promise):
             early = call.intent.get("early", "").strip()
             if call.intent.get("kind") != "program_timeout" or not early or call.returned is None:
                 continue
-            if not _answered(call):
+            if not call.results:
                 continue
             judged += 1
             text = call.returned.get("text") or ""
@@ -103,10 +113,13 @@ class PartialOutputKept(Promise):
 class NoSecretLeaked(Promise):
     """No header value or password of the tool's config appears in a tool message, a log line or the journal."""
 
+    needs = "ending"
+
     def judge(self, story: Story) -> Verdict:
         # The recorder removes secrets and marks the events that contained one.
         if not story.began.get("secrets"):
-            return self.unknown("the tools of the scenario have no secrets; give them `headers`")
+            why = "the tools of the scenario have no secrets; give them `headers`"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         leaks = [event for event in story.journal.events if event.get("leaked")]
         if leaks:
             first = leaks[0]
@@ -117,25 +130,32 @@ class NoSecretLeaked(Promise):
 
 
 class InfraNeverScored(Promise):
-    """A call or trajectory that failed because of the infrastructure gets no reward, neither 0 nor 1."""
+    """A call or trajectory that failed because of the infrastructure gets no reward, neither 0 nor 1: not from
+    calc_reward, not as the step reward that execute returns, and not by raising, which verl scores 0."""
+
+    needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
         wrong: list[tuple[str, list[Event]]] = []
         judged = 0
+        rollouts: set[str] = set()
         for call in story.made:
             returned = call.returned
-            if returned is None or "reward" not in returned:
+            if returned is None or not _failed(call, returned):
                 continue
-            stated = returned.get("infrastructure")
-            failed = stated if stated is not None else call.intent.get("kind") in _PROGRAMS and not _answered(call)
-            if not failed:
+            rewards = [returned[key] for key in ("step_reward", "reward") if returned.get(key) is not None]
+            if "reward" not in returned and not rewards and not call.raised:
+                rollouts.add(call.call.partition(".")[0])  # it is scored as a whole
                 continue
             judged += 1
-            if returned["reward"] is not None:
-                text = f"call {call.call} failed because of the infrastructure and was scored {returned['reward']}"
+            if rewards:
+                text = f"call {call.call} failed because of the infrastructure and was scored {rewards[0]}"
+                wrong.append((text, evidence(call)))
+            elif call.raised:
+                text = f"call {call.call} failed because of the infrastructure and raised, which verl scores 0"
                 wrong.append((text, evidence(call)))
         for event in story.of_world("rollout_ended"):
-            if event["infrastructure_failures"]:
+            if event["infrastructure_failures"] or event["rollout"] in rollouts:
                 judged += 1
                 if event["scored"] is not None:
                     text = f"rollout {event['rollout']} met an infrastructure failure and was scored"
@@ -143,5 +163,14 @@ class InfraNeverScored(Promise):
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
-            return self.unknown("there was no infrastructure failure to score")
+            why = "there was no infrastructure failure to score"
+            return self.not_applicable(why) if story.foreign else self.unknown(why)
         return self.held(f"{counted(judged, 'infrastructure failure')}, none scored")
+
+
+def _failed(call: CallStory, returned: Event) -> bool:
+    """Did the infrastructure fail the call, by the tool's own word or by the sandbox's ledger?"""
+    if call.intent.get("kind") == "bad_arguments":
+        return False
+    stated = returned.get("infrastructure")
+    return bool(stated) or (call.intent.get("kind") in (*PROGRAM_OUTCOMES, "sandbox_error") and not call.results)

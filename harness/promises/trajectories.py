@@ -20,6 +20,7 @@ class RolloutEnds(Promise):
     with it and excused."""
 
     of_rollouts: ClassVar[bool] = True
+    needs = "ending"
 
     by: list[str] | None = Field(None, description="allowed causes, such as answered, length, prompt_too_long")
 
@@ -69,6 +70,7 @@ class LengthsConsistent(Promise):
     """The token lists of every trajectory have the same length and respect the limits."""
 
     of_rollouts: ClassVar[bool] = True
+    needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
         ended = story.of_world("rollout_ended")

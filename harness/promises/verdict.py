@@ -1,16 +1,20 @@
-"""The verdict on one promise: held, broken or unknown, with a sentence and the evidence."""
+"""The verdict on one promise: held, broken, unknown or not applicable, with a sentence and the evidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-State = Literal["held", "broken", "unknown"]
+State = Literal["held", "broken", "unknown", "not_applicable"]
+
+
+EVERYTHING_TOOK_EFFECT = "everything_took_effect"
+"""Reported as unknown beside the promises of a run that does not show all that its scenario declares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result for one promise. Unknown is not a pass."""
+    """The result for one promise. Unknown is not a pass; not applicable is neither a pass nor a failure."""
 
     promise: str
     state: State
@@ -23,6 +27,11 @@ class Verdict:
     @property
     def held(self) -> bool:
         return self.state == "held"
+
+    @property
+    def failed(self) -> bool:
+        """Is it broken or unknown?"""
+        return self.state in ("broken", "unknown")
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in verdict.json."""

@@ -14,7 +14,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from sfusion.harness.reports.page_data import embed, page_data
-from sfusion.harness.reports.run_report import BROKEN, STATES, UNKNOWN, RunReport, duration, encodable, headline
+from sfusion.harness.reports.run_report import (
+    BROKEN,
+    NOT_APPLICABLE,
+    STATES,
+    UNKNOWN,
+    RunReport,
+    duration,
+    encodable,
+    headline,
+)
 
 _ASSETS = Path(__file__).parent / "assets"
 _RUN_SCRIPTS = ("view.js", "chart.js", "lanes.js", "call.js", "run.js")
@@ -64,7 +73,8 @@ def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = No
 
 
 def _run_headline(run: RunReport) -> str:
-    total, broken, unknown = len(run.verdicts), len(run.in_state(BROKEN)), len(run.in_state(UNKNOWN))
+    broken, unknown = len(run.in_state(BROKEN)), len(run.in_state(UNKNOWN))
+    total = len(run.verdicts) - len(run.in_state(NOT_APPLICABLE))
     if run.error:
         return "This run failed"
     if not total:

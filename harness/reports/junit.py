@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from sfusion.harness.reports.run_report import BROKEN, UNKNOWN, RunReport
+from sfusion.harness.reports.run_report import BROKEN, NOT_APPLICABLE, UNKNOWN, RunReport
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -14,7 +14,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def junit(runs: Sequence[RunReport]) -> str:
     """All runs as one document."""
     top = ElementTree.Element("testsuites", name="sfusion")
-    totals = [0, 0, 0]
+    totals = [0, 0, 0, 0]
     for run in runs:
         suite = ElementTree.SubElement(top, "testsuite", name=_clean(run.name))
         cases = [_case(suite, run, one.promise, one.state, one.sentence) for one in run.verdicts]
@@ -23,18 +23,18 @@ def junit(runs: Sequence[RunReport]) -> str:
             case = ElementTree.SubElement(suite, "testcase", classname=_clean(run.name), name="run", time="0")
             ElementTree.SubElement(case, "error", message=_clean(run.error), type="error").text = _clean(run.error)
             error = 1
-        counts = len(cases) + error, cases.count(BROKEN) + cases.count(UNKNOWN), error
+        failures = cases.count(BROKEN) + cases.count(UNKNOWN)
+        counts = [len(cases) + error, failures, error, cases.count(NOT_APPLICABLE)]
         _count(suite, counts, run.wall_seconds or 0.0)
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
-    _count(top, (totals[0], totals[1], totals[2]), sum(run.wall_seconds or 0.0 for run in runs))
+    _count(top, totals, sum(run.wall_seconds or 0.0 for run in runs))
     ElementTree.indent(top)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(top, encoding="unicode") + "\n"
 
 
-def _count(element: ElementTree.Element, counts: tuple[int, int, int], seconds: float) -> None:
-    for name, value in zip(("tests", "failures", "errors"), counts, strict=True):
+def _count(element: ElementTree.Element, counts: Sequence[int], seconds: float) -> None:
+    for name, value in zip(("tests", "failures", "errors", "skipped"), counts, strict=True):
         element.set(name, str(value))
-    element.set("skipped", "0")
     element.set("time", f"{seconds:.3f}")
 
 
@@ -48,6 +48,8 @@ def _case(suite: ElementTree.Element, run: RunReport, promise: str, state: str, 
         failure.text = _clean(
             f"{promise} {state}: {sentence}\nworld {run.world}, seed {run.seed}\n{run.replay}".strip()
         )
+    elif state == NOT_APPLICABLE:
+        ElementTree.SubElement(case, "skipped", message=_clean(f"not applicable: {sentence}"))
     return state
 
 

@@ -33,8 +33,7 @@ def markdown(runs: Sequence[RunReport]) -> str:
         lines += ["<details><summary>All runs</summary>", ""]
     lines += ["| | scenario | promises held | calls | time | world |", "|---|---|---:|---:|---:|---|"]
     for run in runs:
-        held = f"{len(run.in_state(HELD))}/{len(run.verdicts)}"
-        cells = [_SIGNS[run.state], _escape(run.name), held, str(run.calls), duration(run.seconds), run.world]
+        cells = [_SIGNS[run.state], _escape(run.name), run.score, str(run.calls), duration(run.seconds), run.world]
         lines.append(f"| {' | '.join(cells)} |")
     if long:
         lines += ["", "</details>"]

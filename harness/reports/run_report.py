@@ -14,8 +14,8 @@ from sfusion.harness.runs import RunResult
 from sfusion.harness.runs.directory import scenario_text
 from sfusion_tools.wording import counted
 
-HELD, BROKEN, UNKNOWN = "held", "broken", "unknown"
-STATES = (BROKEN, UNKNOWN, HELD)
+HELD, BROKEN, UNKNOWN, NOT_APPLICABLE = "held", "broken", "unknown", "not_applicable"
+STATES = (BROKEN, UNKNOWN, HELD, NOT_APPLICABLE)
 """The states of a verdict, in the order in which reports list them."""
 
 
@@ -72,7 +72,7 @@ class RunReport:
         """The worst state of the verdicts. A run with an error is broken, one without promises unknown."""
         if self.error:
             return BROKEN
-        return next((state for state in STATES if self.in_state(state)), UNKNOWN)
+        return next((state for state in (BROKEN, UNKNOWN, HELD) if self.in_state(state)), UNKNOWN)
 
     @property
     def replay(self) -> str:
@@ -86,6 +86,11 @@ class RunReport:
 
     def in_state(self, state: str) -> list[Verdict]:
         return [one for one in self.verdicts if one.state == state]
+
+    @property
+    def score(self) -> str:
+        """How many of the promises that apply held."""
+        return f"{len(self.in_state(HELD))}/{len(self.verdicts) - len(self.in_state(NOT_APPLICABLE))}"
 
     @property
     def calls(self) -> int:

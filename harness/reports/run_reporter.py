@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TextIO
 
 from rich.text import Text
 
-from sfusion.harness.reports.run_report import BROKEN, HELD, UNKNOWN, RunReport, duration, headline
+from sfusion.harness.reports.run_report import (
+    BROKEN,
+    HELD,
+    NOT_APPLICABLE,
+    UNKNOWN,
+    RunReport,
+    duration,
+    headline,
+)
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
 
 _STYLES = {HELD: "green", BROKEN: "bold red", UNKNOWN: "yellow"}
+_SAID_ONCE = (UNKNOWN, NOT_APPLICABLE)
 _HEAD = ("", "scenario", "promises", "calls", "time", "took")
 
 
@@ -33,24 +43,42 @@ class RunReporter(ProgressReporter):
         self.print()
         self.table([_row(run) for run in runs], _HEAD, [_STYLES[run.state] for run in runs])
         self.print()
+        repeated = _repeated(runs)
         for run in runs:
             if run.state != HELD:
-                self._print_problems(run)
+                self._print_problems(run, repeated)
+        for sentence, (state, promises, count) in repeated.items():
+            self.print(f"{state.replace('_', ' ')} in {counted(count, 'run')}: {', '.join(promises)}: {sentence}")
+        if repeated:
+            self.print()
         worst = next((state for state in (BROKEN, UNKNOWN) if any(run.state == state for run in runs)), HELD)
         self.print(headline(runs) + note, _STYLES[worst])
 
-    def _print_problems(self, run: RunReport) -> None:
+    def _print_problems(self, run: RunReport, repeated: Container[str]) -> None:
+        shown = [*run.in_state(BROKEN), *(one for one in run.in_state(UNKNOWN) if one.sentence not in repeated)]
+        if not shown and not run.error:
+            return
         self.print(run.name, "bold")
         if run.error:
             self.print(f"  broken: {run.error}", _STYLES[BROKEN])
-        for one in [*run.in_state(BROKEN), *run.in_state(UNKNOWN)]:
+        for one in shown:
             self.print(f"  {one.state}: {one.promise}: {one.sentence}", _STYLES[one.state])
         if run.replay:
             self.print(f"  {run.replay}", "dim")
         self.print()
 
 
+def _repeated(runs: Sequence[RunReport]) -> dict[str, tuple[str, list[str], int]]:
+    """What cannot be judged for one reason in several places: the reason, with state, promises and number of runs."""
+    found: dict[str, tuple[str, list[str], int]] = {}
+    for sentence in dict.fromkeys(one.sentence for run in runs for one in run.verdicts if one.state in _SAID_ONCE):
+        places = [(run, one) for run in runs for one in run.verdicts if one.sentence == sentence]
+        if len(places) > 1 or places[0][1].state == NOT_APPLICABLE:
+            promises = list(dict.fromkeys(one.promise for _, one in places))
+            found[sentence] = places[0][1].state, promises, len({id(run) for run, _ in places})
+    return found
+
+
 def _row(run: RunReport) -> tuple[str, ...]:
-    held = f"{len(run.in_state(HELD))}/{len(run.verdicts)}"
     took = "" if run.wall_seconds is None else duration(run.wall_seconds)
-    return run.state, run.name, held, f"{run.calls:,}", duration(run.seconds), took
+    return run.state, run.name, run.score, f"{run.calls:,}", duration(run.seconds), took

@@ -13,10 +13,11 @@ from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
+from sfusion.harness.scenarios.library import JOURNAL
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.reading import parse_scenarios
 
-SCENARIO, JOURNAL, VERDICT = "scenario.yaml", "journal.ndjson", "verdict.json"
+SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
 
 
 def write_run(result: RunResult, out: Path) -> Path:

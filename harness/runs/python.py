@@ -7,8 +7,9 @@ from typing import Any
 
 from sfusion.harness.errors import PromisesBroken
 from sfusion.harness.runs.result import RunResult
-from sfusion.harness.runs.runner import run_one
+from sfusion.harness.runs.runner import run_all
 from sfusion.harness.runs.tasks import Task
+from sfusion.harness.runs.tool_classes import find_modules_beside
 from sfusion.harness.scenarios.reading import parse_scenarios, read_scenarios
 
 
@@ -23,8 +24,12 @@ def run_scenario(source: Path | str | dict[str, Any], *, check: bool = True, **c
 
         source = yaml.safe_dump(source, sort_keys=False)
     is_text = isinstance(source, str) and "\n" in source
-    cells = parse_scenarios(str(source), file="<scenario>") if is_text else read_scenarios(Path(source))
-    results = [run_one(Task(cell.changed(**changes) if changes else cell, "sim")) for cell in cells]
+    if is_text:
+        cells = parse_scenarios(str(source), file="<scenario>")
+    else:
+        cells = read_scenarios(Path(source))
+        find_modules_beside([Path(source)])
+    results = list(run_all(Task(cell.changed(**changes) if changes else cell, "sim") for cell in cells))
     broken = next((result for result in results if not result.ok), None)
     if check and broken is not None:
         raise PromisesBroken(broken)

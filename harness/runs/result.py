@@ -29,12 +29,12 @@ class RunResult:
     @property
     def ok(self) -> bool:
         """Did every promise hold, and did a second run write the same journal? Unknown is not a pass."""
-        return not self.error and not self.difference and all(verdict.held for verdict in self.verdicts)
+        return self.state == "held"
 
     @property
     def state(self) -> str:
-        """Return the worst of the verdicts: broken, unknown or held."""
+        """Return the worst of the verdicts: broken, unknown or held. Unknown if no promise applies."""
         states = {verdict.state for verdict in self.verdicts}
         if self.error or self.difference or "broken" in states:
             return "broken"
-        return "unknown" if "unknown" in states or not states else "held"
+        return "unknown" if "unknown" in states or "held" not in states else "held"

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
+from sfusion.harness.errors import HarnessError
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
+from sfusion.harness.runs.effect import judge_effect, unknown
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.model import Scenario
-from sfusion_tools.errors import MissingExtra
+from sfusion_tools.errors import ConfigError, MissingExtra
 
 Player = Callable[[Scenario], Journal]
 
@@ -37,16 +42,31 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     ``player`` plays it instead of the task's world, for example on a cluster that is already open.
     """
     began = time.perf_counter()
-    journal = player(task.scenario) if player else play(task)
-    verdicts = judge(journal, task.scenario.promises)
+    scenario = task.scenario
+    try:
+        journal = player(scenario) if player else play(task)
+        again = (player(scenario) if player else play(task)) if twice else None
+    except (HarnessError, MissingExtra):
+        raise
+    except Exception as error:  # one run that cannot be played must not take the others with it
+        head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
+        took = time.perf_counter() - began
+        return RunResult(task, head, [], took, head.digest(), error=_sentence(error))
+    verdicts = [*judge(journal, scenario.promises), *judge_effect(scenario, journal)]
     repeated, difference = None, ""
-    if twice:
-        again = player(task.scenario) if player else play(task)
+    if again is not None:
         repeated = again.digest()
         found = first_difference(journal, again)
         if found is not None:
             difference = f"line {found[0]} of the journal was {found[1]} and then {found[2]}"
     return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, ConfigError):
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"the run failed with {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
 
 
 def run_all(
@@ -59,7 +79,19 @@ def run_all(
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
     if player is not None or jobs <= 1 or len(tasks) <= 1:
-        yield from map(run, tasks)
+        yield from _compared(map(run, tasks))
         return
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(run, tasks)
+        yield from _compared(pool.map(run, tasks))
+
+
+def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
+    """Mark a cell of a matrix that is the same as another cell of its scenario."""
+    seen: dict[str, str] = {}
+    for result in results:
+        scenario = result.task.scenario
+        other = seen.setdefault(str(scenario.model_dump()), scenario.cell)
+        if other != scenario.cell:
+            same = unknown([f"cell `{scenario.cell}` is the same as cell `{other}`"])
+            result = replace(result, verdicts=[*result.verdicts, same])
+        yield result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import ScenarioError
-from sfusion.harness.scenarios.model import Scenario, World
+from sfusion.harness.runs.keyword import read_keyword
+from sfusion.harness.scenarios.model import Scenario, World, is_own
 from sfusion.harness.scenarios.reading import read_files
 from sfusion.harness.scenarios.real_programs import needs_fake
+
+_LONGEST_NAME = 255
+"""Of a file, in bytes, on common file systems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +34,14 @@ class Task:
 
     @property
     def folder(self) -> str:
-        """Return the name of its folder below --out."""
-        cell = "".join(one if one.isalnum() or one in "=,.-_+" else "-" for one in self.scenario.cell)
+        """Return the name of its folder below --out; no two cells have the same."""
+        cell = "".join(one if one.isalnum() or one in "=,.-_+" else f"%{ord(one):02X}" for one in self.scenario.cell)
         world = "" if self.world == "sim" else f"@{self.world}"
-        return f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
+        name = f"{self.scenario.scenario}{f'[{cell}]' if cell else ''}{world}"
+        if len(name.encode()) <= _LONGEST_NAME:
+            return name
+        digest = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
+        return name.encode()[: _LONGEST_NAME - 17].decode(errors="ignore") + "~" + digest
 
 
 def read_tasks(files: Iterable[Path], world: World) -> list[Task]:
@@ -57,10 +66,11 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
 
     With ``real`` the sandboxes are not fakes.
     """
+    matches = read_keyword(keyword)
     selected: list[Task] = []
     skipped: Counter[str] = Counter()
     for task in tasks:
-        if keyword and not _matches(task.name, keyword):
+        if not matches(task.name):
             continue
         if task.world not in task.scenario.worlds:
             skipped[f"not for world {task.world}"] += 1
@@ -69,6 +79,24 @@ def select_tasks(tasks: Iterable[Task], *, keyword: str = "", real: bool = False
         else:
             selected.append(task)
     return selected, skipped
+
+
+_FEATURES = ("requests_per_second", "adaptive_rate_limit", "retry_may_have_run")
+"""Keys of our tool that scenarios rely on, and that a tool without them cannot make up for."""
+
+
+def fitting_tasks(tasks: Iterable[Task], tools: list[dict[str, Any]]) -> tuple[list[Task], Counter[str]]:
+    """Return the tasks that make sense for these tools, and how many do not for which reason."""
+    keys = tools[0].get("config") or {}
+    fitting: list[Task] = []
+    skipped: Counter[str] = Counter()
+    for task in tasks:
+        wanted = [key for key in _FEATURES if key in (task.scenario.own_config or {}) and key not in keys]
+        if wanted and not is_own(tools[0]):
+            skipped[f"the tool has no key {wanted[0]}"] += 1
+        else:
+            fitting.append(task)
+    return fitting, skipped
 
 
 def adapt_tasks(
@@ -85,22 +113,13 @@ def adapt_tasks(
 
 
 def _merged(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
-    """Put the scenario's values (limits and timeouts are what it tests) into the keys that the given tools have."""
+    """Put the scenario's values (limits and timeouts are what it tests) into the given tools.
+
+    Our own class takes all of them, another class those that its config has.
+    """
     own = scenario.own_config or {}
     return [
-        {**entry, "config": {**config, **{key: value for key, value in own.items() if key in config}}}
+        {**entry, "config": {**config, **{k: v for k, v in own.items() if k in config or is_own(entry)}}}
         for entry in tools
         for config in [entry.get("config") or {}]
     ]
-
-
-def _matches(title: str, keyword: str) -> bool:
-    """Match a title as pytest's -k does: `a or b`, `a and not b`, or plain `a`."""
-    return any(
-        all((word[4:] not in title) if word.startswith("not ") else word in title for word in _words(alternative))
-        for alternative in keyword.split(" or ")
-    )
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(" and ")]

@@ -34,6 +34,9 @@ class EventPart(ScenarioPart):
     resize: int | None = Field(None, ge=1, description="change the limiter's rate_limit")
     cancel: float | None = Field(None, gt=0, le=1, description="cancel this share of the calls under way")
     seconds: Seconds | None = Field(None, description="how long it lasts; after a kill or crash: when to restart")
+    may_not_strike: bool = Field(
+        False, description="accept a run in which it never happens or finds no target, which is unknown otherwise"
+    )
     ping: Literal["alive", "dead"] = Field("alive", description="whether a wedged sandbox still answers pings")
 
     @model_validator(mode="after")

@@ -16,6 +16,7 @@ from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.sandbox.models import Queue, Quota, Unbounded
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.promises import PROMISES
+from sfusion.harness.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.library import scenario_files
 from sfusion.harness.scenarios.model import Scenario
@@ -43,6 +44,11 @@ PARTS = {path.rpartition(".")[2] or "scenario": part for path, part in PATHS.ite
 """The same by the last word of that key."""
 MODELS: dict[str, type[BaseModel]] = {"unbounded": Unbounded, "queue": Queue, "quota": Quota}
 _WIDTH = 110
+_EFFECT = (
+    "not a promise to write, but reported as unknown where a run does not show what its scenario declares: a fault "
+    "rule that never struck, an event that never happened, a cell of the matrix that is the same as another. Where "
+    "that is intended, give the rule or the event `may_not_strike: true`."
+)
 
 
 def topics() -> str:
@@ -65,7 +71,7 @@ def topics() -> str:
 def names() -> list[str]:
     """Return every name that can be explained, except scenarios and fields."""
     groups = ["promises", "kinds", "models", "outcomes"]
-    return [*PARTS, *PROMISES, *KINDS, *MODELS, *(outcome.value for outcome in Outcome), *groups]
+    return [*PARTS, *PROMISES, *KINDS, *MODELS, *(one.value for one in Outcome), *groups, EVERYTHING_TOOK_EFFECT]
 
 
 def explained(name: str) -> str | None:
@@ -73,6 +79,8 @@ def explained(name: str) -> str | None:
     groups: dict[str, Mapping[str, type[BaseModel]]] = {"promises": PROMISES, "kinds": KINDS, "models": MODELS}
     if name in groups:
         return "\n\n".join(_part(key, cls) for key, cls in groups[name].items())
+    if name == EVERYTHING_TOOK_EFFECT:
+        return _wrapped(f"{name}: ", _EFFECT)
     if name == "outcomes":
         return "\n".join(_outcome(outcome) for outcome in Outcome)
     texts = [_part(name, table[name]) for table in (PROMISES, KINDS, MODELS, PARTS) if name in table]

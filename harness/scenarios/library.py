@@ -8,6 +8,9 @@ from pathlib import Path
 from sfusion.harness.errors import ScenarioError
 from sfusion_tools.errors import near
 
+JOURNAL = "journal.ndjson"
+"""The name of a recorded run's journal."""
+
 
 def bundled_folder() -> Path:
     """Return the folder of the bundled scenarios, which are data of the package ``sfusion``."""
@@ -34,9 +37,13 @@ def scenario_files(given: list[str]) -> list[Path]:
 
 
 def in_folder(folder: Path) -> list[Path]:
-    """Return the scenario files below a folder; those whose name begins with _ only serve `extends`."""
+    """Return the scenario files below a folder.
+
+    Files whose name begins with _ only serve `extends`; a file beside a journal is part of a recorded run.
+    """
     found = [path for pattern in ("*.yaml", "*.yml") for path in folder.rglob(pattern)]
-    return sorted((path for path in found if not path.name.startswith("_")), key=lambda path: (path.parent, path.stem))
+    wanted = (path for path in found if not path.name.startswith("_") and not path.with_name(JOURNAL).exists())
+    return sorted(wanted, key=lambda path: (path.parent, path.stem))
 
 
 def _bundled(name: str) -> Path:

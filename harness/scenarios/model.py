@@ -241,7 +241,7 @@ class Scenario(ScenarioPart):
         if isinstance(self.tools, dict):
             return self.tools
         first = self.tools[0]
-        if first.get("class_name") not in OWN_CLASSES:
+        if not is_own(first):
             return None
         return {key: value for key, value in (first.get("config") or {}).items() if key not in _REPLACED}
 
@@ -263,8 +263,12 @@ class Scenario(ScenarioPart):
 
     @property
     def default_timeout(self) -> float:
-        """Return the timeout of programs that do not state one; 30 s if the tool is another class."""
-        return self.settings.default_timeout if self.settings is not None else 30.0
+        """Return the timeout of programs that do not state one; of another class what its config says, or 30 s."""
+        if self.settings is not None:
+            return float(self.settings.default_timeout)
+        assert isinstance(self.tools, list)
+        stated = (self.tools[0].get("config") or {}).get("default_timeout")
+        return float(stated) if isinstance(stated, int | float) and stated > 0 else 30.0
 
     @cached_property
     def settings(self) -> Any:
@@ -274,6 +278,11 @@ class Scenario(ScenarioPart):
         if self.own_config is None:
             return None
         return SandboxToolConfig.model_validate({"sandbox_fusion_url": "http://127.0.0.1:8080", **self.own_config})
+
+
+def is_own(entry: dict[str, Any]) -> bool:
+    """Is the class of a tool config's entry our own?"""
+    return entry.get("class_name") in OWN_CLASSES
 
 
 def check_tool_keys(config: dict[str, Any]) -> None:

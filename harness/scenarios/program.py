@@ -123,7 +123,8 @@ class PreparedCall:
         if part.sandbox_error:
             return {"kind": "sandbox_error"}
         if part.compile_exit:
-            return {"kind": "compile_error"}
+            # 127 is the shell's word for a missing compiler, which is not the program's fault.
+            return {"kind": "sandbox_error" if part.compile_exit == 127 else "compile_error"}
         shown: dict[str, Any] = {}
         if self.early:
             shown["early"] = self.early[:SHOWN]

@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import sysconfig
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sfusion.harness.journal import Event
 from sfusion.harness.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
+
+_NOT_THE_TOOLS = (
+    str(Path(__file__).parent),
+    *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
+    str(Path(asyncio.__file__).parents[1]),
+)
+
+
+@dataclass
+class AgentData:
+    """What verl's agent loop passes to a tool beside the arguments, as far as tools use it."""
+
+    request_id: str
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    tools_kwargs: dict[str, Any] = field(default_factory=dict)
+    extra_fields: dict[str, Any] = field(default_factory=dict)
 
 
 async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
@@ -20,23 +42,35 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     try:
         made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
         instance = made[0] if isinstance(made, tuple) else made
-        answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call)
+        agent = AgentData(request_id=prepared.call)
+        answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
         facts = read_result(answer)
         facts["reward"] = _number(await tool.calc_reward(instance))
     except (Exception, GuardTripped) as error:  # whatever a tool raises, the model or the trainer would see
-        facts = {"raised": type(error).__name__, "outcome": None, **_shown(f"{type(error).__name__}: {error}")}
+        facts = raised_facts(error)
     finally:
         if instance is not None:
             await tool.release(instance)
     return facts
 
 
+def raised_facts(error: BaseException) -> dict[str, Any]:
+    """Return the keys of ``returned`` for a tool that raised, with the line of the tool's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    # Not the harness that called it, nor a library that it called.
+    own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
+    facts = {"raised": type(error).__name__, "outcome": None, **_shown(f"{type(error).__name__}: {error}".rstrip(": "))}
+    return {**facts, "raised_at": f"{Path(own[-1].filename).name}:{own[-1].lineno}"} if own else facts
+
+
 def read_result(answer: Any) -> dict[str, Any]:
     """Return outcome, text and timing from what ``execute`` returned."""
-    response, _, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
+    response, reward, metrics = answer if isinstance(answer, tuple) and len(answer) == 3 else (answer, None, None)
     text = response if isinstance(response, str) else getattr(response, "text", None)
     reported = metrics if isinstance(metrics, dict) else {}
     facts: dict[str, Any] = {"outcome": reported.get("outcome"), **_shown(text)}
+    if (step := _number(reward)) is not None:
+        facts["step_reward"] = step
     if "infrastructure" in reported:
         facts["infrastructure"] = reported["infrastructure"]
     if "permit_wait_s" in reported:

@@ -18,6 +18,8 @@ class MemoryNetwork:
         self.loop = loop
         self._listening: dict[Address, MemoryServer | None] = {}
         self._dialled: dict[Any, Address] = {}
+        self.connects = 0
+        """How often a client connected to one of ours, or tried to."""
 
     def listen(self, factory: Callable[[], asyncio.Protocol], sock: Any) -> MemoryServer:
         """Accept connections to the address that the socket is bound to; the socket itself never listens."""
@@ -39,6 +41,7 @@ class MemoryNetwork:
         """Remember where a socket connects to; return False if the address is not one of ours."""
         if not self.knows(address):
             return False
+        self.connects += 1
         if self._listening[address[:2]] is None:
             raise ConnectionRefusedError(111, "Connection refused")
         self._dialled[sock] = address[:2]
@@ -53,6 +56,7 @@ class MemoryNetwork:
 
     async def connect(self, factory: Callable[[], asyncio.Protocol], address: Address) -> tuple[Any, Any]:
         """Open a connection and return the client's transport and protocol."""
+        self.connects += 1
         server = self._listening.get(address)
         if server is None:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -244,6 +244,7 @@ def note_began(recorder: Recorder, scenario: Scenario, *, sandboxes: int, limit:
         calls=scenario.load.calls if scenario.load is not None else None,
         secrets=recorder.secrets,
         **more,
+        **({"foreign": True} if scenario.own_config is None else {}),
     )
 
 

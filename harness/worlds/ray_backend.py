@@ -144,7 +144,7 @@ class RayBackend:
             recorder,
             scenario,
             sandboxes=max(scenario.sandbox.instances, len(self._real)),
-            limit=limits.rate_limit if limits is not None else None,
+            limit=limits.rate_limit if limits is not None else scenario.stated_limit,
             nodes=len(set(self._nodes)),
             time_scale=scenario.time_scale,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -31,6 +32,8 @@ class WorkerSetup:
     limiter: tuple[str, LimiterSettings] | None
     """The name of its actor and the settings it was created with."""
     bounds: RolloutLimits
+    path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+    """Where the driver finds modules, such as that of the tool class."""
 
 
 class _CuttableTransport(RayTransport):
@@ -57,6 +60,7 @@ class WorkerProcess(Worker):
     """One worker process; the driver tells it which calls and rollouts to make."""
 
     def __init__(self, name: str, setup: WorkerSetup) -> None:
+        sys.path += [folder for folder in setup.path if folder not in sys.path]
         recorder = RemoteRecorder(setup.journal, name)
         transport = _CuttableTransport(setup.limiter[1], setup.limiter[0]) if setup.limiter is not None else None
         super().__init__(name, setup.scenario, recorder, transport, setup.bounds, setup.scenario.time_scale)

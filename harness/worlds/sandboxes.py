@@ -41,11 +41,6 @@ class FakeSandboxes:
             for part in [scenario.sandbox.instance(number)]
         ]
 
-    @property
-    def requested(self) -> bool:
-        """Has any request arrived?"""
-        return any(sandbox.ledger.requests for sandbox in self._all)
-
     async def start(self) -> list[str]:
         for number, sandbox in enumerate(self._all, 1):
             await sandbox.start()

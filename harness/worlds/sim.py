@@ -15,7 +15,7 @@ from sfusion.harness.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.worlds.sandboxes import FakeSandboxes
 from sfusion.harness.worlds.sim_limiter import CoreFactory, Link, SimLimiter
 from sfusion.harness.worlds.sim_worker import SimWorker
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion_tools.limiter import LimiterCore, Snapshot
 from sfusion_tools.rollout import RolloutLimits
 
@@ -111,6 +111,7 @@ class _SimBackend:
         self.recorder.on = False
 
     def closing_facts(self) -> dict[str, Any]:
-        if self._scenario.own_config is None and not self.sandboxes.requested:
+        loop = asyncio.get_running_loop()
+        if self._scenario.own_config is None and isinstance(loop, VirtualTimeLoop) and not loop.network.connects:
             self.recorder.note("world", "unobserved")
         return {}

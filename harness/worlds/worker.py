@@ -89,13 +89,14 @@ class Worker:
         else:
             note("world", "returned", **facts, **returned)
 
-    def _allowed(self, prepared: PreparedCall) -> float | None:
-        """Return the seconds that our own tool allows for a call; None for other tools and for malformed calls."""
-        settings, part = self._scenario.settings, prepared.part
-        if settings is None or part.arguments is not None:
+    def _allowed(self, prepared: PreparedCall | None) -> float | None:
+        """Return the seconds that our own tool allows for a call, also without a program; None for other tools."""
+        settings = self._scenario.settings
+        if settings is None:
             return None
-        timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
-        language = part.language or settings.default_language
+        given = prepared.part if prepared is not None and prepared.part.arguments is None else None
+        timeout = min((given and given.timeout) or settings.default_timeout, settings.longest_timeout)
+        language = (given and given.language) or settings.default_language
         allowed: float = settings.bounds.of(Program("", language, timeout, settings.compile_timeout))[1]
         return allowed
 
@@ -118,6 +119,7 @@ class Worker:
                 limits=self._bounds,
                 note=self._recorder.note,
                 timeout=scenario.default_timeout,
+                allowed=self._allowed,
                 is_alive=lambda: self.alive,
             )
         request = self._side.request(name)

@@ -12,7 +12,7 @@ from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCa
 from sfusion.fakes.sglang.malformed import malformed
 from sfusion.harness.scenarios.program import PreparedCall
 from sfusion.harness.scenarios.rollouts import RolloutPart
-from sfusion.harness.worlds.calling import read_result
+from sfusion.harness.worlds.calling import raised_facts, read_result
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import (
     AsyncRolloutRequest,
@@ -29,6 +29,8 @@ _NAMED = re.compile(r"\[(r[0-9]+)\]")
 _LIMITS = tuple(RolloutLimits.__dataclass_fields__)
 
 Note = Callable[..., None]
+Allowed = Callable[[PreparedCall | None], float | None]
+"""Returns the seconds that the tool allows for a call."""
 
 
 def names(count: int) -> list[str]:
@@ -99,9 +101,11 @@ class WatchedTool:
         script: ScriptedModel,
         note: Note,
         default_timeout: float,
+        allowed: Allowed,
         is_alive: Callable[[], bool],
     ) -> None:
         self._tool = tool
+        self._allowed = allowed
         self._is_alive = is_alive
         self._worker = worker
         self._script = script
@@ -126,15 +130,14 @@ class WatchedTool:
         prepared = self._script.by_call(call)
         intent = prepared.intent(self._default_timeout) if prepared is not None else {"kind": "real"}
         facts = {"call": call, "worker": self._worker}
-        self._note("world", "called", **facts, intent=intent, allowed=None)
+        self._note("world", "called", **facts, intent=intent, allowed=self._allowed(prepared))
         try:
             answer = await self._tool.execute(instance_id, parameters, call_id=call, **kwargs)
         except asyncio.CancelledError:
             self._note("world", "cancelled" if self._is_alive() else "lost", **facts)
             raise
         except (Exception, GuardTripped) as error:
-            text = f"{type(error).__name__}: {error}"
-            self._note("world", "returned", **facts, outcome=None, raised=type(error).__name__, text=text)
+            self._note("world", "returned", **facts, **raised_facts(error))
             raise
         returned = read_result(answer)
         self.longest = max(self.longest, returned["chars"])
@@ -161,6 +164,7 @@ class Rollouts:
         limits: RolloutLimits,
         note: Note,
         timeout: float,
+        allowed: Allowed = lambda prepared: None,
         is_alive: Callable[[], bool] = lambda: True,
     ) -> None:
         self._part = part
@@ -168,13 +172,14 @@ class Rollouts:
         self._worker = worker
         self._limits = limits
         self._note = note
+        self._strikes: dict[str, int] = {}
         script = ScriptedModel(part, seed, tool.name, note)
-        self.tool = WatchedTool(tool, worker, script, note, timeout, is_alive)
-        engine = FakeSGLang(
+        self.tool = WatchedTool(tool, worker, script, note, timeout, allowed, is_alive)
+        self._engine = FakeSGLang(
             script, format=part.format, latency=Latency(first_token=part.think), faults=part.faults, seed=seed
         )
         # The driver needs only verl's interface, which WatchedTool has.
-        self._driver = RolloutDriver(engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
+        self._driver = RolloutDriver(self._engine, [self.tool], format_parser(part.format))  # type: ignore[list-item]
 
     def request(self, name: str) -> AsyncRolloutRequest:
         """Return a trajectory that has not begun."""
@@ -192,10 +197,19 @@ class Rollouts:
             with suppress(GuardTripped):  # it would end the job; here the run goes on to show what follows
                 await self._driver.run(request)
         finally:
+            self._note_strikes()
             if self._is_alive():
                 self._note("world", "rollout_ended", **self._ending(request))
             else:
                 self._note("world", "rollout_lost", rollout=request.request_id, worker=self._worker)
+
+    def _note_strikes(self) -> None:
+        """Record how often each fault of the engine has struck since the last time."""
+        for rule, count in self._engine.fault_strikes().items():
+            new = count - self._strikes.get(rule, 0)
+            if new:
+                self._strikes[rule] = count
+                self._note("engine", "strike", rule=rule, count=new)
 
     def _ending(self, request: AsyncRolloutRequest) -> dict[str, Any]:
         begun = request.state is not State.PENDING

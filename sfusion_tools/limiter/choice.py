@@ -40,6 +40,13 @@ class ClientKey(NamedTuple):
     """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
 
 
+def _abandon_old_sessions(scope: LoopScope) -> None:
+    for key, client in scope.items():
+        if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
+            scope.drop(client)
+            client.abandon()
+
+
 class LimiterChoice:
     """Gives the limiter of the running loop. Tools with equal settings share a client and so its messages."""
 
@@ -72,17 +79,15 @@ class LimiterChoice:
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
         session = ray_session() if kind == "ray" else ""
+        scope = runtime.scope()
         key = self._key
         if (kind, session) != key[:2]:
             key = self._key = key._replace(kind=kind, ray_session=session)
-        scope = runtime.scope()
+            _abandon_old_sessions(scope)
         return scope.get(key, lambda: self._make(kind, scope))
 
     def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
-        for key, client in scope.opened().items():
-            if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
-                scope.drop(client)
-                client.abandon()
+        _abandon_old_sessions(scope)
         if kind == "ray":
             return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
         host = shared_host(self._name, self._settings, apply=self._apply)

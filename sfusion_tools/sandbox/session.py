@@ -50,7 +50,7 @@ class HttpSession(LoopResource):
     @classmethod
     async def leave(cls, scope: LoopScope, user: object) -> None:
         """Stop using the loop's session; the last user to leave closes it."""
-        if cls not in scope.opened():
+        if cls not in dict(scope.items()):
             return
         session = scope.get(cls, cls)
         session._users.pop(id(user), None)

@@ -307,6 +307,43 @@ asyncio.run(main())
     assert json.loads(run.stdout) == 2, "its own permit and the one held here"
 
 
+def test_a_tool_follows_the_ray_session_of_its_process(cluster: str, limiter_name: str) -> None:
+    """After ray.shutdown() and ray.init() in one loop, every acquire failed for good."""
+    script = """
+import asyncio, json, sys, ray
+from sfusion_tools.limiter.choice import ClientKey
+from sfusion_tools.limiter.ray_limiter import find
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+address, name, url = sys.argv[1:]
+tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "queue_timeout": 20})
+
+async def call():
+    _, _, metrics = await tool.execute("", {"code": "1"})
+    return metrics["outcome"], [key.kind for _, key, _ in runtime.opened() if isinstance(key, ClientKey)]
+
+async def main():
+    told = []
+    for _ in range(2):
+        ray.init(address=address, log_to_driver=False)
+        told += [*await call(), find(name) is not None]
+        ray.shutdown()
+        told += [*await call(), ray.is_initialized()]
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+    with FakeSandbox() as sandbox:
+        run = subprocess.run(
+            [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
+            stdout=subprocess.PIPE, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    first, second = ["ok", ["ray"], True], ["ok", ["local", "ray"], True]
+    without = ["ok", ["local"], False]
+    assert json.loads(run.stdout) == [*first, *without, *second, *without]
+
+
 def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
     """verl defects (f) and (j): cancelling while waiting, and at the moment of the grant."""
 

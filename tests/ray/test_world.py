@@ -268,19 +268,22 @@ class SilentTool:
 def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: OwnCluster) -> None:
     tried = scenario("tools: [{class_name: tests.ray.no_such_module.Tool, config: {}}]\nload: {calls: 1}")
     journal, verdicts = played(place, tried)
-    assert not any(verdict.held for verdict in verdicts.values())
+    assert {verdict.state for verdict in verdicts.values()} == {"unknown"}
+    assert all("no_such_module" in verdict.sentence for verdict in verdicts.values())
     assert "could not start" in of(journal, "world", "stuck")[0]["text"]
     assert "no_such_module" in of(journal, "world", "stuck")[0]["text"]
 
 
-def test_what_other_tools_do_not_report_is_unknown(place: OwnCluster) -> None:
+def test_what_other_tools_do_not_report_is_not_applicable_and_their_limit_is_counted_at_the_sandbox(
+    place: OwnCluster,
+) -> None:
     tried = scenario(
         """
 cluster: {workers_per_node: 2}
-tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]
+tools: [{class_name: tests.ray.test_world.SilentTool, config: {rate_limit: 2}}]
 load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}""",
         """
-  - {in_flight_within_limit: {limit: 2}}
+  - in_flight_within_limit
   - every_call_ends_once
   - {outcomes: {ok: all}}
   - no_permit_leaked
@@ -291,9 +294,9 @@ load: {calls: 8, concurrency: 4, program: {seconds: 100ms, prints: "{call}\\n"}}
     assert states == {
         "in_flight_within_limit": "broken",  # counted at the sandbox
         "every_call_ends_once": "held",
-        "outcomes": "unknown",
-        "no_permit_leaked": "unknown",
-        "grants_in_order": "unknown",
+        "outcomes": "held",  # by the sandbox's ledger
+        "no_permit_leaked": "not_applicable",
+        "grants_in_order": "not_applicable",
     }
 
 

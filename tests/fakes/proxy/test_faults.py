@@ -294,3 +294,13 @@ async def test_malformed_chunk_removes_content_length_in_any_case() -> None:
     ):
         got, _ = await whole(proxy.port, post("/x", b"{}"))
     assert got.startswith(b"HTTP/1.1 200 OK\r\nX: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\nzz\r\n")
+
+
+@pytest.mark.parametrize("given", ["null", '"soon"', "NaN", "[1]"])
+async def test_timeout_fault_answers_a_request_whose_run_timeout_is_not_a_number(given: str) -> None:
+    faults = [{"phase": "before", "what": "timeout"}]
+    async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=faults) as proxy:
+        body = f'{{"code": "x", "language": "python", "run_timeout": {given}}}'.encode()
+        answer = await one(proxy.port, post("/run_code", body))
+    assert answer.status == 200
+    assert answer.json["run_result"]["status"] == "TimeLimitExceeded"

@@ -18,10 +18,12 @@ class MemoryConnection(asyncio.Transport):
         self.received = b""
         self.received_at: float | None = None
         self.closed_at: float | None = None
+        self.was_reset = False
         self._protocol.connection_made(self)
 
     def send(self, data: bytes) -> None:
-        self._protocol.data_received(data)
+        if self.closed_at is None:
+            self._protocol.data_received(data)
 
     def write(self, data: Any) -> None:
         self.received += bytes(data)
@@ -32,7 +34,9 @@ class MemoryConnection(asyncio.Transport):
             self.closed_at = self._loop.time()
             self._loop.call_soon(self._protocol.connection_lost, None)
 
-    abort = close
+    def abort(self) -> None:
+        self.was_reset = self.closed_at is None
+        self.close()
 
     def is_closing(self) -> bool:
         return self.closed_at is not None

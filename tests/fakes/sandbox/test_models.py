@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -210,3 +211,44 @@ def test_queue_makes_requests_wait_or_turns_them_away() -> None:
         return statuses, sandbox.ledger.peak_executing
 
     assert run_virtually(scene()) == ([200] * 5 + [503] * 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("work", "ends"), [([1.0, 2.0], [2.0, 3.0]), ([1.0, 2.0, 3.0], [3.0, 5.0, 6.0]), ([0.1] * 3, [0.3] * 3)]
+)
+def test_shared_core_does_all_of_the_work_and_no_more(work: list[float], ends: list[float]) -> None:
+    assert run_virtually(_took(Gate(Unbounded(cores=1)), work)) == ends
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=8),
+)
+def test_programs_on_shared_cores_end_as_in_a_simulation_in_small_steps(
+    cores: int, programs: list[tuple[int, int]]
+) -> None:
+    async def scene() -> list[float]:
+        gate, loop = Gate(Unbounded(cores=cores)), asyncio.get_running_loop()
+        begun = loop.time()
+
+        async def one(at: int, work: int) -> float:
+            await asyncio.sleep(at)
+            await gate.work(work)
+            return loop.time() - begun
+
+        return list(await asyncio.gather(*(one(at, work) for at, work in programs)))
+
+    left = [Fraction(work) for _, work in programs]
+    now, ends = Fraction(0), [0.0] * len(programs)
+    while any(left):
+        running = [n for n, (at, _) in enumerate(programs) if at <= now and left[n]]
+        coming = [Fraction(at) - now for at, _ in programs if at > now]
+        speed = min(Fraction(1), Fraction(cores, len(running))) if running else Fraction(1)
+        step = min([left[n] / speed for n in running] + coming)
+        now += step
+        for n in running:
+            left[n] -= step * speed
+            if not left[n]:
+                ends[n] = float(now)
+    assert run_virtually(scene()) == pytest.approx(ends)

@@ -95,7 +95,7 @@ def test_exit_code_3_when_something_outside_is_missing(good: Path, tmp_path: Pat
         (("run", "nowhere.yaml"), "no such file, folder or bundled scenario"),
         (("run", "throttled-gatway"), "did you mean 'throttled-gateway'?"),
         (("run", "--world", "sin"), "did you mean 'sim'?"),
-        (("run", "-k", "nothing like this"), "matches none"),
+        (("run", "-k", "nothing-like-this"), "matches none"),
         (("run", "--tools", "missing.yaml"), "missing.yaml:1: cannot be read"),
         (("explain", "in_flight_within_limits"), "did you mean 'in_flight_within_limit'?"),
         (("replay", "nowhere"), "not a run"),
@@ -214,3 +214,12 @@ def test_a_real_sandbox_that_cannot_be_used_is_refused_before_anything_starts(
 
 def test_the_fake_can_be_given_as_sandbox(good: Path) -> None:
     assert in_process("run", str(good), "--sandbox", "fake")[0] == 0
+
+
+def test_a_folder_with_runs_in_it_can_be_run_again(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(good.parent)
+    for _ in range(2):
+        code, output = in_process("run", ".", "--out", "runs", "--jobs", "1")
+        assert (code, output.splitlines()[-1]) == (0, "1 run: every promise held.")
+    assert in_process("check", ".") == (0, "1 file with 1 cell: all valid\n")
+    assert in_process("run", "runs/good/scenario.yaml", "--jobs", "1")[0] == 0, "named, it is a scenario like any other"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.promises import PROMISES
+from sfusion.harness.promises import PROMISES, judge
 from sfusion.harness.worlds import sim
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
@@ -147,8 +147,41 @@ def test_every_call_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(client_module.SandboxClient, "run", forgetful)
     broken = broken_in(scene(horizon="200s"))
-    assert set(broken) == {"every_call_ends_once", "deadline_honoured"}
+    assert set(broken) == {"every_call_ends_once", "deadline_honoured", "outcomes"}
     assert broken["every_call_ends_once"].sentence == "call c0005 never ended"
+    assert "1 of 24 calls ended unfinished" in broken["outcomes"].sentence
+
+
+def test_every_call_ends_once_and_sends_nothing_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = client_module.SandboxClient.run
+
+    async def heedless(self: Any, program: Any, **options: Any) -> Any:
+        return await asyncio.shield(real(self, program, **options))
+
+    monkeypatch.setattr(client_module.SandboxClient, "run", heedless)
+    giving_up = {"calls": 24, "concurrency": 12, "program": {"seconds": "100ms"}, "cancel": {"after": "150ms"}}
+    broken = broken_in(scene(load=giving_up))
+    assert "sent a request" in broken["every_call_ends_once"].sentence
+    assert "after it had ended" in broken["every_call_ends_once"].sentence
+
+
+def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tool_module.model_text
+
+    def fragile(result: Any, *args: Any, **options: Any) -> str:
+        if result.call_id == "c0007":
+            raise RuntimeError("boom")
+        return real(result, *args, **options)
+
+    monkeypatch.setattr(tool_module, "model_text", fragile)
+    scenario = scene()
+    broken = broken_in(scenario)
+    assert set(broken) == {"tool_never_raises", "outcomes"}
+    assert broken["tool_never_raises"].sentence.startswith(
+        "the tool raised RuntimeError: boom (c0007, test_promises_broken.py:"
+    )
+    found = judge(sim.run(scenario), scenario.promises)
+    assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], "also if it is not named"
 
 
 def test_outcomes() -> None:

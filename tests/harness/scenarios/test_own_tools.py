@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.promises import Verdict
+from sfusion.harness.runs import run_scenario
 from sfusion.harness.scenarios import Scenario
 from sfusion.harness.worlds import sim
 from tests.harness.promises.scenes import scene, verdicts
@@ -43,13 +44,13 @@ def judged(scenario: Scenario) -> dict[str, Verdict]:
 
 
 @pytest.mark.parametrize("name", ["NewShape", "OldShape"])
-def test_tools_with_either_return_shape_run_and_what_they_hide_is_unknown(name: str) -> None:
+def test_tools_with_either_return_shape_run_and_what_they_hide_is_not_applicable(name: str) -> None:
     found = judged(with_tool(name))
     states = {promise: verdict.state for promise, verdict in found.items()}
     assert {promise for promise, state in states.items() if state == "broken"} == set()
-    for hidden in ("no_permit_leaked", "grants_in_order", "no_starvation", "outcomes", "deadline_honoured"):
-        assert states[hidden] == "unknown", found[hidden]
-    for seen in ("in_flight_within_limit", "every_call_ends_once", "attempts_per_call", "text_is_truthful"):
+    for hidden in ("no_permit_leaked", "grants_in_order", "no_starvation", "deadline_honoured", "no_secret_leaked"):
+        assert states[hidden] == "not_applicable", found[hidden]
+    for seen in ("in_flight_within_limit", "every_call_ends_once", "attempts_per_call", "text_is_truthful", "outcomes"):
         assert states[seen] == "held", found[seen]
 
 
@@ -72,7 +73,7 @@ def test_a_misleading_tool_message_and_a_scored_outage_are_found() -> None:
 def test_a_tool_that_works_in_threads_is_unknown_and_pointed_to_world_ray() -> None:
     small = {"calls": 3, "concurrency": 1, "program": {"prints": "x"}}
     found = judged(with_tool("InThreads", load=small))
-    assert {verdict.state for verdict in found.values()} == {"unknown"}
+    assert {verdict.state for verdict in found.values()} == {"unknown", "not_applicable"}
     assert "--world ray" in found["every_call_ends_once"].sentence
 
 
@@ -89,7 +90,6 @@ def test_the_command_runs_scenarios_on_a_given_tool(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["run", "poisoned-call", "single-node", "--jobs", "1", "--tools", str(config)])
     assert result.exit_code == 1
     assert "text_is_truthful" in result.output
-    assert "the limiter of this tool cannot be observed" in result.output
 
 
 def test_a_scenarios_limits_reach_the_given_tool(tmp_path: Path) -> None:
@@ -108,3 +108,115 @@ def test_a_tool_class_that_cannot_be_imported_is_reported(tmp_path: Path) -> Non
     result = CliRunner().invoke(app, ["run", "single-node", "--jobs", "1", "--tools", str(config)])
     assert result.exit_code == 2
     assert "did you mean 'NewShape'?" in result.output
+
+
+PEER = """\
+class Peer:
+    def __init__(self, config, tool_schema=None):
+        if config["rate_limit"] == 2:
+            raise RuntimeError("two is not enough")
+        self.name, self.tool_schema, self.config = "code_interpreter", tool_schema, config
+
+    async def create(self, instance_id=None, **kwargs):
+        return instance_id, None
+
+    async def execute(self, instance_id, parameters, agent_data, **kwargs):
+        assert agent_data.extra_fields == {}
+        raise RuntimeError("boom")
+
+    async def calc_reward(self, instance_id, **kwargs):
+        return None
+
+    async def release(self, instance_id, **kwargs):
+        return None
+"""
+
+
+def test_a_tool_that_fails_is_told_apart_and_the_other_runs_go_on(tmp_path: Path) -> None:
+    (tmp_path / "a_peer_of_the_tests.py").write_text(PEER)
+    config, junit = tmp_path / "tools.yaml", tmp_path / "junit.xml"
+    peer = {"class_name": "a_peer_of_the_tests.Peer", "config": {"rate_limit": 50}}
+    config.write_text(yaml.safe_dump({"tools": [peer]}))
+    arguments = ["run", "single-node-tight-limit", "--jobs", "1", "--tools", str(config), "--junit", str(junit)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    report = junit.read_text()
+    assert 'tests="15"' in report, "seven for each cell that ran, and one for the cell that could not be run"
+    assert "the tool refused its config: RuntimeError: two is not enough" in report
+    assert "tool_never_raises: the tool raised RuntimeError: boom (c0001, a_peer_of_the_tests.py:12)" in result.output
+    assert result.output.count("not applicable in 2 runs: grants_in_order, no_starvation, no_permit_leaked") == 1
+    assert "outside the event loop" not in result.output
+
+
+def test_the_scenarios_keys_reach_our_own_class_when_it_is_given(tmp_path: Path) -> None:
+    config = tmp_path / "tools.yaml"
+    own = {"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {"rate_limit": 50}}
+    config.write_text(yaml.safe_dump({"tools": [own]}))
+    out = tmp_path / "out"
+    arguments = ["run", "death-at-the-last-call", "worker-death", "--jobs", "1", "--tools", str(config)]
+    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    written = yaml.safe_load((out / "death-at-the-last-call" / "scenario.yaml").read_text())
+    assert written["tools"][0]["config"]["max_attempts"] == 3
+
+
+def test_step_rewards_and_raises_count_as_scores() -> None:
+    outage = {"faults": [{"call": "c0005", "phase": "after", "what": "sandbox_error"}]}
+    found = judged(with_tool("NewShape", sandbox=outage))["infra_never_scored"]
+    assert found.sentence == "call c0005 failed because of the infrastructure and was scored 0.0"
+    found = judged(with_tool("Raising", sandbox=outage))["infra_never_scored"]
+    assert found.sentence == "call c0005 failed because of the infrastructure and raised, which verl scores 0"
+
+
+def test_an_honest_text_about_a_sandbox_error_is_no_lie() -> None:
+    outage = {"faults": [{"call": "c0005", "what": "sandbox_error"}]}
+    assert judged(with_tool("NewShape", sandbox=outage))["text_is_truthful"].state == "held"
+
+
+def test_the_timeout_of_another_class_is_that_of_its_config() -> None:
+    slow = {"calls": 2, "program": {"seconds": "10s", "early": "x"}}
+    scenario = scene(tools=[entry("NewShape", default_timeout=5)], load=slow)
+    called = [event for event in sim.run(scenario).events if event["event"] == "called"]
+    assert {event["intent"]["kind"] for event in called} == {"program_timeout"}
+
+
+def test_programs_that_a_tool_has_given_up_are_not_in_flight() -> None:
+    slow = {"calls": 16, "concurrency": 4, "program": {"seconds": "20s"}}
+    found = judged(with_tool("Impatient", load=slow, horizon="10s"))
+    assert found["in_flight_within_limit"].state == "held", found["in_flight_within_limit"]
+
+
+def test_a_tool_that_is_refused_every_connection_is_judged() -> None:
+    found = judged(with_tool("NewShape", events=[{"at": "0s", "crash": "sandbox"}]))
+    assert found["every_call_ends_once"].state == "held"
+    assert found["text_is_truthful"].state == "held"
+
+
+GATE = [
+    "bound-to-loopback", "bytes-that-are-not-text", "bad-arguments", "broken-memory-limit", "cancel-storm",
+    "crash-and-restart", "executed-then-504", "kept-secrets",
+    "limiter-death", "masked-rollouts", "node-death", "overload-too-wide", "paced-requests", "port-closed",
+    "really-run", "resized-limit", "rotten-compile", "rotten-garbage", "timeout-told-as-success", "wedged-for-good",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Right", "Silent"])
+def test_a_right_tool_of_another_class_is_green_with_and_without_stated_outcomes(name: str, tmp_path: Path) -> None:
+    config = tmp_path / "tools.yaml"
+    keys = {"limiter": "local", "rate_limit_mismatch": "apply", "default_timeout": 30, "transport_margin": 10.0}
+    keys |= {"max_attempts": 6, "retry_may_have_run": True}
+    config.write_text(yaml.safe_dump({"tools": [entry(name, **keys)]}))
+    result = CliRunner().invoke(app, ["run", *GATE, "--jobs", "1", "--tools", str(config)])
+    assert result.exit_code == 0, result.output
+    assert "1 cell skipped (the tool has no key requests_per_second)" in result.output
+    assert result.output.count("this tool does not use the limiter of sfusion") == 1
+
+
+def test_a_module_beside_a_scenario_is_found(tmp_path: Path) -> None:
+    (tmp_path / "another_peer_of_the_tests.py").write_text(PEER)
+    file = tmp_path / "scenario.yaml"
+    tools = [{"class_name": "another_peer_of_the_tests.Peer", "config": {"rate_limit": 1}}]
+    file.write_text(yaml.safe_dump({**scene().written, "tools": tools}))
+    (result,) = run_scenario(file, check=False)
+    assert result.verdicts[-1].sentence.startswith("the tool raised RuntimeError: boom")
+    assert CliRunner().invoke(app, ["run", str(file), "--jobs", "1"]).exit_code == 1

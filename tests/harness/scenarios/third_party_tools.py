@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 
+from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse
 
 
@@ -32,6 +33,8 @@ class NewShape:
                 body = {"code": parameters["code"], "language": "python"}
                 async with session.post(self._url, json=body) as answer:
                     data = await answer.json()
+                if data["status"] == "SandboxError":
+                    return ToolResponse(text="error: the sandbox failed"), 0.0, {}
                 return ToolResponse(text=data["run_result"]["stdout"]), 0.0, {}
             except Exception as error:
                 return ToolResponse(text=f"error: {type(error).__name__}"), 0.0, {}
@@ -51,7 +54,7 @@ class OldShape(NewShape):
 
     async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
         response, reward, metrics = await super().execute(instance_id, parameters)
-        text = response.text
+        text = response.text or "error"
         return ("no stdout here" if text.startswith("error") else text), reward, metrics
 
 
@@ -75,3 +78,41 @@ class InThreads(NewShape):
                 return json.load(answer)["run_result"]["stdout"], 0.0, {}
         except OSError as error:
             return f"error: {error}", 0.0, {}
+
+
+class Raising(NewShape):
+    """A tool that raises where the sandbox fails."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        response, _, metrics = await super().execute(instance_id, parameters)
+        if response.text == "error: the sandbox failed":
+            raise RuntimeError(response.text)
+        return response, None, metrics
+
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
+        return None
+
+
+class Impatient(NewShape):
+    """A tool that gives a program two seconds, and keeps the connection of one that it has given up."""
+
+    _kept: ClassVar[set[Any]] = set()
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        running = asyncio.ensure_future(super().execute(instance_id, parameters))
+        self._kept.add(running)
+        done, _ = await asyncio.wait([running], timeout=2.0)
+        self._gate.release()
+        return running.result() if done else (ToolResponse(text="error: timeout"), None, {})
+
+
+class Right(SandboxFusionTool):
+    """A right tool that the harness does not know: our own, under another name and with a limiter of its own."""
+
+
+class Silent(Right):
+    """The same, without metrics."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        response, reward, _ = await super().execute(instance_id, parameters, **kwargs)
+        return response, reward, None

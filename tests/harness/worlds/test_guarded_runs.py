@@ -11,7 +11,7 @@ from sfusion.harness.worlds import sim
 from sfusion.harness.worlds.worker_rollouts import Rollouts
 from sfusion_tools.rollout import RolloutLimits
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-from tests.harness.promises.scenes import scene
+from tests.harness.promises.scenes import scene, verdicts
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 
 OUTAGE = {
@@ -39,6 +39,7 @@ def test_each_worker_notices_an_outage_and_its_end_once(then: str) -> None:
     raised = [event for event in returned if event.get("raised")]
     assert bool(raised) is (then == "fail")
     assert {event["raised"] for event in raised} <= {"GuardTripped"}
+    assert verdicts(journal)["tool_never_raises"].held, "the guard is meant to end the job"
     sent = {event["call"] for event in journal.events if event["event"] == "arrived"}
     assert len(sent) < 160 if then == "fail" else len(sent) == 160
     assert list(sim.run(guarded(then)).lines()) == list(journal.lines()), "the second run begins with a new guard"

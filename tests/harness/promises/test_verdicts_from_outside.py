@@ -1,0 +1,136 @@
+"""Verdicts that were wrong when the harness was tried from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises import Verdict, judge, read_promise
+from sfusion.harness.worlds import sim
+from sfusion_tools.sandbox import tool as tool_module
+from tests.harness.promises.scenes import scene
+
+CRASH = [{"at": "150ms", "crash": "sandbox", "seconds": "1s"}]
+
+
+def verdict(journal: Journal, promise: Any) -> Verdict:
+    return judge(journal, [read_promise(promise)])[0]
+
+
+@pytest.mark.parametrize(
+    "fault", [{"phase": "after", "what": "sandbox_error"}, {"what": {"truncate": 0.5}}], ids=["error", "cut"]
+)
+def test_no_recovery_is_seen_in_answers_without_a_result(fault: Any) -> None:
+    found = verdict(sim.run(scene(events=CRASH, sandbox={"faults": [fault]})), {"recovers_within": "60s"})
+    assert found.state == "broken"
+    assert "no program completed again" in found.sentence
+
+
+def test_a_request_already_in_flight_is_no_recovery() -> None:
+    # One long program is under way when the other worker dies; the next one gets a permit 9 s later.
+    slow = {"calls": 4, "concurrency": 2, "program": {"seconds": "9s"}}
+    dead = scene(load=slow, tools={"rate_limit": 2, "permit_lease": 60}, events=[{"at": "1s", "kill": "n1-w1"}])
+    found = verdict(sim.run(dead), {"recovers_within": "9s"})
+    assert found.state == "broken"
+    assert "it took 17" in found.sentence
+
+
+def test_a_last_request_in_flight_leaves_recovery_unobserved() -> None:
+    last = {"calls": 2, "concurrency": 2, "program": {"seconds": "9s"}}
+    found = verdict(sim.run(scene(load=last, events=[{"at": "1s", "kill": "n1-w1"}])), {"recovers_within": "30s"})
+    assert found.state == "unknown"
+
+
+def test_a_queue_cut_by_the_horizon_is_unknown_unless_it_took_too_long() -> None:
+    queued = scene(horizon="2s", load={"calls": 24, "concurrency": 12, "program": {"seconds": "10s"}})
+    journal = sim.run(queued)
+    found = verdict(journal, {"no_starvation": "60s"})
+    assert found.state == "unknown"
+    assert found.sentence == "9 callers still waited for a permit when the run ended, the longest for 2 s"
+    assert verdict(journal, {"no_starvation": "1s"}).state == "broken"
+
+
+def begun(at: float, number: int) -> dict[str, Any]:
+    call = {"at": at, "call": f"c{number}", "worker": "w"}
+    return {**call, "source": "client", "event": "attempt_started", "attempt": 1}
+
+
+def limited(*steps: dict[str, Any]) -> Journal:
+    journal = Journal.begin(scenario="x", cell="", seed=0, world="sim")
+    journal.note(0, "world", "began", workers=["w"], limit=2, calls=None)
+    for step in steps:
+        if step["event"] == "attempt_started":
+            journal.note(0, "world", "called", call=step["call"], worker="w", intent={"kind": "ok"})
+            journal.events.append(step)
+            journal.note(9, "world", "returned", call=step["call"], worker="w", outcome="ok", text="")
+        else:
+            journal.events.append(step)
+    journal.events.sort(key=lambda event: event["at"])
+    return journal
+
+
+def resized(at: float, limit: int) -> dict[str, Any]:
+    return {"at": at, "source": "limiter", "event": "resized", "worker": None, "rate_limit": limit}
+
+
+def granted(at: float, number: int) -> dict[str, Any]:
+    return {"at": at, "source": "limiter", "event": "granted", "worker": "w", "ticket": number, "permit": f"p{number}"}
+
+
+def test_a_broken_limit_is_named_as_it_was_in_force() -> None:
+    over = limited(*(begun(number, number) for number in (1, 2, 3)), resized(5, 20))
+    assert verdict(over, "in_flight_within_limit").sentence == "at 3 s 3 attempts were in flight; the limit is 2"
+    within = limited(begun(1, 1), resized(5, 20))
+    assert verdict(within, "in_flight_within_limit").sentence == "at most 1 in flight, the limit was 2, then 20"
+
+
+def test_grants_on_their_way_when_the_limit_shrinks_are_no_breach() -> None:
+    steps = [granted(1, 1), granted(1, 2), resized(2, 1), begun(3, 1), begun(3, 2)]
+    assert verdict(limited(*steps), "in_flight_within_limit").state == "held"
+    assert verdict(limited(*steps, begun(4, 3)), "in_flight_within_limit").state == "broken"
+
+
+def test_a_malformed_call_has_a_deadline_too() -> None:
+    programs = [{"arguments": [1]}, {"prints": "x"}]
+    journal = sim.run(scene(load={"calls": 8, "concurrency": 4, "program": programs}))
+    assert verdict(journal, "deadline_honoured").state == "held"
+    assert {event["allowed"] for event in journal.events if event["event"] == "called"} == {90.0}
+
+
+def test_retry_after_is_not_honoured_by_never_sending_again() -> None:
+    busy = scene(sandbox={"faults": [{"what": {"status": 429, "retry_after": 1}}]}, tools={"max_attempts": 1})
+    found = verdict(sim.run(busy), "retry_after_honoured")
+    assert found.state == "unknown"
+    assert found.sentence == "24 Retry-After headers, but no call was sent again"
+
+
+@pytest.mark.parametrize("what", ["sandbox_error", {"status": 503}, "reset"])
+def test_a_placeholder_for_a_failure_is_a_lie_whatever_outcome_is_stated(
+    what: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tool_module.model_text
+
+    def placeholder(result: Any, *args: Any, **options: Any) -> str:
+        return real(result, *args, **options) if result.outcome.is_from_program else "no stdout here"
+
+    faulty = scene(sandbox={"faults": [{"call": "c0003", "what": what}]})
+    assert verdict(sim.run(faulty), "text_is_truthful").state == "held"
+    monkeypatch.setattr(tool_module, "model_text", placeholder)
+    found = verdict(sim.run(faulty), "text_is_truthful")
+    assert found.state == "broken"
+    assert "does not say so: 'no stdout here'" in found.sentence
+
+
+def test_escape_codes_that_a_program_prints_are_no_lie_of_the_tool() -> None:
+    colourful = scene(load={"calls": 2, "program": {"prints": "\x1b[31mred\x1b[0m {call}\n"}})
+    assert verdict(sim.run(colourful), "text_is_truthful").state == "held"
+
+
+def test_attempts_at_two_sandboxes_are_told_apart() -> None:
+    pair = scene(sandbox={"instances": 2, "faults": [{"first_attempts": 1, "what": {"status": 503}}]})
+    journal = sim.run(pair)
+    assert verdict(journal, "in_flight_within_limit").state == "held"
+    assert verdict(journal, {"outcomes": {"ok": "all"}}).state == "held"
+    assert verdict(journal, {"throughput_at_least": 1}).state == "held"
