@@ -152,8 +152,18 @@ class LimiterCore:
             client.epoch = reply.version
         return reply
 
-    def poll(self, now: float, poll: Poll) -> LimiterReply:
-        """Return what the client has not received yet; nothing if the poll belongs to another attachment."""
+    def heartbeat(self, now: float, poll: Poll) -> None:
+        """A poll came, which may wait before it is answered: answering it later is no sign of life."""
+        self._expire(now)
+        client = self._clients.get(poll.client)
+        if client is not None and client.attached and client.epoch == poll.epoch:
+            client.seen = now
+
+    def poll(self, now: float, poll: Poll, came: float | None = None) -> LimiterReply:
+        """Return what the client has not received yet; nothing if the poll belongs to another attachment.
+
+        ``came`` is when the poll came, if that was earlier than ``now``.
+        """
         self.tick(now)
         client = self._clients.get(poll.client)
         if client is None or not client.attached or client.epoch != poll.epoch:
@@ -162,7 +172,7 @@ class LimiterCore:
             return self._empty_reply()
         if poll.number == client.last_poll and client.last_poll_reply is not None:
             return client.last_poll_reply
-        client.seen = now
+        client.seen = max(client.seen, now if came is None else came)
         client.last_poll = poll.number
         reply = client.last_poll_reply = self._reply(now, client)
         return reply
@@ -304,6 +314,9 @@ class LimiterCore:
             self._set_attached(now, client, False)
             self._dropped += len(client.tickets)
             self._drop_waiters(client)
+            for _, permit in client.grants:
+                self._release(client, permit)  # it was never sent, so nobody uses it
+            client.grants.clear()
             if not client.permits:
                 del self._clients[client.name]
         self._shares.discard_unused()

@@ -32,14 +32,17 @@ class LimiterHost:
     async def wait(self, poll: Poll) -> LimiterReply:
         """Reply as soon as there is an update for the client, or without one after ``poll.at_most`` seconds."""
         loop = asyncio.get_running_loop()
-        end = self._clock() + poll.at_most
+        came = self._clock()
+        end = came + poll.at_most
+        with self._lock:
+            self._core.heartbeat(came, poll)
         while True:
             with self._lock:
                 now = self._clock()
                 self._core.tick(now)
                 reply = None
                 if now >= end or self._core.has_update(poll):
-                    reply = self._core.poll(now, poll)
+                    reply = self._core.poll(now, poll, came)
                 self._wake()
                 if reply is not None:
                     return reply

@@ -137,6 +137,29 @@ def test_the_lease_counts_from_when_the_grant_is_sent(bench: Bench) -> None:
     assert bench.send("a", renew=(permit,)).lost == ()
 
 
+def test_permits_never_sent_to_a_dead_client_return_with_its_death(bench: Bench) -> None:
+    """Otherwise a node that dies with holders and waiters would block permits for two leases."""
+    ((_, returned), (_, kept)) = bench.send("b", acquire=(1, 2)).grants
+    bench.send("a", acquire=(1, 2))
+    bench.now += 9
+    bench.send("b", release=(returned,), renew=(kept,))  # granted to "a", which has been silent for nine seconds
+    assert bench.core.snapshot(bench.now).holders == {"a": 1, "b": 1}
+    bench.now += 1
+    bench.send("b", acquire=(3,))
+    assert bench.core.snapshot(bench.now).holders == {"b": 2}
+
+
+def test_answering_a_poll_is_no_sign_of_life(bench: Bench) -> None:
+    bench.send("a", acquire=(1, 2))
+    bench.send("b", acquire=(1, 2))
+    poll = Poll("b", bench.epochs["b"], next(bench.numbers), 5.0)
+    bench.core.heartbeat(bench.now, poll)
+    bench.now += 5
+    bench.core.poll(bench.now, poll, came=bench.now - 5)
+    bench.now += 5
+    assert bench.core.snapshot(bench.now).waiters == {}
+
+
 def test_only_the_permits_named_are_renewed(bench: Bench) -> None:
     (_, kept), (_, forgotten) = bench.send("a", acquire=(1, 2)).grants
     bench.now += 6
