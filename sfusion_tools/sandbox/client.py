@@ -107,6 +107,9 @@ class SandboxClient:
     async def run(self, program: Program, *, call_id: str | None = None) -> CallResult:
         """Run a program. Every failure is a result; only cancelling the caller raises."""
         loop = asyncio.get_running_loop()
+        # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
+        # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
+        _task = asyncio.current_task()
         started = loop.time()
         result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
         self._emit("call_started", result)

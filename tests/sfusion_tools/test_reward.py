@@ -384,7 +384,12 @@ def test_judge_sync_closes_what_it_opens(python):
     before = opened()
     for _ in range(5):
         judge_sync(DOUBLE, CASES, python.url)
-    assert opened() == before
+    # The sandbox is in this process and closes its ends of the connections a moment later.
+    for _ in range(20):
+        if opened() <= before:
+            return
+        judge_sync("1", {"inputs": [""], "outputs": [""]}, python.url)
+    pytest.fail(f"{opened()} files and threads are open, {before} before")
 
 
 def test_judge_sync_takes_the_config_of_a_tool():

@@ -72,7 +72,8 @@ async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
 async def test_shared_cores_bound_the_recommended_limit() -> None:
     async with scripted(model={"kind": "unbounded", "cores": 2}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
-        assert 1 <= result.measured["recommended_rate_limit"] <= 4
+        # The knee is at 2, in real time; a server without it would get all 16 levels.
+        assert 1 <= result.measured["recommended_rate_limit"] <= 8
 
 
 @pytest.mark.parametrize(

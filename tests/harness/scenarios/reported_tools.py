@@ -320,7 +320,7 @@ class Clogged(LimiterCore):
     """Nothing gets through while more than 30 are waiting, releases included."""
 
     def _grant(self, now: float) -> None:
-        if len(self._queue) <= 30:
+        if self._shares.waiting <= 30:
             super()._grant(now)
 
 
