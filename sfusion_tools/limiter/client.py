@@ -198,8 +198,10 @@ class Limiter(LoopResource):
             self._schedule(self._loop)
 
     def _release(self, permit: str, succeeded: bool, throttled: bool) -> None:
-        loop = self._loop
-        if loop is None or loop.is_closed():
+        if self._closed:
+            return
+        loop = self._loop or self._bind_to_loop()  # the first call may be the release of an adopted permit
+        if loop.is_closed():
             return  # abandoning the client returns its permits
         now = loop.time()
         while (heir := self._core.heir) is not None and self._is_gone(heir):

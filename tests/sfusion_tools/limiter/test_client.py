@@ -14,7 +14,15 @@ import pytest
 
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
-from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTransport, local_host, local_limiter
+from sfusion_tools.limiter import (
+    Limiter,
+    LimiterCore,
+    LimiterHost,
+    LimiterSettings,
+    LocalTransport,
+    local_host,
+    local_limiter,
+)
 from sfusion_tools.limiter.blocking import BlockingLimiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
@@ -137,6 +145,18 @@ async def test_a_second_release_of_a_permit_does_nothing() -> None:
     assert host.snapshot().in_use == 1
     assert host.snapshot().fenced == 0
     await give(second)
+
+
+@pytest.mark.parametrize("first", ["release", "acquire"])
+async def test_a_permit_of_an_earlier_life_returns_when_it_is_released(first: str) -> None:
+    host = LimiterHost(LimiterCore(LimiterSettings(2), 0.0, unleased={"callers": ("old-1",)}), lambda: 0.0)
+    limiter = Limiter(LocalTransport(host), name="callers", held=["old-1"])
+    adopted = limiter.adopt("old-1")
+    if first == "acquire":
+        await give(await take(limiter))
+    await give(adopted)
+    await limiter.flush()
+    assert host.snapshot().in_use == 0
 
 
 def test_acquire_with_a_timeout_raises_permit_timeout() -> None:
