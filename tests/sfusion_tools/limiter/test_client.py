@@ -24,6 +24,7 @@ from sfusion_tools.limiter import (
     local_limiter,
 )
 from sfusion_tools.limiter.blocking import BlockingLimiter
+from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
@@ -415,6 +416,27 @@ def test_threads_can_hold_permits() -> None:
     blocking.close()
     assert 1 <= peak <= 2
     assert host.snapshot().in_use == 0
+
+
+def test_direct_callers_release_only_their_own_permits_after_a_restart() -> None:
+    stored: list[list[str]] = [[]]
+
+    def start(incarnation: str) -> tuple[LimiterHost, DirectCallers]:
+        held = tuple(map(permit_id, stored[-1]))
+        core = LimiterCore(LimiterSettings(1), 0.0, incarnation=incarnation, unleased={CALLERS: held})
+        host = LimiterHost(core, lambda: 0.0)
+        return host, DirectCallers(LocalTransport(host), stored[-1], stored.append)
+
+    first = start("before")[1].acquire().result()
+    host, callers = start("after")
+    waits = callers.acquire()
+    while host.snapshot().waiting < 1:
+        pass
+    assert callers.release(first).result()
+    second = waits.result()
+    assert permit_id(second) == permit_id(first), "it was handed on"
+    assert not callers.release(first).result(), "the late release is refused"
+    assert callers.release(second).result()
 
 
 class TestChoice:
