@@ -302,6 +302,78 @@ def test_an_unreliable_transport_loses_no_permit_and_no_caller() -> None:
     run_virtually(scenario())
 
 
+class Slow(LocalTransport):
+    """Suspends its caller before and after it delivers a message."""
+
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        await asyncio.sleep(0)
+        reply = await super().exchange(batch)
+        await asyncio.sleep(0)
+        return reply
+
+    async def wait(self, poll: Poll) -> LimiterReply:
+        await asyncio.sleep(0)
+        reply = await super().wait(poll)
+        await asyncio.sleep(0)
+        return reply
+
+
+@pytest.mark.parametrize("spared", [False, True], ids=["with its callers", "without its callers"])
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_limiter_whose_tasks_were_cancelled_goes_on(limit: int, spared: bool) -> None:
+    """At any moment: a common idiom cancels all tasks of a loop, also those it knows nothing of."""
+
+    async def call(limiter: Limiter) -> None:
+        async with limiter.permit(20):
+            pass
+
+    async def scenario(moment: int) -> None:
+        host = host_on_loop_time(rate_limit=limit, lease=60)
+        limiters = [Limiter(Slow(host)) for _ in range(2)]
+        held = await take(limiters[0])
+        callers = [asyncio.create_task(call(limiter)) for limiter in limiters]
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()} - set(callers if spared else ()):
+            task.cancel()
+        await asyncio.sleep(0)
+        await give(held)
+        outcomes = await asyncio.gather(*callers, return_exceptions=True)
+        assert not spared or outcomes == [None, None]
+        for limiter in limiters:
+            await call(limiter)
+            await limiter.flush()
+        snapshot = host.snapshot()
+        assert (snapshot.in_use, snapshot.waiting, snapshot.expired) == (0, 0, 0)
+
+    for moment in range(15):
+        run_virtually(scenario(moment))
+
+
+def test_a_limiter_goes_on_after_an_interrupt_in_one_of_its_tasks() -> None:
+    """A notebook runs the same loop again after Ctrl-C."""
+
+    class Interrupted(LocalTransport):
+        interrupts = 2
+
+        async def exchange(self, batch: Batch) -> LimiterReply:
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            return await super().exchange(batch)
+
+    async def use() -> None:
+        async with limiter.permit(5):
+            pass
+
+    limiter = Limiter(Interrupted(local_host(LimiterSettings(1))))
+    with asyncio.Runner() as runner:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                runner.run(use())
+        runner.run(use())
+
+
 class Broken(LocalTransport):
     """Raises an unexpected error."""
 
