@@ -288,7 +288,7 @@ class ServesTheLongestQueueFirst(WatchedCore):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         shares: Any = self._shares
-        shares.next = lambda: max((s for s in shares if s.waiters), key=lambda s: len(s.waiters), default=None)
+        shares.next = lambda width: max((s for s in shares if s.waiters), key=lambda s: len(s.waiters), default=None)
 
 
 class ServesTheLastComer(WatchedCore):
