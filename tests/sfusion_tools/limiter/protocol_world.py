@@ -57,6 +57,7 @@ class WatchedCore(LimiterCore):
             assert before is None or client.tickets[number] == before, "a waiter keeps its place"
 
     def _reply(self, now: float, client: Any, *rest: Any) -> LimiterReply:
+        assert client.permits.issuperset(permit for _, permit in client.grants), "a grant that is sent is still out"
         reply = super()._reply(now, client, *rest)
         self.told[client.name] = reply.lease
         if reply.run:
