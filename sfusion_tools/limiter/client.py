@@ -81,6 +81,8 @@ class Limiter(LoopResource):
     ) -> None:
         """Callers of clients without a ``share`` are in one common share of weight 1.
 
+        No two clients of a limiter may have the same ``name`` at the same time: to the limiter they are one client,
+        and each would return the permits of the other. By default it is random.
         ``held`` are permits of an earlier life of the client with this name; ``adopt`` returns them.
         """
         self.name = name or uuid4().hex[:12]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll, ShareSnapshot, Snapshot
 from sfusion_tools.limiter.pace import Bucket, Width
-from sfusion_tools.limiter.settings import LimiterSettings
+from sfusion_tools.limiter.settings import LimiterSettings, Share
 from sfusion_tools.limiter.shares import ShareQueue, Shares
 
 Observer = Callable[[str, str, dict[str, object]], None]
@@ -120,6 +120,7 @@ class LimiterCore:
         lost: list[str] = []
         joined: list[int] = []
         if batch.attach is not None:
+            Share(batch.attach.share, batch.attach.weight)  # raises before anything is applied
             client = self._client(now, batch.client)
             self._attach(now, client, batch, batch.attach, lost, joined)
         elif client is None or not client.attached or client.epoch != batch.epoch:

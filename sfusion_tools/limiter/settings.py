@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from sfusion_tools.errors import ConfigError
 
 DEFAULT_RATE_LIMIT = 10
 DEFAULT_LEASE = 30.0
+WEIGHTS = 0.001, 1000.0
+"""The smallest and the greatest weight of a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,18 @@ class Share:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise ConfigError(f"the name of a share must be a string, found {self.name!r}")
-        _positive("the weight of a share", self.weight)
+        _between("the weight of a share", self.weight, *WEIGHTS)
 
 
 def _positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if not _is_number(value) or not 0 < value < math.inf:
         raise ConfigError(f"{name} must be a positive number, found {value!r}")
+
+
+def _between(name: str, value: object, lowest: float, highest: float) -> None:
+    if not _is_number(value) or not lowest <= value <= highest:
+        raise ConfigError(f"{name} must be a number from {lowest:g} to {highest:g}, found {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

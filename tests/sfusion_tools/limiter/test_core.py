@@ -378,6 +378,18 @@ class TestShares:
         bench.send("idle", acquire=(1, 2))
         assert self.serve(bench, 4).count("idle") == 2
 
+    @pytest.mark.parametrize(
+        "weight", [0, -1.0, math.nan, math.inf, 1e-320, 10**400, True, "3"], ids=lambda w: str(w)[:6]
+    )
+    def test_an_unusable_weight_is_refused_on_the_wire_and_changes_nothing(self, weight: object) -> None:
+        bench = Bench(rate_limit=1)
+        bench.attach("a")
+        bench.send("a", acquire=(1, 2))
+        before = bench.core.snapshot(bench.now)
+        with pytest.raises(ConfigError, match="the weight of a share must be"):
+            bench.attach("b", waiting=((1, None),), share="other", weight=weight)
+        assert bench.core.snapshot(bench.now) == before
+
     def test_clients_without_a_share_stay_in_order_of_arrival(self) -> None:
         bench = Bench(rate_limit=1)
         for client in "abc":
