@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sfusion_tools.formats import Parsed, StreamParser, get_format
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import EndCause, RolloutDriver, format_parser
 from sfusion_tools.schemas import ToolResponse
@@ -111,6 +112,48 @@ async def test_a_call_in_another_format_is_answered_instead_of_ending_the_reques
     assert roles(done.messages) == ["user", "assistant", "tool", "assistant"]
     assert done.metrics.noticed == {kind: 1}
     assert done.metrics.refused == {"malformed": 1}
+
+
+async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def call(self: StreamParser, name: str, *_args: Any, **_kwargs: Any) -> None:
+        raise KeyError(name)
+
+    text = f"Let me see.\n{calling('1', '2')} Two calls."
+    monkeypatch.setattr(StreamParser, "call", call)
+    one = request()
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    assert (one.state, one.ended_by) == (State.COMPLETED, EndCause.ANSWERED)
+    assert one.metrics.refused == {"malformed": 1}
+    assert one.messages[1].content == "Let me see."
+    assert one.messages[2].content.startswith("Error: A tool call was not made: it could not be read. Write calls as ")
+    (record,) = caplog.records
+    assert record.exc_info
+    assert "the hermes parser failed" in record.message
+
+    stream = get_format("hermes").stream()
+    pieces = [delta for char in text for delta in stream.feed(char)] + stream.finish()
+    assert [problem.kind for problem in Parsed.of(pieces).problems] == ["parser_failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pythonic", "[code_interpreter(code={{1}})]"),
+        ("pythonic", f"[code_interpreter(code=0x{'f' * 3600})]"),
+        ("llama3", "<|python_tag|>{'name': 'code_interpreter', 'parameters': {'code': 0x%s}}" % ("f" * 3600)),
+    ],
+    ids=["a set in a set", "an integer in pythonic", "an integer in llama3"],
+)
+async def test_a_value_that_is_not_json_is_refused_and_not_a_failure(name: str, text: str) -> None:
+    one, tool = request(), RecordingTool()
+    await RolloutDriver(ScriptedEngine(text, "7"), [tool], format_parser(name)).run(one)
+    assert (one.state, one.metrics.refused, one.metrics.infrastructure_failures) == (
+        State.COMPLETED,
+        {"malformed": 1},
+        0,
+    )
 
 
 async def test_a_call_after_unclosed_thinking_is_executed() -> None:
