@@ -10,6 +10,7 @@ import pytest
 from sfusion_tools.formats import Parsed, StreamParser, get_format
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import EndCause, RolloutDriver, format_parser
+from sfusion_tools.rollout.planning import TOLD_REFUSALS
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import (
     TOKENIZER,
@@ -154,6 +155,30 @@ async def test_a_value_that_is_not_json_is_refused_and_not_a_failure(name: str, 
         {"malformed": 1},
         0,
     )
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_parallel_calls": 4}])
+async def test_many_refused_calls_get_few_answers(limits: dict[str, int]) -> None:
+    one = request(**limits)
+    text = calling(*map(str, range(4))) + "<tool_call>" + "{}" * 1000 + "</tool_call>"
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    _, turn, *answers, last = one.messages
+    assert (last.role, one.metrics.calls, one.metrics.executed) == ("assistant", 1004, 4)
+    assert one.metrics.refused == {"malformed": 1000}
+    assert len(answers) == 4 + TOLD_REFUSALS + 1
+    assert "984 more calls of this turn were not executed (malformed: 984)" in answers[-1].content
+    assert sum("A tool call was not made" in answer.content for answer in answers) == TOLD_REFUSALS == 16
+    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers[:4]]
+
+
+async def test_every_call_in_an_assistant_message_is_answered_however_many_were_too_many() -> None:
+    one = request(max_parallel_calls=1)
+    text = calling(*map(str, range(100)))
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    _, turn, *answers, _ = one.messages
+    assert one.metrics.refused == {"too_many_parallel_calls": 99}
+    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers]
+    assert len(answers) == 1 + TOLD_REFUSALS + 1
 
 
 async def test_a_call_after_unclosed_thinking_is_executed() -> None:
