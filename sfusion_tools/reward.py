@@ -191,14 +191,22 @@ def _verdict(call: CallResult, case: Case, mark: str | None) -> CaseResult:
 def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
     """True if the right answer is larger than the sandbox can return, which cuts output or blocks the program.
 
-    What did arrive must be the beginning of the right answer: a wrong one is not excused for its length.
+    What did arrive must be the beginning of the right answer, and not mostly something else: a wrong one is not
+    excused for its length.
     """
-    if case.size < FULL_PIPE_BYTES or _size(call.stdout) < FULL_PIPE_BYTES:
+    arrived = _size(call.stdout)
+    if case.size < FULL_PIPE_BYTES or arrived < FULL_PIPE_BYTES:
         return False
-    *whole, cut = _lines(call.stdout) or [""]
-    return mark is not None or (
-        whole == case.expected[: len(whole)] and "".join(case.expected[len(whole) :][:1]).startswith(cut)
-    )
+    if mark is not None:
+        shown = call.stdout.partition(mark)[2]
+        begins = any(json.dumps(answer).startswith(shown) for answer in case.expected)
+    else:
+        *whole, cut = f"{call.stdout}.".splitlines()  # the dot keeps an empty last line
+        cut, lines = cut[:-1], [line.rstrip() for line in whole]
+        wanted = "".join(case.expected[len(lines) :][:1])
+        begins = lines == case.expected[: len(lines)] and (wanted.startswith(cut) or wanted == cut.rstrip())
+        shown = "\n".join([*lines, cut.rstrip()])
+    return begins and 2 * _size(shown) >= arrived
 
 
 def _size(text: str) -> int:

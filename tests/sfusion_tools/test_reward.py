@@ -263,6 +263,38 @@ async def test_an_answer_too_long_for_the_sandbox_is_not_judged(ending, code):
     assert judgement.results == [code]
 
 
+LINES = "".join(f"{n}\n" for n in range(60_000))
+NUMBERS = list(range(60_000))
+RETURNED = f"\n{mark_of('…')}{json.dumps(NUMBERS)}\n"
+
+
+@pytest.mark.parametrize(
+    ("fn_name", "stdout", "code"),
+    [
+        (None, LINES[:PIPE_BYTES], INFRASTRUCTURE),
+        (None, LINES[: PIPE_BYTES - 1], INFRASTRUCTURE),
+        (None, LINES.replace("\n", " \r\n")[:PIPE_BYTES], INFRASTRUCTURE),
+        (None, " " * 140_000, False),
+        (None, "0\n1\n2" + " " * 140_000, False),
+        (None, "\n" * 140_000, False),
+        (None, LINES[:130_000] + "1\n" + " " * 10_000, False),
+        ("f", RETURNED[:PIPE_BYTES], INFRASTRUCTURE),
+        ("f", "noise\n" + RETURNED[:PIPE_BYTES], INFRASTRUCTURE),
+        ("f", "z" * 140_000, False),
+        ("f", "z" * 140_000 + RETURNED[:30], False),
+        ("f", RETURNED.replace(" 7,", " 8,")[:PIPE_BYTES], False),
+        ("f", "z" * 140_000 + f"\n{mark_of('…')}[0]\n", False),
+    ],
+    ids=range(13),
+)
+async def test_only_a_beginning_of_a_long_answer_is_not_judged(fn_name, stdout, code):
+    wanted, given = (LINES, "") if fn_name is None else (NUMBERS, [])
+    for outcome in (Outcome.OK, Outcome.PROGRAM_TIMEOUT):
+        runner = Answers({"" if fn_name is None else "[]": ended(outcome, stdout)})
+        judgement = await judge("…", {"fn_name": fn_name, "inputs": [given], "outputs": [wanted]}, runner)
+        assert judgement.results == [code if outcome is Outcome.OK or code else TIMEOUT]
+
+
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
 async def test_endless_output_is_the_programs_fault(outcome):
     judgement = await judge("…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)}))
