@@ -24,6 +24,7 @@ _TAGS = {
 }
 """Common tags of fenced blocks, for languages whose name is not the only one."""
 _ALL_TAGS = {tag for tags in _TAGS.values() for tag in tags}
+_BYTE_ORDER_MARK = "\ufeff"
 _PARSES = 6
 _LONGEST_PARSED = 40_000
 """Bounds on the work for a block that is never closed: how often, and how many characters of it, are parsed."""
@@ -79,11 +80,12 @@ def extract_code(text: str, language: str = "python") -> str:
 
     A block that is never closed ends with the text, or, in Python, where the text stops being Python.
     """
-    lines = text.split("\n")
+    lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     tags = _TAGS.get(language, (language.lower(),))
     blocks = [block for block in _blocks(lines, _ALL_TAGS.union(tags)) if not block.is_blank(lines)]
     named = [block for block in blocks if block.tag in tags]
-    return (named or blocks)[-1].body(lines, language) if blocks else text
+    code = (named or blocks)[-1].body(lines, language) if blocks else text
+    return code.removeprefix(_BYTE_ORDER_MARK)
 
 
 def _blocks(lines: list[str], tags: set[str]) -> list[_Block]:
