@@ -219,10 +219,10 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
         self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
-    def cancel(self, why: str = "the request was cancelled") -> None:
+    def stop(self, cause: EndCause, why: str) -> None:
         """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a sample."""
         if self.state is not State.FAILED:
-            self.state, self.ended_by, self.failure = State.FAILED, EndCause.CANCELLED, why
+            self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:

@@ -258,6 +258,20 @@ async def test_a_cancelled_request_releases_its_tools_even_if_cancelled_again() 
     assert tool.released == [req.request_id]
 
 
+async def test_a_cancellation_during_the_release_is_raised_after_it() -> None:
+    class Slow(RecordingTool):
+        async def release(self, instance_id: str, **kwargs: Any) -> None:
+            task.cancel()
+            await asyncio.sleep(0)
+            await super().release(instance_id)
+
+    tool, req = Slow(), request()
+    task = asyncio.ensure_future(RolloutDriver(ScriptedEngine("ok"), [tool], PARSE).run(req))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (req.state, tool.released) == (State.COMPLETED, [req.request_id])
+
+
 @pytest.mark.parametrize(
     "answer",
     [
