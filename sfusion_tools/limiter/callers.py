@@ -7,10 +7,10 @@ their caller hears of them, so a restart of the actor loses none.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from uuid import uuid4
 
 from sfusion_tools.limiter.blocking import LoopThread
 from sfusion_tools.limiter.client import Limiter, Permit, Transport
@@ -31,7 +31,6 @@ class DirectCallers:
         self._permits: dict[str, Permit] = {name: self._limiter.adopt(permit_id(name)) for name in names}
         self._store = write
         self._writing: asyncio.Task[None] | None = None
-        self._acquisitions = itertools.count(1)
         self._thread = LoopThread("sfusion callers")
 
     def acquire(self) -> Future[str]:
@@ -44,9 +43,9 @@ class DirectCallers:
 
     async def _acquire(self) -> str:
         permit = await self._limiter.permit().__aenter__()
-        # A permit that is handed on keeps its id, so each acquisition gets a name of its own: otherwise the second
-        # release by one caller would count as the first release by another.
-        name = f"{permit.id}.{next(self._acquisitions)}"
+        # A permit that is handed on keeps its id, also after a restart, so each acquisition gets a name of its
+        # own: otherwise the second release by one caller would count as the first release by another.
+        name = f"{permit.id}.{uuid4().hex[:12]}"
         self._permits[name] = permit
         try:
             await self._write()

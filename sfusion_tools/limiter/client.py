@@ -133,7 +133,8 @@ class Limiter(LoopResource):
         while self._sender is not None and self._loop is not None:
             self._core.hurry(self._loop.time(), drain=at_once)
             self._schedule(self._loop)
-            await asyncio.wait([self._sender])
+            if self._sender is not None:
+                await asyncio.wait([self._sender])
 
     async def aclose(self) -> None:
         """Detach: waiting callers get LimiterClosed, permits return to the limiter."""
@@ -198,8 +199,10 @@ class Limiter(LoopResource):
             self._schedule(self._loop)
 
     def _release(self, permit: str, succeeded: bool, throttled: bool) -> None:
-        loop = self._loop
-        if loop is None or loop.is_closed():
+        if self._closed:
+            return
+        loop = self._loop or self._bind_to_loop()  # the first call may be the release of an adopted permit
+        if loop.is_closed():
             return  # abandoning the client returns its permits
         now = loop.time()
         while (heir := self._core.heir) is not None and self._is_gone(heir):
@@ -214,11 +217,21 @@ class Limiter(LoopResource):
         return future is None or future.done()
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start or wake the sender if there is something to send, and set the timer of the renewals."""
+        """Start or wake the sender if there is something to send, and set the timer of the renewals.
+
+        A task that ended may have been cancelled, at any moment: what it had in flight is lost.
+        """
         core = self._core
+        if self._sender is not None and self._sender.done():
+            self._sender = None
+            core.lose_batch(loop.time())
+        if self._poller is not None and self._poller.done():
+            self._poller = None
+            core.lose_poll(loop.time())
+            self._start_poller(loop)
         if core.send_at < math.inf:
             if self._sender is None:
-                self._sender = loop.create_task(self._send(), name=f"limiter {self.name}: send")
+                self._sender = self._start(loop, self._send(), "send")
             if core.send_at <= loop.time():
                 self._wake.set()
         if self._timer is not None:
@@ -254,12 +267,10 @@ class Limiter(LoopResource):
                     core.lose(loop.time(), batch)
                 else:
                     self._settle(core.receive(loop.time(), batch, reply))
-                    self._start_polling(loop)
+                    self._start_poller(loop)
+                    self._schedule(loop)
         except Exception as error:
             self._fail(error)
-        finally:
-            if core is self._core:
-                self._sender = None
 
     async def _pause(self, loop: asyncio.AbstractEventLoop, until: float) -> float:
         """Wait until then, or until there is something to send now; return the time."""
@@ -270,10 +281,22 @@ class Limiter(LoopResource):
             return max(loop.time(), until)
         return loop.time()
 
-    def _start_polling(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._poller is None and (self._core.waiting or self._core.held):
-            self._poller = loop.create_task(self._poll(), name=f"limiter {self.name}: poll")
-        self._schedule(loop)
+    def _start_poller(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._poller is None and self._core.polls:
+            self._poller = self._start(loop, self._poll(), "poll")
+
+    def _start(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[None, None, None], verb: str
+    ) -> asyncio.Task[None]:
+        task = loop.create_task(work, name=f"limiter {self.name}: {verb}")
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # an interrupt, which the loop has raised
+        if not self._closed:
+            self._schedule(task.get_loop())
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
@@ -289,9 +312,6 @@ class Limiter(LoopResource):
                 self._schedule(loop)
         except Exception as error:
             self._fail(error)
-        finally:
-            if core is self._core:
-                self._poller = None
 
     def _settle(self, received: Received) -> None:
         for permit in received.lost:

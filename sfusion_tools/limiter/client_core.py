@@ -102,6 +102,11 @@ class ClientCore:
         return len(self._waiting)
 
     @property
+    def polls(self) -> bool:
+        """True when ``next_poll`` has something to return."""
+        return self._polling is None and self._connection.attached and bool(self._waiting or self._held)
+
+    @property
     def retry_pause(self) -> float:
         """Seconds until the limiter is tried again when it does not answer now."""
         return self._retry
@@ -180,9 +185,9 @@ class ClientCore:
 
     def next_poll(self, now: float) -> Poll | None:
         """Return the next long poll: for grants while callers wait, and to notice a dead limiter while holding."""
-        connection = self._connection
-        if self._polling is not None or not connection.attached or not (self._waiting or self._held):
+        if not self.polls:
             return None
+        connection = self._connection
         poll = Poll(self.name, connection.epoch, self._take_number(), connection.lease / RENEWALS_PER_LEASE)
         self._polling = poll, now
         return poll
@@ -244,6 +249,16 @@ class ClientCore:
             self._retry = min(self._retry * 2, LAST_RETRY)
         else:
             self._schedule(now, urgent=True)
+
+    def lose_batch(self, now: float) -> None:
+        """Nobody waits any longer for the reply to the batch in flight, if there is one."""
+        if self._in_flight is not None:
+            self.lose(now, self._in_flight[0])
+
+    def lose_poll(self, now: float) -> None:
+        """The same for the poll."""
+        if self._polling is not None:
+            self.lose(now, self._polling[0])
 
     def change_session(self) -> None:
         """This process is connected to a cluster again, perhaps to another one."""

@@ -14,8 +14,17 @@ import pytest
 
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
-from sfusion_tools.limiter import Limiter, LimiterHost, LimiterSettings, LocalTransport, local_host, local_limiter
+from sfusion_tools.limiter import (
+    Limiter,
+    LimiterCore,
+    LimiterHost,
+    LimiterSettings,
+    LocalTransport,
+    local_host,
+    local_limiter,
+)
 from sfusion_tools.limiter.blocking import BlockingLimiter
+from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
@@ -137,6 +146,18 @@ async def test_a_second_release_of_a_permit_does_nothing() -> None:
     assert host.snapshot().in_use == 1
     assert host.snapshot().fenced == 0
     await give(second)
+
+
+@pytest.mark.parametrize("first", ["release", "acquire"])
+async def test_a_permit_of_an_earlier_life_returns_when_it_is_released(first: str) -> None:
+    host = LimiterHost(LimiterCore(LimiterSettings(2), 0.0, unleased={"callers": ("old-1",)}), lambda: 0.0)
+    limiter = Limiter(LocalTransport(host), name="callers", held=["old-1"])
+    adopted = limiter.adopt("old-1")
+    if first == "acquire":
+        await give(await take(limiter))
+    await give(adopted)
+    await limiter.flush()
+    assert host.snapshot().in_use == 0
 
 
 def test_acquire_with_a_timeout_raises_permit_timeout() -> None:
@@ -281,6 +302,78 @@ def test_an_unreliable_transport_loses_no_permit_and_no_caller() -> None:
     run_virtually(scenario())
 
 
+class Slow(LocalTransport):
+    """Suspends its caller before and after it delivers a message."""
+
+    async def exchange(self, batch: Batch) -> LimiterReply:
+        await asyncio.sleep(0)
+        reply = await super().exchange(batch)
+        await asyncio.sleep(0)
+        return reply
+
+    async def wait(self, poll: Poll) -> LimiterReply:
+        await asyncio.sleep(0)
+        reply = await super().wait(poll)
+        await asyncio.sleep(0)
+        return reply
+
+
+@pytest.mark.parametrize("spared", [False, True], ids=["with its callers", "without its callers"])
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_limiter_whose_tasks_were_cancelled_goes_on(limit: int, spared: bool) -> None:
+    """At any moment: a common idiom cancels all tasks of a loop, also those it knows nothing of."""
+
+    async def call(limiter: Limiter) -> None:
+        async with limiter.permit(20):
+            pass
+
+    async def scenario(moment: int) -> None:
+        host = host_on_loop_time(rate_limit=limit, lease=60)
+        limiters = [Limiter(Slow(host)) for _ in range(2)]
+        held = await take(limiters[0])
+        callers = [asyncio.create_task(call(limiter)) for limiter in limiters]
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()} - set(callers if spared else ()):
+            task.cancel()
+        await asyncio.sleep(0)
+        await give(held)
+        outcomes = await asyncio.gather(*callers, return_exceptions=True)
+        assert not spared or outcomes == [None, None]
+        for limiter in limiters:
+            await call(limiter)
+            await limiter.flush()
+        snapshot = host.snapshot()
+        assert (snapshot.in_use, snapshot.waiting, snapshot.expired) == (0, 0, 0)
+
+    for moment in range(15):
+        run_virtually(scenario(moment))
+
+
+def test_a_limiter_goes_on_after_an_interrupt_in_one_of_its_tasks() -> None:
+    """A notebook runs the same loop again after Ctrl-C."""
+
+    class Interrupted(LocalTransport):
+        interrupts = 2
+
+        async def exchange(self, batch: Batch) -> LimiterReply:
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            return await super().exchange(batch)
+
+    async def use() -> None:
+        async with limiter.permit(5):
+            pass
+
+    limiter = Limiter(Interrupted(local_host(LimiterSettings(1))))
+    with asyncio.Runner() as runner:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                runner.run(use())
+        runner.run(use())
+
+
 class Broken(LocalTransport):
     """Raises an unexpected error."""
 
@@ -395,6 +488,27 @@ def test_threads_can_hold_permits() -> None:
     blocking.close()
     assert 1 <= peak <= 2
     assert host.snapshot().in_use == 0
+
+
+def test_direct_callers_release_only_their_own_permits_after_a_restart() -> None:
+    stored: list[list[str]] = [[]]
+
+    def start(incarnation: str) -> tuple[LimiterHost, DirectCallers]:
+        held = tuple(map(permit_id, stored[-1]))
+        core = LimiterCore(LimiterSettings(1), 0.0, incarnation=incarnation, unleased={CALLERS: held})
+        host = LimiterHost(core, lambda: 0.0)
+        return host, DirectCallers(LocalTransport(host), stored[-1], stored.append)
+
+    first = start("before")[1].acquire().result()
+    host, callers = start("after")
+    waits = callers.acquire()
+    while host.snapshot().waiting < 1:
+        pass
+    assert callers.release(first).result()
+    second = waits.result()
+    assert permit_id(second) == permit_id(first), "it was handed on"
+    assert not callers.release(first).result(), "the late release is refused"
+    assert callers.release(second).result()
 
 
 class TestChoice:
