@@ -24,7 +24,7 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
-from sfusion_tools.sandbox.fleet import Fleet, slots_of
+from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
@@ -203,7 +203,7 @@ class SandboxClient:
                             sent = await self._send(session, address, body, min(seconds, end - began))
                     finally:
                         ended = loop.time()
-                    slot.report(ended, healthy=_health(sent), asked=sent.asked)
+                    slot.report(ended, _health(sent), asked=sent.asked)
                     if address.proxy is not None and not sent.reading.outcome.is_from_program:
                         sent.reading.message += f" (through the proxy {redact(address.proxy)})"
                 if permit is not None:
@@ -314,12 +314,12 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
 
 
-def _health(sent: _Sent) -> bool | None:
+def _health(sent: _Sent) -> Health:
     if sent.reading.outcome.is_from_program:
-        return True
+        return Health.ANSWERED
     if sent.transient or (sent.reading.outcome is Outcome.SANDBOX_ERROR and sent.status != 200):
-        return False
-    return None
+        return Health.FAILED
+    return Health.REFUSED
 
 
 def _proxy(url: str) -> str | None:
