@@ -12,7 +12,7 @@ from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
+from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
@@ -115,6 +115,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
+        self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
         self._endpoints = self.settings.endpoint_labels
         self._client = self._make_client()
 
@@ -156,7 +157,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         timeout, remark = self.settings.default_timeout, ""
         with counted_call(self.name, on=self.settings.ray_metrics) as ended:
             try:
-                program, remark = read_arguments(parameters, self.settings)
+                program, remark = read_arguments(parameters, self.settings, self._languages)
             except BadArguments as error:
                 result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
             else:
