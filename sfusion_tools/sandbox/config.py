@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
-from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.guard import GuardSettings
 from sfusion_tools.sandbox.languages import LANGUAGES, RUNNABLE
 from sfusion_tools.sandbox.program import Bounds
@@ -137,12 +137,6 @@ class SandboxToolConfig(BaseModel):
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
         return self
-
-    @property
-    def endpoint_labels(self) -> tuple[str, ...]:
-        """The redacted URLs of the sandboxes."""
-        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
-        return tuple(dict.fromkeys(redact(normalise_url(url)) for url in urls))
 
     @property
     def longest_timeout(self) -> float:
