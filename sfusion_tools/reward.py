@@ -16,7 +16,7 @@ from typing import Any
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
-from sfusion_tools.errors import JudgeError, near
+from sfusion_tools.errors import GuardTripped, JudgeError, near
 from sfusion_tools.function_call import calling_program, comparable, mark_of, read_result
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
@@ -108,10 +108,13 @@ async def judge(
         judgement.results[number] = _verdict(call, case, mark)
 
     # Cases that are not reached in time keep the result INFRASTRUCTURE.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
-            for number, case in enumerate(cases):
-                group.create_task(run(number, case))
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
+                for number, case in enumerate(cases):
+                    group.create_task(run(number, case))
+    except BaseExceptionGroup as several:
+        raise next((one for one in several.exceptions if isinstance(one, GuardTripped)), several) from None
     return judgement
 
 
@@ -123,8 +126,8 @@ def judge_sync(
 ) -> Judgement:
     """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
 
-    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers and
-    retries. Everything opened for this is closed again.
+    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers,
+    retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
     client = SandboxFusionTool(dict(sandbox)).client if isinstance(sandbox, Mapping) else SandboxClient(sandbox)
