@@ -335,6 +335,18 @@ async def test_the_user_side_answers_until_it_ends_the_conversation() -> None:
     assert done.interaction_scores == [0.5, 0.5]
     assert doubter.log == ["start four", "end"]
 
+    class Stop(BaseException):
+        pass
+
+    class Stopping(RecordingTool):
+        async def release(self, instance_id: str, **kwargs: Any) -> None:
+            raise Stop
+
+    driver = RolloutDriver(ScriptedEngine("Four."), [Stopping()], PARSE, interaction=doubter)
+    with pytest.raises(Stop):
+        await driver.run(request(interaction_kwargs={"goal": "five"}))
+    assert doubter.log[2:] == ["start five", "end"]
+
 
 async def test_a_request_for_an_unknown_tool_fails_with_its_name() -> None:
     done = await RolloutDriver(ScriptedEngine("x"), [RecordingTool()], PARSE).run(
