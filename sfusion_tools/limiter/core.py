@@ -339,7 +339,7 @@ class LimiterCore:
 
     def _next_in_line(self) -> tuple[ShareQueue[_Waiter], int] | None:
         """Return whose turn it is: a share, and the first ticket in its queue."""
-        share = self._shares.next()
+        share = self._shares.next(self.width)
         return None if share is None else (share, next(iter(share.waiters)))
 
     def _grant(self, now: float) -> None:

@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+ROUNDING = 1e-9
+
 
 class ShareQueue(Generic[T]):
     """The waiters of one share, ordered by ticket, and how many permits it has out."""
@@ -20,7 +22,7 @@ class ShareQueue(Generic[T]):
         self.attached = 0
         """Clients of this share that are attached."""
         self.turns = 0.0
-        """Grants divided by the weight, not counting times without waiters: decides between equally loaded shares."""
+        """Grants divided by the weight, not counting times without waiters."""
 
     def sort(self) -> None:
         for ticket in sorted(self.waiters):
@@ -30,8 +32,9 @@ class ShareQueue(Generic[T]):
 class Shares(Generic[T]):
     """The shares that have clients, permits or waiters.
 
-    The next permit goes to the share whose permits out, divided by its weight, are fewest: with a backlog in every
-    share, the permits out approach the weights, and a share without any goes first, however long the others' queues.
+    Each share with waiters has a *part* of the permits, in proportion to its weight. The next permit goes to the share
+    with the fewest grants for its weight among those that have less than their part out. So calls of equal length are
+    granted by weight at every limit, and a share of longer calls holds no more than its part, rounded up.
     """
 
     def __init__(self) -> None:
@@ -65,20 +68,26 @@ class Shares(Generic[T]):
 
     def join(self, share: ShareQueue[T], ticket: int, waiter: T) -> None:
         if not share.waiters:
-            share.turns = max(share.turns, self._turns)  # no credit for the time without waiters
+            # No credit for the time without waiters.
+            share.turns = max(share.turns, min((s.turns for s in self if s.waiters), default=self._turns))
         share.waiters[ticket] = waiter
 
-    def next(self) -> ShareQueue[T] | None:
-        """Return the share to be served next; None if nobody waits."""
+    def next(self, width: int) -> ShareQueue[T] | None:
+        """Return the share to be served next, with so many permits in all; None if nobody waits."""
         busy = [share for share in self if share.waiters]
-        return busy[0] if len(busy) == 1 else min(busy, key=_load, default=None)
+        if len(busy) <= 1:
+            return busy[0] if busy else None
+        weights = sum(share.weight for share in busy)
+        available = width - sum(share.out for share in self if not share.waiters)
+
+        def order(share: ShareQueue[T]) -> tuple[bool, float, int]:
+            has_its_part = share.out + ROUNDING >= available * share.weight / weights
+            return has_its_part, share.turns, next(iter(share.waiters))
+
+        return min(busy, key=order)
 
     def serve(self, share: ShareQueue[T], ticket: int) -> T:
         """Remove and return a waiter that gets a permit."""
         self._turns = share.turns
         share.turns += 1 / share.weight
         return share.waiters.pop(ticket)
-
-
-def _load(share: ShareQueue[T]) -> tuple[float, float, int]:
-    return share.out / share.weight, share.turns, next(iter(share.waiters))

@@ -36,8 +36,11 @@ class WatchedCore(LimiterCore):
         if turn is not None:
             share, ticket = turn
             assert ticket == min(share.waiters), "first come, first served"
-            for other in self._shares:
-                assert not other.waiters or share.out / share.weight <= other.out / other.weight, "by weight"
+            rivals = [one for one in self._shares if one.waiters]
+            part = (self._free() + sum(one.out for one in rivals)) / sum(one.weight for one in rivals)
+            entitled = [one for one in rivals if one.out < part * one.weight - 1e-6]
+            assert share in entitled, "no more than its part"
+            assert share.turns == min(one.turns for one in entitled), "by weight"
         return turn
 
     def _enqueue(self, client: Any, number: int, ticket: int) -> None:
@@ -54,6 +57,7 @@ class WatchedCore(LimiterCore):
             assert before is None or client.tickets[number] == before, "a waiter keeps its place"
 
     def _reply(self, now: float, client: Any, *rest: Any) -> LimiterReply:
+        assert client.permits.issuperset(permit for _, permit in client.grants), "a grant that is sent is still out"
         reply = super()._reply(now, client, *rest)
         self.told[client.name] = reply.lease
         if reply.run:

@@ -341,14 +341,33 @@ class TestShares:
         shares = bench.core.snapshot(bench.now).shares
         assert {name: (s.weight, s.in_use) for name, s in shares.items()} == {"big": (3.0, 6), "small": (1.0, 2)}
 
-    @pytest.mark.parametrize(("weight", "expected"), [(1.0, 10), (3.0, 15), (1 / 3, 5)])
-    def test_a_long_queue_starves_nobody_even_with_a_single_permit(self, weight: float, expected: int) -> None:
-        bench = Bench(rate_limit=1)
-        bench.attach("big", share="big")
-        bench.attach("small", share="small", weight=weight)
-        bench.send("big", acquire=tuple(range(100)))
-        bench.send("small", acquire=tuple(range(100)))
-        assert self.serve(bench, 20).count("small") == pytest.approx(expected, abs=1)
+    @pytest.mark.parametrize("weights", [(1, 1), (1, 3), (1, 10), (1, 1, 1, 9), (1 / 3, 2 / 3)], ids=str)
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+    def test_calls_of_equal_length_are_granted_by_weight_at_every_limit(
+        self, limit: int, weights: tuple[float, ...]
+    ) -> None:
+        bench = Bench(rate_limit=limit)
+        jobs = {f"job {number}": weight for number, weight in enumerate(weights)}
+        for job, weight in jobs.items():
+            bench.attach(job, share=job, weight=weight)
+        for job in reversed(jobs):
+            bench.send(job, acquire=tuple(range(150)))
+        order = self.serve(bench, 132)
+        for job, weight in jobs.items():
+            assert order.count(job) / 132 == pytest.approx(weight / sum(weights), abs=0.03)
+
+    @pytest.mark.parametrize(("weight", "most"), [(1.0, 2), (3.0, 3), (0.1, 1)])
+    def test_a_share_of_long_calls_holds_no_more_than_its_part_rounded_up(self, weight: float, most: int) -> None:
+        bench = Bench(rate_limit=4)
+        bench.attach("short", share="short")
+        bench.attach("long", share="long", weight=weight)
+        bench.send("short", acquire=tuple(range(100)))
+        bench.send("long", acquire=tuple(range(100)))
+        for _ in range(60):
+            _, _, permit = bench.granted.pop(next(i for i, (who, _, _) in enumerate(bench.granted) if who == "short"))
+            bench.send("short", release=(permit,))
+            bench.poll("long")
+        assert bench.core.snapshot(bench.now).shares["long"].in_use == most
 
     def test_a_share_without_waiters_leaves_its_part_to_the_others_and_saves_nothing_up(self) -> None:
         bench = Bench(rate_limit=2)
