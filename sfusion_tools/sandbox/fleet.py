@@ -27,7 +27,7 @@ NOISE, SLOWEST = 1.5, 8.0
 """Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse than SLOWEST."""
 HALF_LIFE = 30.0
 """Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
-REFUSES_MORE = 0.25
+REFUSES_MORE = 0.4
 """An endpoint fails if the share of attempts that it refuses is higher by this than that of another one."""
 KNOWN = 1024
 """How many endpoints are remembered."""
