@@ -13,8 +13,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import ClientKey, ray_is_running, ray_session
@@ -72,7 +74,7 @@ class RayMetrics(LoopResource):
 
     def __init__(self) -> None:
         self.on = os.environ.get(SWITCH, "1") != "0"
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._flushing = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._attempts: Counter[tuple[str, str, str]] = Counter()
@@ -94,12 +96,12 @@ class RayMetrics(LoopResource):
                 self._start_timer()
 
     def end(self, tool: str, result: CallResult | None) -> None:
-        with self._lock:
-            self._in_flight[tool] -= 1
-            if result is not None:
-                self._count(tool, result)
+        self._lock.defer(partial(self._count, tool, result))
 
-    def _count(self, tool: str, result: CallResult) -> None:
+    def _count(self, tool: str, result: CallResult | None) -> None:
+        self._in_flight[tool] -= 1
+        if result is None:
+            return
         self._calls[tool, result.outcome.value] += 1
         for attempt in result.attempts:
             self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1

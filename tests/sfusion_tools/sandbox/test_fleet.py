@@ -207,7 +207,7 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest():
     for _ in range(8):
         now = max(now, endpoint.set_aside_until) + 1.0
         calls.one(now, health=Health.FAILED)
-        rests.append(endpoint.set_aside_until - now)
+        rests.append(calls.fleet.endpoint(A).set_aside_until - now)
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
 
 
