@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
@@ -27,7 +28,7 @@ NOISE, SLOWEST = 1.5, 8.0
 """Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse than SLOWEST."""
 HALF_LIFE = 30.0
 """Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
-REFUSES_MORE = 0.25
+REFUSES_MORE = 0.4
 """An endpoint fails if the share of attempts that it refuses is higher by this than that of another one."""
 KNOWN = 1024
 """How many endpoints are remembered."""
@@ -81,7 +82,7 @@ class Slot:
     def __exit__(self, *_: object) -> None:
         if self in self._held:
             self._held.discard(self)
-            self._fleet._give(self)
+            self._fleet._lock.defer(partial(self._fleet._give, self))
 
     def report(self, now: float, health: Health, *, asked: float | None = None) -> None:
         """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its Retry-After."""
@@ -92,12 +93,16 @@ class Fleet:
     """Chooses the endpoint of the next attempt: the one that will probably answer first, round-robin on a tie."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._known: dict[str, Endpoint] = {}
         self._turn = 0
 
     def endpoint(self, url: str) -> Endpoint:
         """Return the state of the endpoint with this base URL."""
+        with self._lock:
+            return self._endpoint(url)
+
+    def _endpoint(self, url: str) -> Endpoint:
         known = self._known.get(url)
         if known is None:
             if len(self._known) >= KNOWN:
@@ -109,32 +114,31 @@ class Fleet:
 
     def _take(self, urls: Sequence[str], now: float) -> Endpoint:
         with self._lock:
-            chosen = self.endpoint(urls[0]) if len(urls) == 1 else _best([self.endpoint(url) for url in urls], now)
+            chosen = self._endpoint(urls[0]) if len(urls) == 1 else _best([self._endpoint(url) for url in urls], now)
             self._turn += 1
             chosen.last_used = self._turn
             chosen.in_flight += 1
         return chosen
 
     def _give(self, slot: Slot) -> None:
-        with self._lock:
-            endpoint, now = slot.endpoint, slot._ended
-            endpoint.in_flight -= 1
-            match slot._health:
-                case Health.ANSWERED:
-                    endpoint.failures = 0
-                    endpoint.set_aside_until = -math.inf
-                    endpoint.refused -= NEWEST_SHARE * endpoint.refused
-                    speed = math.log(max(now - slot._began, QUICKEST))
-                    before = endpoint.speed if endpoint.speed is not None else self._usual_speed(speed)
-                    endpoint.speed = before + NEWEST_SHARE * (speed - before)
-                    endpoint.answered_at = now
-                case Health.REFUSED:
-                    endpoint.refused += NEWEST_SHARE * (1.0 - endpoint.refused)
-                    least = min(self.endpoint(url).refused for url in slot._urls)
-                    if endpoint.refused > least + REFUSES_MORE:
-                        _set_aside(endpoint, slot)
-                case Health.FAILED:
+        endpoint, now = slot.endpoint, slot._ended
+        endpoint.in_flight -= 1
+        match slot._health:
+            case Health.ANSWERED:
+                endpoint.failures = 0
+                endpoint.set_aside_until = -math.inf
+                endpoint.refused -= NEWEST_SHARE * endpoint.refused
+                speed = math.log(max(now - slot._began, QUICKEST))
+                before = endpoint.speed if endpoint.speed is not None else self._usual_speed(speed)
+                endpoint.speed = before + NEWEST_SHARE * (speed - before)
+                endpoint.answered_at = now
+            case Health.REFUSED:
+                endpoint.refused += NEWEST_SHARE * (1.0 - endpoint.refused)
+                least = min(self._endpoint(url).refused for url in slot._urls)
+                if endpoint.refused > least + REFUSES_MORE:
                     _set_aside(endpoint, slot)
+            case Health.FAILED:
+                _set_aside(endpoint, slot)
 
     def _usual_speed(self, default: float) -> float:
         # One answer says little about an endpoint: it begins at what is usual for the others.

@@ -12,8 +12,10 @@ import os
 import threading
 from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import ClientKey, ray_is_running, ray_session
@@ -69,7 +71,7 @@ class RayMetrics(LoopResource):
 
     def __init__(self) -> None:
         self.on = os.environ.get(SWITCH, "1") != "0"
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._flushing = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._attempts: Counter[tuple[str, str, str]] = Counter()
@@ -88,15 +90,17 @@ class RayMetrics(LoopResource):
 
     def end(self, tool: str, result: CallResult, *, raised: bool) -> None:
         """Count the attempts of a call, and the call itself unless it raised an error."""
-        with self._lock:
-            self._in_flight[tool] -= 1
-            for attempt in result.attempts:
-                self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1
-            if raised:
-                return
-            self._calls[tool, result.outcome.value] += 1
-            if result.outcome is not Outcome.BAD_ARGUMENTS and len(self._times) < MOST_TIMES:
-                self._times.append((tool, result.waited, result.seconds))
+        self._lock.defer(partial(self._count, tool, result, raised))
+
+    def _count(self, tool: str, result: CallResult, raised: bool) -> None:
+        self._in_flight[tool] -= 1
+        for attempt in result.attempts:
+            self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1
+        if raised:
+            return
+        self._calls[tool, result.outcome.value] += 1
+        if result.outcome is not Outcome.BAD_ARGUMENTS and len(self._times) < MOST_TIMES:
+            self._times.append((tool, result.waited, result.seconds))
 
     def _start_timer(self) -> None:
         self._timer = threading.Timer(INTERVAL, self._tick)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
@@ -53,7 +54,7 @@ class SandboxGuard(LoopResource):
         self._settings = settings
         self.endpoints = tuple(endpoints)
         self._core = GuardCore(settings)
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
 
     def state(self, now: float) -> GuardState:
         with self._lock:
@@ -72,15 +73,17 @@ class SandboxGuard(LoopResource):
 
     def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
         """Count how a call ended, None if that says nothing; raise GuardTripped if it failed with the others."""
+        if result is None:
+            self._lock.defer(partial(self._core.end, call, now, Outcome.CANCELLED, ""))
+            return
         trip = self._count(call, now, result)
-        if trip is not None and self._settings.then == "fail" and result is not None and is_failure(result.outcome):
+        if trip is not None and self._settings.then == "fail" and is_failure(result.outcome):
             raise GuardTripped(self._text(trip))
 
-    def _count(self, call: GuardedCall, now: float, result: CallResult | None) -> Trip | None:
-        attempts = result.attempts if result is not None else []
-        place = attempts[-1].endpoint if attempts else _LIMITER
+    def _count(self, call: GuardedCall, now: float, result: CallResult) -> Trip | None:
+        place = result.attempts[-1].endpoint if result.attempts else _LIMITER
         with self._lock:
-            changed = self._core.end(call, now, result.outcome if result is not None else Outcome.CANCELLED, place)
+            changed = self._core.end(call, now, result.outcome, place)
             trip = self._core.trip
         if not changed:
             return trip

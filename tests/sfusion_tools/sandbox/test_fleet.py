@@ -154,10 +154,10 @@ def test_the_only_endpoint_is_never_set_aside_for_refusing():
 
 def test_an_endpoint_that_refused_everything_is_tried_again_and_gets_its_full_share_once_it_answers():
     calls = Calls(A, B)
-    for step in range(20):
+    for step in range(30):
         slot = calls.begin(step * 0.01)
         calls.end(slot, step * 0.01, health=Health.REFUSED if slot.endpoint.url == A else Health.ANSWERED)
-    assert {calls.one(0.3) for _ in range(5)} == {B}
+    assert {calls.one(0.4) for _ in range(5)} == {B}
     assert A in {calls.one(2.0) for _ in range(2)}
     assert spread([calls.begin(3.0) for _ in range(10)]) == {A: 5, B: 5}
 
@@ -207,7 +207,7 @@ def test_each_failure_in_a_row_doubles_the_pause_up_to_the_longest():
     for _ in range(8):
         now = max(now, endpoint.set_aside_until) + 1.0
         calls.one(now, health=Health.FAILED)
-        rests.append(endpoint.set_aside_until - now)
+        rests.append(calls.fleet.endpoint(A).set_aside_until - now)
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, LONGEST_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
 
 

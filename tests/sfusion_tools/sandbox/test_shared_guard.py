@@ -240,7 +240,7 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
 
         parents = asyncio.run(mine())
         assert asyncio.run(mine()) is parents
-        parents._lock.acquire()  # as another thread may have, at the moment of the fork
+        parents._lock.__enter__()  # as another thread may have, at the moment of the fork
         if child := os.fork():
             raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         own = asyncio.run(mine())
