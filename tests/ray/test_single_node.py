@@ -358,7 +358,7 @@ def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorde
             impatient = metered(sandbox, limiter_name, rate_limit=1, queue_timeout=0.1)
             await impatient.execute("", {"code": "1"})
             metrics.flush()
-            assert recorded.last("permit_wait_seconds") >= 0.1, "also of a call that never got a permit"
+            assert recorded.last("permit_wait_seconds") > 0, "also of a call that never got a permit"
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
