@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from sfusion_tools.outcome import Outcome
@@ -19,7 +21,7 @@ def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str
     """Summarize the calls of a batch; the keys are always the same, and without calls every value is 0.
 
     The items are metrics of calls as ``execute`` returns them, ``CallResult``s, rollout requests, or the ``extras`` of
-    verl's batches. None, and calls of tools that report no outcome, do not count.
+    verl's batches. None, NaN, and calls of tools that report no outcome, do not count.
     """
     calls = [call for item in batch for call in _calls(item)]
     ran = [call for call in calls if call["outcome"] not in (_RAISED, Outcome.BAD_ARGUMENTS)]
@@ -38,7 +40,7 @@ def outcome_metrics(batch: Iterable[object], prefix: str = "tools/") -> dict[str
 
 def _calls(item: object) -> Iterator[Mapping[str, Any]]:
     """The calls of an item, each with a known outcome and what was measured."""
-    if item is None:
+    if item is None or (isinstance(item, float) and math.isnan(item)):
         return
     if isinstance(item, CallResult):
         item = item.metrics()
@@ -57,8 +59,8 @@ def _calls(item: object) -> Iterator[Mapping[str, Any]]:
             yield from _calls(item[key] if isinstance(item[key], Mapping) else None)
             return
     if "outcomes" in item:
-        columns = {name: item.get(name, ()) for name in MEASURED}
-        for place, outcome in enumerate(item["outcomes"]):
+        columns = {name: _column(item.get(name)) for name in MEASURED}
+        for place, outcome in enumerate(_column(item["outcomes"])):
             measured = {name: column[place] for name, column in columns.items() if place < len(column)}
             yield from _calls({"outcome": outcome, **measured})
     elif isinstance(item.get("outcome"), str) and item["outcome"] in _OUTCOMES:
@@ -66,7 +68,13 @@ def _calls(item: object) -> Iterator[Mapping[str, Any]]:
 
 
 def _values(calls: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    return [float(call[name]) for call in calls if call.get(name) is not None]
+    found = [call.get(name) for call in calls]
+    return [float(value) for value in found if isinstance(value, Real) and math.isfinite(value)]
+
+
+def _column(values: object) -> list[Any]:
+    """A list or an array; anything else is a gap, which data frames fill with None or NaN."""
+    return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else []
 
 
 def _share(part: float, whole: float) -> float:

@@ -9,6 +9,9 @@ import warnings
 from dataclasses import dataclass
 
 _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,}(?=[^`]*$)|~{3,})[ \t]*(?P<info>.*)")
+_FENCE_IN_LINE = re.compile(r"(?P<before>.*?[^`])(?P<fence>`{3,})[ \t]*(?P<info>[\w+#-]+)")
+_LIST_MARKER = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+")
+_QUOTE_MARKER = re.compile(r"[ \t]*>[ \t]*")
 _TAG = re.compile(r"[\w+#-]+")
 _TAGS = {
     "python": ("python", "py", "python3"),
@@ -20,8 +23,10 @@ _TAGS = {
     "rust": ("rust", "rs"),
 }
 """Common tags of fenced blocks, for languages whose name is not the only one."""
+_ALL_TAGS = {tag for tags in _TAGS.values() for tag in tags}
+_BYTE_ORDER_MARK = "\ufeff"
 _PARSES = 6
-_LONGEST_PARSED = 20_000
+_LONGEST_PARSED = 40_000
 """Bounds on the work for a block that is never closed: how often, and how many characters of it, are parsed."""
 _parsing = threading.Lock()
 """``catch_warnings`` changes the state of the process."""
@@ -40,6 +45,7 @@ class _Block:
     """What precedes the closing fence in its line."""
     nested: int | None = None
     """The line in which another block opens."""
+    quoted: bool = False
 
     @property
     def tag(self) -> str:
@@ -62,7 +68,11 @@ class _Block:
         return self._text(lines[self.first : self.nested])
 
     def _text(self, lines: list[str]) -> str:
-        return "\n".join(re.sub(rf"^[ \t]{{0,{self.indent}}}", "", line) for line in lines)
+        if self.quoted:
+            return "\n".join(re.sub(r"^[ \t]*> ?", "", line) for line in lines)
+        first = next((line for line in lines if line.strip()), "")
+        indent = min(self.indent, len(first) - len(first.lstrip(" \t")))
+        return "\n".join(re.sub(rf"^[ \t]{{0,{indent}}}", "", line) for line in lines)
 
 
 def extract_code(text: str, language: str = "python") -> str:
@@ -70,24 +80,29 @@ def extract_code(text: str, language: str = "python") -> str:
 
     A block that is never closed ends with the text, or, in Python, where the text stops being Python.
     """
-    lines = text.split("\n")
-    blocks = [block for block in _blocks(lines) if not block.is_blank(lines)]
+    lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
     tags = _TAGS.get(language, (language.lower(),))
+    blocks = [block for block in _blocks(lines, _ALL_TAGS.union(tags)) if not block.is_blank(lines)]
     named = [block for block in blocks if block.tag in tags]
-    return (named or blocks)[-1].body(lines, language) if blocks else text
+    code = (named or blocks)[-1].body(lines, language) if blocks else text
+    return code.removeprefix(_BYTE_ORDER_MARK)
 
 
-def _blocks(lines: list[str]) -> list[_Block]:
+def _blocks(lines: list[str], tags: set[str]) -> list[_Block]:
     blocks: list[_Block] = []
     opened: list[_Block] = []
     for number, line in enumerate(lines):
         top = opened[-1] if opened else None
         found = _FENCE.match(line.rstrip())
         if found is None:
-            if top is not None and (last := _closed_in(line, top)) is not None:
+            if top is None:
+                if (block := _opened_in(line.rstrip(), number, tags)) is not None:
+                    opened.append(block)
+                    blocks.append(block)
+            elif (last := _closed_in(line, top)) is not None:
                 top.end, top.last = number, last
                 opened.pop()
-        elif top is not None and not found["info"]:
+        elif top is not None and (not found["info"] or found["info"].startswith("</")):
             if top.is_closed_by(found["fence"], len(found["indent"])):
                 top.end = number
                 opened.pop()
@@ -100,6 +115,17 @@ def _blocks(lines: list[str]) -> list[_Block]:
     return blocks
 
 
+def _opened_in(line: str, number: int, tags: set[str]) -> _Block | None:
+    """Return the block that a fence with a known tag opens after other text, as in ``Answer: ```python``."""
+    found = _FENCE_IN_LINE.fullmatch(line) if len(re.findall(r"`{3,}", line)) == 1 else None
+    if found is None or found["info"].lower() not in tags:
+        return None
+    before = found["before"]
+    indent = len(before) if _LIST_MARKER.fullmatch(before) else 0
+    quoted = _QUOTE_MARKER.fullmatch(before) is not None
+    return _Block(found["fence"], indent, found["info"], number + 1, quoted=quoted)
+
+
 def _closed_in(line: str, block: _Block) -> str | None:
     """Return what comes before a closing fence at the end of a line of code, None if there is none."""
     runs = re.findall(r"`{3,}", line)
@@ -109,25 +135,26 @@ def _closed_in(line: str, block: _Block) -> str | None:
 
 def _python_part(text: str) -> str:
     """Return the longest beginning that parses, without statements at its end that do nothing; all if nothing does."""
-    lines = text.split("\n")
+    lines = text[: _LONGEST_PARSED + 1].split("\n")
+    is_whole = len(text) <= _LONGEST_PARSED
+    if not is_whole:
+        lines.pop()  # it may be cut
     for _ in range(_PARSES):
         try:
             tree = _parse("\n".join(lines))
         except SyntaxError as error:
-            lines = lines[: min(error.lineno or 1, len(lines)) - 1]
+            lines, is_whole = lines[: min(error.lineno or 1, len(lines)) - 1], True
         except (ValueError, MemoryError, RecursionError):
             break
         else:
             body = list(tree.body)
             while body and _does_nothing(body[-1]):
                 lines = lines[: body.pop().lineno - 1]
-            return "\n".join(lines) if body else text
+            return "\n".join(lines) if body and is_whole else text
     return text
 
 
 def _parse(text: str) -> ast.Module:
-    if len(text) > _LONGEST_PARSED:
-        raise MemoryError
     with _parsing, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(text)

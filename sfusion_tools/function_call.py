@@ -34,7 +34,7 @@ try:
     sys.stdout.flush()
 except Exception:
     pass
-out.write("\\n" + {mark!a} + result + "\\n")
+out.write({mark!a} + result + "\\n")
 out.close()
 """
 
@@ -54,12 +54,29 @@ def mark_of(source: str) -> str:
     return f"\x1fsfusion {sha256(source.encode()).hexdigest()[:16]}\x1f"
 
 
+def comparable(text: str) -> Any:
+    """Parse JSON so that equal values, and no others, are ``==``: NaN equals itself, and 1 is 1.0 but not true."""
+    return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_CONSTANTS.__getitem__)
+
+
+def _integer(digits: str) -> tuple[int]:
+    return (int(digits),)
+
+
+def _float(digits: str) -> tuple[float]:
+    return (float(digits),)
+
+
+_CONSTANTS = {name: _float(name) for name in ("NaN", "Infinity", "-Infinity")}
+"""One object for every NaN: containers compare by identity first."""
+
+
 def read_result(stdout: str, mark: str) -> Any:
     """Return what the function returned, NO_RESULT if it returned nothing or somebody else used the mark too."""
     parts = stdout.split(mark)
     if len(parts) != 2:
         return NO_RESULT
     try:
-        return json.loads(parts[1].partition("\n")[0])
+        return comparable(parts[1].partition("\n")[0])
     except (ValueError, RecursionError):
         return NO_RESULT

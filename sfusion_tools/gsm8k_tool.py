@@ -70,7 +70,11 @@ class Gsm8kTool(TrajectoryTool[_LastAnswer]):
         if not isinstance(parameters, dict) or parameters.get("answer") is None:
             text = f'[{self.name}] `answer` is missing; call it with an object such as {{"answer": "42"}}'
             return ToolResponse(text=text), NO_IMPROVEMENT, {"outcome": "bad_arguments"}
-        answer = str(parameters["answer"])
+        try:
+            answer = str(parameters["answer"])
+        except (ValueError, RecursionError):
+            text = f"[{self.name}] `answer` is too long to be read; write a number or a short text"
+            return ToolResponse(text=text), NO_IMPROVEMENT, {"outcome": "bad_arguments"}
         last.response = answer if answer.startswith("####") else f"#### {answer}"
         reward = self._score(last)
         improved = reward > last.reward

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,11 +16,11 @@ from typing import Any
 
 from sfusion_tools._loops import in_own_loop
 from sfusion_tools.code_blocks import extract_code
-from sfusion_tools.errors import JudgeError
-from sfusion_tools.function_call import calling_program, mark_of, read_result
+from sfusion_tools.errors import GuardTripped, JudgeError, near
+from sfusion_tools.function_call import calling_program, comparable, mark_of, read_result
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.output_sizes import FULL_PIPE_BYTES
-from sfusion_tools.sandbox import CallResult, Program, SandboxClient
+from sfusion_tools.sandbox import LANGUAGES, CallResult, Program, SandboxClient
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.wording import counted
 
@@ -37,8 +38,8 @@ class Case:
 
     stdin: str
     expected: Any
-    size: int
-    """Size of the right answer in bytes."""
+    texts: tuple[str, ...]
+    """How a right program prints or encodes its answer."""
 
 
 @dataclass(slots=True)
@@ -76,8 +77,18 @@ async def judge(
 
     At most ``concurrency`` cases run at once; after ``deadline`` seconds the rest are not judged.
     """
-    if isinstance(concurrency, bool) or concurrency < 1:
-        raise JudgeError(f"concurrency must be at least 1, found {concurrency!r}")
+    if not _is_whole(concurrency) or concurrency < 1:
+        raise JudgeError(f"concurrency must be a whole number of at least 1, found {concurrency!r}")
+    if not _is_whole(memory_limit_mb):
+        raise JudgeError(f"memory_limit_mb must be a whole number, found {memory_limit_mb!r}")
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise JudgeError(f"timeout must be a number of seconds above 0, found {timeout!r}")
+    if not isinstance(deadline, int | float) or math.isnan(deadline):
+        raise JudgeError(f"deadline must be a number of seconds, found {deadline!r}")
+    if language not in LANGUAGES:
+        raise JudgeError(f"{language!r} is not a language of Sandbox Fusion; {near(str(language), LANGUAGES)}")
+    if not isinstance(in_outs, Mapping):
+        raise JudgeError(f"cases must be a mapping, found {in_outs!r:.100}")
     fn_name = in_outs.get("fn_name")
     if fn_name is not None and language != "python":
         raise JudgeError(f"fn_name works for python only, the language is {language!r}")
@@ -97,10 +108,13 @@ async def judge(
         judgement.results[number] = _verdict(call, case, mark)
 
     # Cases that are not reached in time keep the result INFRASTRUCTURE.
-    with suppress(TimeoutError):
-        async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
-            for number, case in enumerate(cases):
-                group.create_task(run(number, case))
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline), asyncio.TaskGroup() as group:
+                for number, case in enumerate(cases):
+                    group.create_task(run(number, case))
+    except BaseExceptionGroup as several:
+        raise next((one for one in several.exceptions if isinstance(one, GuardTripped)), several) from None
     return judgement
 
 
@@ -112,8 +126,8 @@ def judge_sync(
 ) -> Judgement:
     """Do what ``judge`` does, and block until it is done: for reward functions, from any thread.
 
-    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers and
-    retries. Everything opened for this is closed again.
+    ``sandbox`` is a URL, several of them, or the config of a SandboxFusionTool, which adds its limiter, headers,
+    retries and guard. Everything opened for this is closed again.
     """
     # Read here, so that a mistake in it is raised before a thread is started.
     client = SandboxFusionTool(dict(sandbox)).client if isinstance(sandbox, Mapping) else SandboxClient(sandbox)
@@ -129,7 +143,11 @@ def _cases(in_outs: Mapping[str, Any], fn_name: object) -> list[Case]:
         if expected is None:
             raise JudgeError(f"outputs[{number}] is null: a case without an expected output would pass or fail by luck")
     make = _function_case if fn_name is not None else _stdin_case
-    return [make(given, expected) for given, expected in zip(inputs, outputs, strict=True)]
+    return [make(number, *case) for number, case in enumerate(zip(inputs, outputs, strict=True))]
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -140,17 +158,24 @@ def _sequence(in_outs: Mapping[str, Any], name: str) -> Sequence[Any]:
     return given
 
 
-def _stdin_case(given: Any, expected: Any) -> Case:
-    answer = _whole(expected)
-    return Case("" if given is None else _whole(given), _lines(answer), _size(answer))
+def _stdin_case(number: int, given: Any, expected: Any) -> Case:
+    answer = _whole(expected, f"outputs[{number}]")
+    return Case("" if given is None else _whole(given, f"inputs[{number}]"), _lines(answer), (answer,))
 
 
-def _whole(text: Any) -> str:
+def _whole(text: Any, where: str) -> str:
     """Accept text, or a list of lines."""
-    return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
+    lines = text if isinstance(text, list) else [text]
+    for line in lines:
+        if isinstance(line, bytes | bytearray | set | frozenset):
+            raise JudgeError(f"{where} is not text but {type(line).__name__}")
+    try:
+        return "\n".join(map(str, lines))
+    except ValueError as error:
+        raise JudgeError(f"{where} is not text: {error}") from None
 
 
-def _function_case(given: Any, expected: Any) -> Case:
+def _function_case(number: int, given: Any, expected: Any) -> Case:
     """Accept arguments as a list or as text with one JSON value per line; the expected value may be JSON text too."""
     arguments = given
     if isinstance(given, str):
@@ -158,14 +183,21 @@ def _function_case(given: Any, expected: Any) -> Case:
             arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
         except (ValueError, RecursionError) as error:
             raise JudgeError(f"the input of a function case is not one JSON value per line: {error}") from None
-    if not isinstance(arguments, list):
+    if not isinstance(arguments, list | tuple):
         raise JudgeError(f"the input of a function case must be a list of arguments, found {given!r}")
     # Text may be the value itself or its JSON; a function may return either.
-    accepted = [expected]
+    texts = [_json(expected, f"outputs[{number}]")]
     if isinstance(expected, str):
         with suppress(ValueError, RecursionError):
-            accepted.append(json.loads(expected))
-    return Case(json.dumps(arguments), accepted, _size(json.dumps(expected)))
+            texts.append(json.dumps(json.loads(expected)))
+    return Case(_json(arguments, f"inputs[{number}]"), [comparable(text) for text in texts], tuple(texts))
+
+
+def _json(value: Any, where: str) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JudgeError(f"{where} is not JSON: {error}") from None
 
 
 def _verdict(call: CallResult, case: Case, mark: str | None) -> CaseResult:
@@ -191,14 +223,22 @@ def _verdict(call: CallResult, case: Case, mark: str | None) -> CaseResult:
 def _is_too_long(call: CallResult, case: Case, mark: str | None) -> bool:
     """True if the right answer is larger than the sandbox can return, which cuts output or blocks the program.
 
-    What did arrive must be the beginning of the right answer: a wrong one is not excused for its length.
+    What did arrive must be the beginning of the right answer, and not mostly something else: a wrong one is not
+    excused for its length.
     """
-    if case.size < FULL_PIPE_BYTES or _size(call.stdout) < FULL_PIPE_BYTES:
+    arrived = _size(call.stdout)
+    if max(map(_size, case.texts)) < FULL_PIPE_BYTES or arrived < FULL_PIPE_BYTES:
         return False
-    *whole, cut = _lines(call.stdout) or [""]
-    return mark is not None or (
-        whole == case.expected[: len(whole)] and "".join(case.expected[len(whole) :][:1]).startswith(cut)
-    )
+    if mark is not None:
+        shown = call.stdout.partition(mark)[2]
+        begins = any(text.startswith(shown) for text in case.texts)
+    else:
+        *whole, cut = f"{call.stdout}.".splitlines()  # the dot keeps an empty last line
+        cut, lines = cut[:-1], [line.rstrip() for line in whole]
+        wanted = "".join(case.expected[len(lines) :][:1])
+        begins = lines == case.expected[: len(lines)] and (wanted.startswith(cut) or wanted == cut.rstrip())
+        shown = "\n".join([*lines, cut.rstrip()])
+    return begins and 2 * _size(shown) >= arrived
 
 
 def _size(text: str) -> int:

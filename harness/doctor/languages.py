@@ -55,7 +55,8 @@ print(json.dumps(missing))"""
 async def check_languages(context: CheckContext) -> list[Finding]:
     """Are the languages installed that the config or ``--languages`` asks for, or else the usual ones?"""
     asked = context.plan.languages
-    must = list(dict.fromkeys([context.settings.default_language, *(asked or ())]))
+    settings = context.settings
+    must = list(dict.fromkeys([settings.default_language, *settings.languages, *(asked or ())]))
     tried = must + [name for name in (LANGUAGES if asked is None else ()) if name not in must]
     results = await asyncio.gather(*(_hello(context, language) for language in tried))
     lacking = {name: _why(result) for name, result in zip(tried, results, strict=True) if _is_lacking(result)}

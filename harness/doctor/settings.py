@@ -50,6 +50,8 @@ class SandboxSettings:
     default_language: str = "python"
     headers: Mapping[str, str] = field(default_factory=dict)
     trust_proxy_env: bool = True
+    languages: tuple[str, ...] = ()
+    """Those that the config lets a model choose besides the default."""
     started_here: bool = False
     """It was started for this examination, so its address is not judged."""
 
@@ -144,6 +146,7 @@ def _of_config(config: dict[str, Any], class_name: str, owner: str, source: str)
             read.default_language,
             read.headers,
             read.trust_proxy_env,
+            tuple(read.languages or ()),
         )
         for url in dict.fromkeys(urls)
     ]

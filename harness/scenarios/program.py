@@ -34,7 +34,7 @@ class ProgramPart(ScenarioPart):
     exit: int = Field(0, description="its return code; negative for a signal")
     raises: str = Field("", description="an uncaught exception, such as 'ValueError: bad'")
     memory: int = Field(0, ge=0, description="MB it needs; above memory_limit_mb it fails with MemoryError")
-    language: str | None = Field(None, description="its language; default: the tool's")
+    language: str | None = Field(None, description="its language, which the tool then offers; default: the tool's")
     timeout: float | None = Field(None, gt=0, description="the argument `timeout` of the call, in seconds")
     compile_exit: int = Field(0, description="return code of the compiler, for compiled languages")
     compile_errors: str = Field("", description="output of the compiler")

@@ -15,7 +15,7 @@ def needs_fake(scenario: Scenario) -> str | None:
     if own:
         return f"a real server cannot be told how to slow down ({', '.join(own)})"
     language = scenario.settings.default_language if scenario.settings is not None else "python"
-    reasons = (part.needs_fake(language) for part in _programs(scenario))
+    reasons = (part.needs_fake(language) for part in programs_of(scenario))
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -30,7 +30,8 @@ def with_real_programs(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"rollouts": rollouts.model_copy(update={"turns": turns})})
 
 
-def _programs(scenario: Scenario) -> Iterator[ProgramPart]:
+def programs_of(scenario: Scenario) -> Iterator[ProgramPart]:
+    """Yield every program that the load or a rollout may run."""
     if scenario.load is not None:
         yield from scenario.load.program
     if scenario.rollouts is not None:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.real_programs import programs_of
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.sandbox.client import Event
+from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox.tool import SandboxFusionTool
@@ -27,7 +29,10 @@ def make_tools(
 ) -> list[Any]:
     """Create the tools of one worker; calls go to the first."""
     if scenario.own_config is not None:
-        return [own_tool(scenario.own_config, urls, limiter=limiter, on_event=on_event, fleet=fleet)]
+        # A scenario's programs are not a model's: the tool offers their languages unless its config says otherwise.
+        languages = sorted({part.language for part in programs_of(scenario) if part.language is not None})
+        config = {"languages": languages or None, **scenario.own_config}
+        return [own_tool(config, urls, limiter=limiter, on_event=on_event, fleet=fleet)]
     assert isinstance(scenario.tools, list)
     tools = []
     for number, entry in enumerate(scenario.tools):
@@ -50,8 +55,8 @@ def own_tool(
     """Create SandboxFusionTool with the world's limiter."""
     address: str | list[str] = urls if len(urls) > 1 else urls[0]
     config = {**config, "sandbox_fusion_url": address, "limiter": "local"}
-    tool = SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet)
-    if tool.settings.guard is not None:
-        # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
-        tool.guard = SandboxGuard(tool.settings.guard, tool.settings.endpoint_labels)
-    return tool
+    settings = SandboxToolConfig.read(config, "tools").guard
+    # Several workers of world sim share this process; on a cluster each has a process, and a guard, of its own.
+    guard = None if settings is None else SandboxGuard(settings, sorted(urls))
+    own = None if guard is None else lambda: guard
+    return SandboxFusionTool(config, limiter=limiter, on_event=on_event, fleet=fleet, guard=own)

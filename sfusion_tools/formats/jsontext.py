@@ -19,6 +19,7 @@ from .text_reader import Scan, TextReader
 __all__ = [
     "DEEPEST",
     "ENOUGH",
+    "SURROGATE",
     "TOO_DEEP",
     "UNCLOSED",
     "DuplicateKeyError",
@@ -45,7 +46,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _UNICODE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _LETTER = re.compile(r"\\[bf][A-Za-z]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _OUTLINE = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -331,7 +332,7 @@ def loads(text: str, *, strict: bool) -> Any:
         if scan.too_deep:
             raise TooDeepError
     value = json.loads(text, strict=strict, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-    if "\\ud" in text.lower() and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+    if "\\ud" in text.lower() and SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         raise ValueError("a lone \\u surrogate is not a character")
     return value
 

@@ -7,9 +7,12 @@ import math
 import warnings
 from typing import Any
 
-from .jsontext import TooDeepError, loads
+from .jsontext import SURROGATE, TooDeepError, loads
 
 __all__ = ["decode_json", "decode_object", "decode_python", "is_json_tree"]
+
+_FEW_BITS = 2000
+"""An integer of fewer bits can be written under any limit that Python accepts."""
 
 
 def decode_json(text: str) -> tuple[bool, Any]:
@@ -40,15 +43,29 @@ def decode_python(text: str) -> tuple[bool, Any]:
 
 
 def is_json_tree(value: Any) -> bool:
-    """Return whether JSON can express the value without any conversion."""
+    """Return whether JSON can express the value without any conversion, and Python can write it and read it again."""
     match value:
-        case None | bool() | str() | int():
+        case str():
+            return value.isascii() or not SURROGATE.search(value)
+        case None | bool():
             return True
+        case int():
+            return value.bit_length() < _FEW_BITS or _has_digits(value)
         case float():
             return math.isfinite(value)
         case list():
             return all(map(is_json_tree, value))
         case dict():
-            return all(isinstance(key, str) for key in value) and all(map(is_json_tree, value.values()))
+            return all(isinstance(key, str) and is_json_tree(key) for key in value) and all(
+                map(is_json_tree, value.values())
+            )
         case _:
             return False
+
+
+def _has_digits(value: int) -> bool:
+    """Return whether the integer is below the limit of digits up to which Python writes and reads integers."""
+    try:
+        return bool(str(value))
+    except ValueError:
+        return False

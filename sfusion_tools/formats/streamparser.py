@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from .declaration import Declaration
 from .jsontext import DEEPEST, TOO_DEEP, Flaw, levels
+from .literal import is_json_tree
 from .lookalikes import lookalikes
 from .model import CallDelta, ContentDelta, Delta, ParsedCall, Problem, ProblemDelta, Severity
 from .text_reader import Markers, Scan, TextReader
@@ -16,12 +18,15 @@ from .toolbox import Toolbox
 
 __all__ = ["THINK", "THOUGHT", "StreamParser", "Tools"]
 
+_log = logging.getLogger(__name__)
+
 Tools: TypeAlias = Iterable[Any] | Toolbox | None
 
 THINK, THOUGHT = "<think>", "</think>"
 _EXCERPT = 160
 _ANYTHING = re.compile(r"(?s:.)+")
 _NAME = re.compile(r'"name"\s*:\s*"([\w.:-]{1,80})"')
+_NOT_JSON = Flaw("bad_value", "one of its arguments cannot be written as JSON (such as a number with too many digits)")
 
 
 class StreamParser(ABC):
@@ -64,7 +69,7 @@ class StreamParser(ABC):
             raise ValueError("this parser is finished; create a new one for each text")
         if chunk:
             self.reader.feed(chunk)
-            next(self._run)
+            self._read_on()
         return self._collect()
 
     def finish(self, finish_reason: str | None = None) -> list[Delta]:
@@ -73,8 +78,7 @@ class StreamParser(ABC):
             self._done = True
             self.finish_reason = finish_reason
             self.reader.close()
-            for _ in self._run:
-                raise AssertionError("a scanner asked for more text after the end")
+            self._read_on()
         return self._collect()
 
     @abstractmethod
@@ -105,11 +109,14 @@ class StreamParser(ABC):
         call_id: str | None = None,
         repaired: Sequence[Flaw] = (),
     ) -> None:
-        """Report a complete call, or refuse it if the tool is unknown."""
+        """Report a complete call, or refuse it if its arguments are not JSON or the tool is unknown."""
         self._handled += 1
         self.interrupt()
         if raw.count("[") + raw.count("{") >= DEEPEST and levels(arguments) > DEEPEST:
             self.refuse(TOO_DEEP, position=position, raw=raw, name=name, counted=True)
+            return
+        if not is_json_tree(arguments):
+            self.refuse(_NOT_JSON, position=position, raw=raw, name=name, counted=True)
             return
         if not self.tools.knows(name):
             near = self.tools.near(name)
@@ -152,6 +159,18 @@ class StreamParser(ABC):
     ) -> None:
         excerpt = raw if len(raw) <= _EXCERPT else raw[: _EXCERPT - 1] + "…"
         self._deltas.append(ProblemDelta(Problem(kind, message, position, excerpt, severity, name)))
+
+    def _read_on(self) -> None:
+        """Read as far as the text goes. If the parser itself fails, a call is refused and the rest is skipped."""
+        try:
+            for _ in self._run:
+                if not self._done:
+                    return
+                raise AssertionError("a scanner asked for more text after the end")
+        except Exception:
+            position = self.reader.offset
+            _log.exception("the %s parser failed at character %d", self.form.name, position)
+            self.refuse(Flaw("parser_failed", "it could not be read"), position=position, raw="")
 
     def _text(self) -> Scan[None]:
         yield

@@ -10,6 +10,7 @@ from sfusion_tools.rollout.driver import RolloutDriver
 from sfusion_tools.rollout.foreign import settle
 from sfusion_tools.rollout.request import AsyncRolloutRequest
 from sfusion_tools.rollout.states import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout.states import EndCause
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ async def run_batch(
 
     With ``enough``, the rest are cancelled as soon as that many are finished: COMPLETED, rewarded and released
     (over-sampling). At most ``at_once`` run concurrently. ``on_end`` is called once with each request when it has
-    ended; if it raises, the batch is cancelled and the error is raised.
+    ended; if it raises, the batch is cancelled and the error is raised. An error that is not an Exception,
+    such as GuardTripped, takes precedence over one that is.
     """
     if enough is not None and not 1 <= enough <= len(requests):
         raise ValueError(f"enough is {enough}: it must be between 1 and {len(requests)}, the size of the batch")
@@ -46,7 +48,7 @@ async def run_batch(
     if cancelled is not None:
         raise cancelled
     if batch.errors:
-        raise batch.errors[0]
+        raise min(batch.errors, key=lambda error: isinstance(error, Exception))
     return list(requests)
 
 
@@ -78,12 +80,12 @@ class _Batch:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self.errors.append(error)
             if not request.state.is_final:
-                request.cancel("the batch ended before this request began")
+                request.stop(EndCause.CANCELLED, "the batch ended before this request began")
             # A COMPLETED request with a failure has no rewards.
             self.finished += request.state is State.COMPLETED and request.failure is None
             if self._on_end is not None:
                 try:
                     self._on_end(request)
-                except Exception as error:
+                except BaseException as error:  # the other requests are to be reported too
                     logger.exception("on_end raised for request %s", request.request_id)
                     self.errors.append(error)

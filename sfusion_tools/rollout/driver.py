@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sfusion_tools.base_tool import BaseTool
-from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout.engine import Engine, read_answer
 from sfusion_tools.rollout.foreign import bounded, even_if_cancelled
 from sfusion_tools.rollout.interaction import Interaction
@@ -40,7 +39,7 @@ class RolloutDriver:
         self._interaction = interaction
 
     async def run(self, request: AsyncRolloutRequest) -> AsyncRolloutRequest:
-        """Run one request to its end. Failures are recorded in it; only cancellations and GuardTripped are raised."""
+        """Run one request to its end. Failures are recorded in it; only what is not an Exception is raised."""
         wanted = {name: self._tools[name] for name in request.tool_names if name in self._tools}
         tools = ToolSet(wanted, request.request_id, request.tools_kwargs, request.limits)
         try:
@@ -50,13 +49,13 @@ class RolloutDriver:
             if request.state is State.COMPLETED:
                 request.reward_scores = await tools.rewards()
         except asyncio.CancelledError:
-            request.cancel()
-            raise
-        except GuardTripped as tripped:
-            request.fail(EndCause.ERROR, str(tripped))
+            request.stop(EndCause.CANCELLED, "the request was cancelled")
             raise
         except Exception as error:
             self._record_failure(request, error)
+        except BaseException as error:  # such as GuardTripped
+            request.stop(EndCause.ERROR, f"{type(error).__name__}: {error}")
+            raise
         finally:
             await even_if_cancelled(self._release(request, tools))
         return request
@@ -126,7 +125,12 @@ class RolloutDriver:
             request.add_user_turn(response, score)
 
     async def _release(self, request: AsyncRolloutRequest, tools: ToolSet) -> None:
-        request.metrics.release_errors += await tools.release()
+        try:
+            request.metrics.release_errors += await tools.release()
+        finally:
+            await self._end_interaction(request)
+
+    async def _end_interaction(self, request: AsyncRolloutRequest) -> None:
         if self._interaction is not None and request.interaction_kwargs is not None:
             end = self._interaction.finalize_interaction(request.request_id)
             what = f"finalize_interaction for request {request.request_id!r}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sfusion_tools.rollout.metrics import Refusal
 from sfusion_tools.rollout.turns import FoundCall, PlannedCall, UnreadableCall
 
 _JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
+
+TOLD_REFUSALS = 16
+"""How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
 
 
 def plan_calls(
@@ -16,7 +21,7 @@ def plan_calls(
     max_parallel_calls: int | None,
     id_prefix: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped."""
+    """Plan every call that was found, in order; none is dropped, but many refused ones share a message."""
     planned: list[PlannedCall] = []
     executing = 0
     for position, call in enumerate(found):
@@ -35,6 +40,21 @@ def plan_calls(
         assert isinstance(call, FoundCall)
         planned.append(PlannedCall(call_id, name, call.arguments))
         executing += 1
+    return _summed_up(planned)
+
+
+def _summed_up(planned: list[PlannedCall]) -> list[PlannedCall]:
+    """Replace the messages of all but the first refused calls by a single one."""
+    places = [place for place, call in enumerate(planned) if call.refusal is not None]
+    rest = places[TOLD_REFUSALS:]
+    # One more message costs no more than the sum.
+    if len(rest) < 2:
+        return planned
+    reasons = Counter(call.refusal.value for call in (planned[place] for place in rest) if call.refusal)
+    shown = ", ".join(f"{reason}: {count}" for reason, count in reasons.items())
+    message = f"Error: {len(rest)} more calls of this turn were not executed ({shown}). Make fewer calls per turn."
+    for place in rest:
+        planned[place] = replace(planned[place], message=message if place == rest[0] else "")
     return planned
 
 

@@ -179,7 +179,8 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
                 self.metrics.refused[call.refusal.value] += 1
                 if call.refusal.is_invalid:
                     self._consecutive_invalid += 1
-                answers.append(self._tool_message(call, call.message))
+                if call.is_answered:
+                    answers.append(self._tool_message(call, call.message))
                 continue
             result = next(waiting)
             self._consecutive_invalid = self._consecutive_invalid + 1 if result.is_invalid else 0
@@ -218,10 +219,10 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             raise IllegalTransition(f"request {self.request_id} is already {self.state.value}")
         self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
-    def cancel(self, why: str = "the request was cancelled") -> None:
+    def stop(self, cause: EndCause, why: str) -> None:
         """Any state -> FAILED, COMPLETED too if it has no rewards yet: such a request is not a sample."""
         if self.state is not State.FAILED:
-            self.state, self.ended_by, self.failure = State.FAILED, EndCause.CANCELLED, why
+            self.state, self.ended_by, self.failure = State.FAILED, cause, why
 
     def _expect(self, state: State) -> None:
         if self.state is not state:
@@ -281,6 +282,6 @@ def _assistant_message(turn: ParsedTurn, planned: Sequence[PlannedCall]) -> Mess
     calls = [
         OpenAIFunctionToolCall(id=plan.id, function=OpenAIFunctionCallSchema(name=call.name, arguments=call.arguments))
         for call, plan in zip(turn.calls, planned, strict=True)
-        if isinstance(call, FoundCall) and isinstance(call.arguments, dict)
+        if isinstance(call, FoundCall) and isinstance(call.arguments, dict) and plan.is_answered
     ]
     return Message(role="assistant", content=turn.content, tool_calls=calls or None)

@@ -55,6 +55,11 @@ class PlannedCall:
     refusal: Refusal | None = None
     message: str = ""
 
+    @property
+    def is_answered(self) -> bool:
+        """False for a refused call that is only counted in the message of another one."""
+        return self.refusal is None or bool(self.message)
+
 
 @dataclass(frozen=True)
 class ToolResult:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Collection
 from typing import Any
 
 from sfusion_tools.errors import near
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.languages import RUNNABLE
 from sfusion_tools.sandbox.program import Program
+from sfusion_tools.schemas import OpenAIFunctionParametersSchema
 
 _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
 
@@ -18,16 +20,26 @@ class BadArguments(Exception):
     """Raised when the arguments cannot be used; the model reads the message."""
 
 
-def read_arguments(parameters: Any, config: SandboxToolConfig) -> tuple[Program, str]:
-    """Return the program, and a remark for the model if it does not get exactly what it asked for."""
+def offered_languages(config: SandboxToolConfig, schema: OpenAIFunctionParametersSchema) -> frozenset[str]:
+    """Return the languages that a model may choose besides the default: those of the config, else of the schema."""
+    if config.languages is not None:
+        return frozenset(config.languages)
+    parameter = schema.properties.get("language")
+    if parameter is None:
+        return frozenset()
+    return RUNNABLE if parameter.enum is None else frozenset(name for name in RUNNABLE if name in parameter.enum)
+
+
+def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collection[str] = ()) -> tuple[Program, str]:
+    """Return the program, and a remark for the model if it does not get exactly what it asked for.
+
+    ``languages`` are those that the model may choose besides the default. A sandbox may lack the others, and a model
+    that could choose them could make its failures look like the sandbox's.
+    """
     if not isinstance(parameters, dict):
         raise BadArguments(f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}")
     code = _code(parameters)
-    language = parameters.get("language")
-    if language is None:
-        language = config.default_language
-    elif not isinstance(language, str) or language not in RUNNABLE:
-        raise BadArguments(f"`language` {_show(language)} is not known here; {near(_show(language), RUNNABLE)}")
+    language = _language(parameters.get("language"), config.default_language, languages)
     timeout, remark = _timeout(parameters.get("timeout"), config)
     program = Program(
         code,
@@ -53,6 +65,18 @@ def _code(parameters: dict[str, Any]) -> str:
     except UnicodeEncodeError as error:
         raise BadArguments(f"`code` contains a lone surrogate at position {error.start}") from None
     return code
+
+
+def _language(asked: Any, default: str, others: Collection[str]) -> str:
+    if asked is None:
+        return default
+    if isinstance(asked, str) and (asked == default or asked in others):
+        return asked
+    if not isinstance(asked, str) or asked not in RUNNABLE:
+        raise BadArguments(f"`language` {_show(asked)} is not known here; {near(_show(asked), {default, *others})}")
+    if not others:
+        raise BadArguments(f"`language` {asked!r} is not offered here: leave it out and write {default}")
+    raise BadArguments(f"`language` {asked!r} is not offered here; known: {', '.join(sorted({default, *others}))}")
 
 
 def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:

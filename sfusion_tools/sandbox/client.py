@@ -24,12 +24,13 @@ from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
 from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
-from sfusion_tools.sandbox.fleet import Fleet, slots_of
+from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
 from sfusion_tools.sandbox.session import HttpSession
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -80,8 +81,9 @@ class SandboxClient:
         trust_proxy_env: bool = True,
         on_event: Event | None = None,
         fleet: Fleet | None = None,
+        guard: Callable[[], SandboxGuard] | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, or None for no limit.
+        """``limiter`` returns the limiter of the running loop, or None for no limit; ``guard`` returns its guard.
 
         An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
         sandboxes if it is not to be that of this process.
@@ -94,6 +96,7 @@ class SandboxClient:
         self._on_event = on_event
         self._event_failed = False
         self._fleet = fleet
+        self._guard = guard
         self._addresses = {
             url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
             for url in self._urls
@@ -104,14 +107,29 @@ class SandboxClient:
                     "%s looks like a placeholder that was never filled in; every call will fail", address.label
                 )
 
-    async def run(self, program: Program, *, call_id: str | None = None) -> CallResult:
-        """Run a program. Every failure is a result; only cancelling the caller raises."""
+    async def run(
+        self, program: Program, *, call_id: str | None = None, result: CallResult | None = None
+    ) -> CallResult:
+        """Run a program. Every failure is a result; only cancelling the caller and the guard raise.
+
+        A ``result`` that is given is filled in as the call goes along, so that what was done is known then too.
+        """
+        if result is None:
+            result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
+        if self._guard is None:
+            await self._run(program, result)
+        else:
+            with self._guard().watch(asyncio.get_running_loop().time) as ended:
+                await self._run(program, result)
+                ended(result)
+        return result
+
+    async def _run(self, program: Program, result: CallResult) -> None:
         loop = asyncio.get_running_loop()
         # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
         # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
         _task = asyncio.current_task()
         started = loop.time()
-        result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
         self._emit("call_started", result)
         try:
             reading = await self._retry_until_done(program, result, started)
@@ -122,7 +140,6 @@ class SandboxClient:
         finally:
             result.seconds = loop.time() - started
             self._emit("call_ended", result, outcome=result.outcome.value, executions=result.possible_executions)
-        return result
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
@@ -203,7 +220,7 @@ class SandboxClient:
                             sent = await self._send(session, address, body, min(seconds, end - began))
                     finally:
                         ended = loop.time()
-                    slot.report(ended, healthy=_health(sent), asked=sent.asked)
+                    slot.report(ended, _health(sent), asked=sent.asked)
                     if address.proxy is not None and not sent.reading.outcome.is_from_program:
                         sent.reading.message += f" (through the proxy {redact(address.proxy)})"
                 if permit is not None:
@@ -314,12 +331,12 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
 
 
-def _health(sent: _Sent) -> bool | None:
+def _health(sent: _Sent) -> Health:
     if sent.reading.outcome.is_from_program:
-        return True
+        return Health.ANSWERED
     if sent.transient or (sent.reading.outcome is Outcome.SANDBOX_ERROR and sent.status != 200):
-        return False
-    return None
+        return Health.FAILED
+    return Health.REFUSED
 
 
 def _proxy(url: str) -> str | None:

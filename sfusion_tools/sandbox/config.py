@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from sfusion_tools.errors import ConfigError, near
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
-from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.guard import GuardSettings
-from sfusion_tools.sandbox.languages import LANGUAGES
+from sfusion_tools.sandbox.languages import LANGUAGES, RUNNABLE
 from sfusion_tools.sandbox.program import Bounds
 from sfusion_tools.sandbox.retry import RetryPolicy
 
@@ -45,6 +45,9 @@ class SandboxToolConfig(BaseModel):
     default_timeout: Seconds = Field(30.0, description="seconds a program may run if the model sets no timeout")
     max_timeout: Seconds = Field(60.0, description="longest timeout a model may set (never below default_timeout)")
     default_language: str = Field("python", description="language if the model sets none")
+    languages: list[str] | None = Field(
+        None, description="other languages that the model may choose; null: those of the schema's parameter `language`"
+    )
     memory_limit_mb: int = Field(1024, description="memory limit sent with each program; -1 for no limit")
     compile_timeout: Seconds = Field(10.0, description="seconds for compilation, in compiled languages")
     limiter: Literal["auto", "ray", "local"] = Field(
@@ -111,6 +114,14 @@ class SandboxToolConfig(BaseModel):
             raise ConfigError(f"{value!r} is not a language of Sandbox Fusion; {near(value, LANGUAGES)}")
         return value
 
+    @field_validator("languages")
+    @classmethod
+    def _languages(cls, value: list[str] | None) -> list[str] | None:
+        for name in value or ():
+            if name not in RUNNABLE:
+                raise ConfigError(f"{name!r} is not a language that can be offered; {near(name, RUNNABLE)}")
+        return value
+
     @field_validator("headers")
     @classmethod
     def _headers(cls, value: dict[str, str]) -> dict[str, str]:
@@ -126,12 +137,6 @@ class SandboxToolConfig(BaseModel):
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
         return self
-
-    @property
-    def endpoint_labels(self) -> tuple[str, ...]:
-        """The redacted URLs of the sandboxes."""
-        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
-        return tuple(dict.fromkeys(redact(normalise_url(url)) for url in urls))
 
     @property
     def longest_timeout(self) -> float:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
@@ -26,8 +28,19 @@ NOISE, SLOWEST = 1.5, 8.0
 """Times as slow as the fastest: up to NOISE an endpoint is as good as it, and none counts as worse than SLOWEST."""
 HALF_LIFE = 30.0
 """Seconds without an answer after which half of an endpoint's slowness is forgotten, so that it is tried again."""
+REFUSES_MORE = 0.4
+"""An endpoint fails if the share of attempts that it refuses is higher by this than that of another one."""
 KNOWN = 1024
 """How many endpoints are remembered."""
+
+
+class Health(Enum):
+    """What the end of an attempt says about its endpoint."""
+
+    ANSWERED = auto()
+    FAILED = auto()
+    REFUSED = auto()
+    """It does not work, or the request is at fault; only the other endpoints can tell."""
 
 
 @dataclass(slots=True)
@@ -43,19 +56,21 @@ class Endpoint:
     speed: float | None = None
     """The smoothed logarithm of the seconds to an answer; None before the first one."""
     answered_at: float = -math.inf
+    refused: float = 0.0
+    """The smoothed share of attempts that it refused."""
 
 
 class Slot:
     """One attempt on the endpoint that is best for it, from entering this context manager to leaving it."""
 
-    __slots__ = ("_asked", "_began", "_ended", "_fleet", "_healthy", "_held", "_urls", "endpoint")
+    __slots__ = ("_asked", "_began", "_ended", "_fleet", "_health", "_held", "_urls", "endpoint")
 
     def __init__(self, fleet: Fleet, urls: Sequence[str], now: float, held: set[Slot]) -> None:
         self._fleet = fleet
         self._urls = urls
         self._began = self._ended = now
         self._held = held
-        self._healthy: bool | None = None
+        self._health: Health | None = None
         self._asked: float | None = None
         self.endpoint: Endpoint
 
@@ -67,23 +82,27 @@ class Slot:
     def __exit__(self, *_: object) -> None:
         if self in self._held:
             self._held.discard(self)
-            self._fleet._give(self.endpoint, self._began, self._ended, self._healthy, self._asked)
+            self._fleet._lock.defer(partial(self._fleet._give, self))
 
-    def report(self, now: float, *, healthy: bool | None, asked: float | None = None) -> None:
-        """Say how the attempt ended: None if that says nothing about the endpoint; ``asked`` is its Retry-After."""
-        self._ended, self._healthy, self._asked = now, healthy, asked
+    def report(self, now: float, health: Health, *, asked: float | None = None) -> None:
+        """Say how the attempt ended, if that says anything about the endpoint; ``asked`` is its Retry-After."""
+        self._ended, self._health, self._asked = now, health, asked
 
 
 class Fleet:
     """Chooses the endpoint of the next attempt: the one that will probably answer first, round-robin on a tie."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._known: dict[str, Endpoint] = {}
         self._turn = 0
 
     def endpoint(self, url: str) -> Endpoint:
         """Return the state of the endpoint with this base URL."""
+        with self._lock:
+            return self._endpoint(url)
+
+    def _endpoint(self, url: str) -> Endpoint:
         known = self._known.get(url)
         if known is None:
             if len(self._known) >= KNOWN:
@@ -95,35 +114,47 @@ class Fleet:
 
     def _take(self, urls: Sequence[str], now: float) -> Endpoint:
         with self._lock:
-            chosen = self.endpoint(urls[0]) if len(urls) == 1 else _best([self.endpoint(url) for url in urls], now)
+            chosen = self._endpoint(urls[0]) if len(urls) == 1 else _best([self._endpoint(url) for url in urls], now)
             self._turn += 1
             chosen.last_used = self._turn
             chosen.in_flight += 1
         return chosen
 
-    def _give(self, endpoint: Endpoint, began: float, now: float, healthy: bool | None, asked: float | None) -> None:
-        with self._lock:
-            endpoint.in_flight -= 1
-            if healthy:
+    def _give(self, slot: Slot) -> None:
+        endpoint, now = slot.endpoint, slot._ended
+        endpoint.in_flight -= 1
+        match slot._health:
+            case Health.ANSWERED:
                 endpoint.failures = 0
                 endpoint.set_aside_until = -math.inf
-                speed = math.log(max(now - began, QUICKEST))
+                endpoint.refused -= NEWEST_SHARE * endpoint.refused
+                speed = math.log(max(now - slot._began, QUICKEST))
                 before = endpoint.speed if endpoint.speed is not None else self._usual_speed(speed)
                 endpoint.speed = before + NEWEST_SHARE * (speed - before)
                 endpoint.answered_at = now
-            elif healthy is False:
-                if began > endpoint.failed_at:
-                    # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
-                    endpoint.failed_at = now
-                    endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
-                    endpoint.failures = min(endpoint.failures + 1, 16)
-                if asked is not None:
-                    endpoint.set_aside_until = max(endpoint.set_aside_until, now + min(asked, LONGEST_ASKED))
+            case Health.REFUSED:
+                endpoint.refused += NEWEST_SHARE * (1.0 - endpoint.refused)
+                least = min(self._endpoint(url).refused for url in slot._urls)
+                if endpoint.refused > least + REFUSES_MORE:
+                    _set_aside(endpoint, slot)
+            case Health.FAILED:
+                _set_aside(endpoint, slot)
 
     def _usual_speed(self, default: float) -> float:
         # One answer says little about an endpoint: it begins at what is usual for the others.
         known = [e.speed for e in self._known.values() if e.speed is not None]
         return sum(known) / len(known) if known else default
+
+
+def _set_aside(endpoint: Endpoint, slot: Slot) -> None:
+    now = slot._ended
+    if slot._began > endpoint.failed_at:
+        # A crash fails every attempt in flight at once: count it as one failure, not as many in a row.
+        endpoint.failed_at = now
+        endpoint.set_aside_until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**endpoint.failures)
+        endpoint.failures = min(endpoint.failures + 1, 16)
+    if slot._asked is not None:
+        endpoint.set_aside_until = max(endpoint.set_aside_until, now + min(slot._asked, LONGEST_ASKED))
 
 
 def _best(endpoints: list[Endpoint], now: float) -> Endpoint:

@@ -11,10 +11,11 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import ClientKey, ray_is_running, ray_session
@@ -24,8 +25,6 @@ from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 
 logger = logging.getLogger(__name__)
-
-Ended = Callable[[CallResult], None]
 
 SWITCH = "SFUSION_RAY_METRICS"
 INTERVAL = 2.0
@@ -72,7 +71,7 @@ class RayMetrics(LoopResource):
 
     def __init__(self) -> None:
         self.on = os.environ.get(SWITCH, "1") != "0"
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
         self._flushing = threading.Lock()
         self._calls: Counter[tuple[str, str]] = Counter()
         self._attempts: Counter[tuple[str, str, str]] = Counter()
@@ -83,27 +82,24 @@ class RayMetrics(LoopResource):
         self._session = ""
         self._instruments: _Instruments | None = None
 
-    def call(self, tool: str) -> AbstractContextManager[Ended]:
-        """Return the context manager of one call."""
-        return _CountedCall(self, tool)
-
     def begin(self, tool: str) -> None:
         with self._lock:
             self._in_flight[tool] += 1
             if self._timer is None:
                 self._start_timer()
 
-    def end(self, tool: str, result: CallResult | None) -> None:
-        with self._lock:
-            self._in_flight[tool] -= 1
-            if result is not None:
-                self._count(tool, result)
+    def end(self, tool: str, result: CallResult, *, raised: bool) -> None:
+        """Count the attempts of a call, and the call itself unless it raised an error."""
+        self._lock.defer(partial(self._count, tool, result, raised))
 
-    def _count(self, tool: str, result: CallResult) -> None:
-        self._calls[tool, result.outcome.value] += 1
+    def _count(self, tool: str, result: CallResult, raised: bool) -> None:
+        self._in_flight[tool] -= 1
         for attempt in result.attempts:
             self._attempts[tool, attempt.endpoint, str(attempt.status or attempt.outcome.value)] += 1
-        if result.attempts and len(self._times) < MOST_TIMES:
+        if raised:
+            return
+        self._calls[tool, result.outcome.value] += 1
+        if result.outcome is not Outcome.BAD_ARGUMENTS and len(self._times) < MOST_TIMES:
             self._times.append((tool, result.waited, result.seconds))
 
     def _start_timer(self) -> None:
@@ -114,7 +110,7 @@ class RayMetrics(LoopResource):
     def _tick(self) -> None:
         self.flush()
         with self._lock:
-            if any(self._in_flight.values()) or self._calls:
+            if any(self._in_flight.values()) or self._calls or self._attempts:
                 self._start_timer()
             else:
                 self._timer = None
@@ -161,13 +157,16 @@ class RayMetrics(LoopResource):
             to.in_flight.set(count, {"tool": tool})
         held: Counter[str] = Counter()
         waiting: Counter[str] = Counter()
+        guards: dict[str, int] = {}
         for scope, key, resource in runtime.opened():
             if isinstance(resource, Limiter) and isinstance(key, ClientKey):
                 held[key.name] += resource.held
                 waiting[key.name] += resource.waiting
             elif isinstance(resource, SandboxGuard) and tells_real_time(scope.loop):
-                state = STATES[resource.state(scope.loop.time())]
-                to.guard.set(state, {"endpoints": ", ".join(resource.endpoints)})
+                state, label = STATES[resource.state(scope.loop.time())], ", ".join(resource.endpoints)
+                guards[label] = max(state, guards.get(label, 0))
+        for label, state in guards.items():
+            to.guard.set(state, {"endpoints": label})
         # A limiter whose last client is gone keeps its last values in Ray unless they are set once more.
         self._limiters |= held.keys()
         for name in self._limiters:
@@ -180,32 +179,27 @@ class RayMetrics(LoopResource):
 
 
 class _CountedCall:
-    """Counts one call, from entering this context manager to leaving it; give it the result, if there is one."""
+    """Counts one call, from entering this context manager to leaving it; by then its result is filled in."""
 
     __slots__ = ("_metrics", "_result", "_tool")
 
-    def __init__(self, metrics: RayMetrics, tool: str) -> None:
+    def __init__(self, metrics: RayMetrics, tool: str, result: CallResult) -> None:
         self._metrics = metrics
         self._tool = tool
-        self._result: CallResult | None = None
-
-    def __enter__(self) -> Ended:
-        self._metrics.begin(self._tool)
-        return self
-
-    def __call__(self, result: CallResult) -> None:
         self._result = result
 
+    def __enter__(self) -> None:
+        self._metrics.begin(self._tool)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, asyncio.CancelledError):
-            self._result = CallResult("", Outcome.CANCELLED)
-        self._metrics.end(self._tool, self._result)
+        raised = kind is not None and not issubclass(kind, asyncio.CancelledError)
+        self._metrics.end(self._tool, self._result, raised=raised)
 
 
-_UNCOUNTED: AbstractContextManager[Ended] = nullcontext(lambda result: None)
+_UNCOUNTED: AbstractContextManager[None] = nullcontext()
 
 
-def counted_call(tool: str, *, on: bool) -> AbstractContextManager[Ended]:
+def counted_call(tool: str, result: CallResult, *, on: bool) -> AbstractContextManager[None]:
     """Return the context manager that counts one call, if Ray runs and metrics are not switched off."""
     if not on or not ray_is_running():
         return _UNCOUNTED
@@ -213,4 +207,4 @@ def counted_call(tool: str, *, on: bool) -> AbstractContextManager[Ended]:
     if not tells_real_time(scope.loop):
         return _UNCOUNTED
     metrics = scope.get(RayMetrics, lambda: runtime.shared(RayMetrics, RayMetrics))
-    return metrics.call(tool) if metrics.on else _UNCOUNTED
+    return _CountedCall(metrics, tool, result) if metrics.on else _UNCOUNTED

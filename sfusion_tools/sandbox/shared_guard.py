@@ -1,19 +1,24 @@
-"""The guard of the sandboxes that a tool uses, shared by all tools of a process: a lock, the log and the error."""
+"""The guard of the sandboxes that a client uses, shared by all clients of a process: a lock, the log and the error."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
+from sfusion_tools._locks import DeferringLock
 from sfusion_tools._loops import tells_real_time
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopResource, runtime
+from sfusion_tools.sandbox.endpoints import base_urls, redact
 from sfusion_tools.sandbox.guard import GuardCore, GuardedCall, GuardSettings, GuardState, Trip, is_failure
 from sfusion_tools.sandbox.result import CallResult
 
 logger = logging.getLogger(__name__)
+
+_LIMITER = "the limiter"
 
 
 class Watch:
@@ -49,7 +54,7 @@ class SandboxGuard(LoopResource):
         self._settings = settings
         self.endpoints = tuple(endpoints)
         self._core = GuardCore(settings)
-        self._lock = threading.Lock()
+        self._lock = DeferringLock()
 
     def state(self, now: float) -> GuardState:
         with self._lock:
@@ -68,15 +73,17 @@ class SandboxGuard(LoopResource):
 
     def end(self, call: GuardedCall, now: float, result: CallResult | None) -> None:
         """Count how a call ended, None if that says nothing; raise GuardTripped if it failed with the others."""
+        if result is None:
+            self._lock.defer(partial(self._core.end, call, now, Outcome.CANCELLED, ""))
+            return
         trip = self._count(call, now, result)
-        if trip is not None and self._settings.then == "fail" and result is not None and is_failure(result.outcome):
+        if trip is not None and self._settings.then == "fail" and is_failure(result.outcome):
             raise GuardTripped(self._text(trip))
 
-    def _count(self, call: GuardedCall, now: float, result: CallResult | None) -> Trip | None:
-        attempts = result.attempts if result is not None else []
-        place = attempts[-1].endpoint if attempts else "the limiter"
+    def _count(self, call: GuardedCall, now: float, result: CallResult) -> Trip | None:
+        place = result.attempts[-1].endpoint if result.attempts else _LIMITER
         with self._lock:
-            changed = self._core.end(call, now, result.outcome if result is not None else Outcome.CANCELLED, place)
+            changed = self._core.end(call, now, result.outcome, place)
             trip = self._core.trip
         if not changed:
             return trip
@@ -92,15 +99,32 @@ class SandboxGuard(LoopResource):
         failed_at = trip.failed_at if trip is not None else {}
         ranked = sorted({*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place))
         places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
-        worst = next(place for place in ranked if place in self.endpoints)
-        return f"{trip}. Failures: {places}. To find out why, run: sfusion doctor {worst}"
+        command = "limiter show" if ranked[0] == _LIMITER else f"doctor {ranked[0]}"
+        return f"{trip}. Failures: {places}. To find out why, run: sfusion {command}"
 
 
-def shared_guard(settings: GuardSettings, endpoints: tuple[str, ...]) -> SandboxGuard:
-    """Return the guard that all tools of this process with these settings and sandboxes share."""
-    scope, key = runtime.scope(), (SandboxGuard, settings, endpoints)
+@dataclass(frozen=True, slots=True)
+class _GuardKey:
+    """What the clients of one guard have in common; never shown, because it may contain passwords."""
+
+    settings: GuardSettings
+    urls: tuple[str, ...] = field(repr=False)
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+def shared_guard(
+    settings: GuardSettings, urls: str | Sequence[str], headers: Mapping[str, str] | None = None
+) -> Callable[[], SandboxGuard]:
+    """Return what gives the running loop's guard, which all clients of this process with the same of these share."""
+    names = sorted((name.lower(), value) for name, value in (headers or {}).items())
+    key = _GuardKey(settings, tuple(sorted(base_urls(urls))), tuple(names))
+    labels = tuple(dict.fromkeys(map(redact, key.urls)))
 
     def make() -> SandboxGuard:
-        return SandboxGuard(settings, endpoints)
+        return SandboxGuard(settings, labels)
 
-    return scope.get(key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make())
+    def guard() -> SandboxGuard:
+        scope = runtime.scope()
+        return scope.get(key, lambda: runtime.shared(key, make) if tells_real_time(scope.loop) else make())
+
+    return guard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,10 @@ from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
+from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
-from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.ray_metrics import counted_call
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
@@ -93,8 +91,9 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         limiter: Callable[[], Limiter | None] | None = None,
         on_event: Event | None = None,
         fleet: Fleet | None = None,
+        guard: Callable[[], SandboxGuard] | None = None,
     ) -> None:
-        """``limiter`` returns the limiter of the running loop, instead of the one the config chooses.
+        """``limiter`` and ``guard`` return those of the running loop, instead of the ones the config chooses.
 
         An ``on_event`` that raises is logged once and does not affect the call. ``fleet`` is the state of the
         sandboxes if it is not to be that of this process.
@@ -103,19 +102,18 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self._on_event = on_event
         self._limiter = limiter
         self._fleet = fleet
-        self.guard: SandboxGuard | None = None
-        """Set this to use a guard of one's own, instead of the one that tools with this config share."""
+        self._guard = guard
         self._configure(config)
 
     @property
     def client(self) -> SandboxClient:
-        """Runs this tool's programs, under its limiter; ``judge`` takes it too."""
+        """Runs this tool's programs, under its limiter and its guard; ``judge`` takes it too."""
         return self._client
 
     def _configure(self, config: dict[str, Any]) -> None:
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
-        self._endpoints = self.settings.endpoint_labels
+        self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -127,6 +125,9 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             apply=settings.rate_limit_mismatch == "apply",
             share=settings.share,
         )
+        guard = self._guard
+        if guard is None and settings.guard is not None:
+            guard = shared_guard(settings.guard, settings.sandbox_fusion_url, settings.headers)
         return SandboxClient(
             settings.sandbox_fusion_url,
             limiter=limiter if settings.enable_global_rate_limit else lambda: None,
@@ -136,6 +137,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             trust_proxy_env=settings.trust_proxy_env,
             on_event=self._on_event,
             fleet=self._fleet,
+            guard=guard,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -154,32 +156,21 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         number = last.begin() if last is not None else 0
         call_id = str(kwargs.get("call_id") or uuid4().hex)
         timeout, remark = self.settings.default_timeout, ""
-        with counted_call(self.name, on=self.settings.ray_metrics) as ended:
+        result = CallResult(call_id, Outcome.CANCELLED)
+        with counted_call(self.name, result, on=self.settings.ray_metrics):
             try:
-                program, remark = read_arguments(parameters, self.settings)
+                program, remark = read_arguments(parameters, self.settings, self._languages)
             except BadArguments as error:
-                result = CallResult(call_id, Outcome.BAD_ARGUMENTS, str(error))
+                result.outcome, result.message = Outcome.BAD_ARGUMENTS, str(error)
             else:
                 timeout = program.timeout
-                result = await self._run(program, call_id)
-            ended(result)
+                await self._client.run(program, result=result)
         if last is not None:
             last.end(number, result)
         metrics = result.metrics()
         count_call(kwargs.get("agent_data"), metrics)
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, metrics
-
-    async def _run(self, program: Program, call_id: str) -> CallResult:
-        guard = self.guard
-        if guard is None:
-            if self.settings.guard is None:
-                return await self._client.run(program, call_id=call_id)
-            guard = shared_guard(self.settings.guard, self._endpoints)
-        with guard.watch(asyncio.get_running_loop().time) as ended:
-            result = await self._client.run(program, call_id=call_id)
-            ended(result)
-        return result
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.

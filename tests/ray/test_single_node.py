@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -320,10 +321,9 @@ def test_calls_attempts_and_times_are_passed_on_to_ray(recorded: Recorded, limit
     assert recorded.sum("calls") == 8
     assert recorded.sum("attempts", status="503", endpoint=url, **tool) == 3
     assert recorded.sum("attempts", status="200", endpoint=url, **tool) == 5
-    assert [len([1 for name, _, _ in recorded.all if name == h]) for h in ("call_seconds", "permit_wait_seconds")] == [
-        6,
-        6,
-    ]
+    assert recorded.sum("attempts", status="cancelled", endpoint=url, **tool) == 1
+    observed = Counter(name for name, _, _ in recorded.all)
+    assert (observed["call_seconds"], observed["permit_wait_seconds"]) == (7, 7), "all but the one with bad arguments"
     assert recorded.sum("call_seconds") > recorded.sum("permit_wait_seconds") > 0
     assert recorded.last("calls_in_flight", **tool) == 0
 
@@ -351,9 +351,24 @@ def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorde
             assert recorded.last("permits_waiting", limiter=limiter_name) == 2
             assert recorded.last("calls_in_flight") == 3
             assert recorded.last("guard_state", endpoints=sandbox.url) == 2
+            other = metered(sandbox, limiter_name, enable_global_rate_limit=False, guard={"window": 2})
+            await other.execute("", {"code": "1"})
+            metrics.flush()
+            assert recorded.last("guard_state", endpoints=sandbox.url) == 2, "the worst guard of these sandboxes"
+            impatient = metered(sandbox, limiter_name, rate_limit=1, queue_timeout=0.1)
+            await impatient.execute("", {"code": "1"})
+            metrics.flush()
+            assert recorded.last("permit_wait_seconds") > 0, "also of a call that never got a permit"
             for call in calls:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
+            strict = metered(sandbox, limiter_name, rate_limit=1, max_attempts=1, guard={"window": 1, "then": "fail"})
+            before = recorded.sum("attempts", status="500")
+            for _ in range(2):
+                with pytest.raises(GuardTripped):
+                    await strict.execute("", {"code": "fail"})
+            metrics.flush()
+            assert recorded.sum("attempts", status="500") == before + 1, "the call that trips the guard was sent"
 
     asyncio.run(go())
     assert recorded.last("permits_held", limiter=limiter_name) == 0, "the end of the loop is seen too"
@@ -378,8 +393,8 @@ def test_metrics_begin_anew_with_a_ray_session_even_if_they_failed_before(
     real, metrics = ray_metrics.ray_session, RayMetrics()
 
     def count() -> None:
-        with metrics.call("t") as ended:
-            ended(CallResult("c", Outcome.OK))
+        metrics.begin("t")
+        metrics.end("t", CallResult("c", Outcome.OK), raised=False)
         metrics.flush()
 
     monkeypatch.setattr(ray_metrics, "_Instruments", None)

@@ -86,6 +86,33 @@ async def test_rollout_requests_are_a_batch():
     assert found["t/permit_wait_s_p50"] == 3.0
 
 
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("batch", "calls"),
+    [
+        ([{"outcomes": None}, {"outcomes": 3}, {"outcomes": "ok"}], 0),
+        ([{"outcomes": ["ok", None], "attempts": None, "total_s": 3, "permit_wait_s": [None]}], 1),
+        ([{"outcome": "ok", "attempts": NAN, "total_s": INF, "permit_wait_s": "x", "backoff_s": [1]}], 1),
+        ([{"outcome": ["ok"]}, {"outcome": NAN}, NAN], 0),
+    ],
+)
+def test_columns_without_numbers_count_as_not_measured(batch, calls):
+    """A data frame fills the gaps of a batch with None or NaN."""
+    found = outcome_metrics(batch)
+    assert {name: value for name, value in found.items() if value} == (
+        {"tools/calls": 1.0, "tools/ok_rate": 1.0} if calls else {}
+    )
+
+
+def test_arrays_are_columns():
+    numpy = pytest.importorskip("numpy")
+    columns = {"outcomes": numpy.array(["ok", "ok"], dtype=object), "total_s": numpy.array([1.0, NAN])}
+    found = outcome_metrics([columns])
+    assert (found["tools/calls"], found["tools/total_s_p50"]) == (2.0, 1.0)
+
+
 def test_what_is_not_a_batch_of_calls_is_refused():
     with pytest.raises(TypeError, match="expected metrics of calls, rollout requests or verl's extras, found 'ok'"):
         outcome_metrics(["ok"])

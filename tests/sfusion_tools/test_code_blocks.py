@@ -38,6 +38,17 @@ IN_DOCSTRING = "def f():\n    '''Run\n\n    ```\n    f()\n    ```\n    '''\n"
         ("```markdown\nSee:\n```python\n1\n```\n```", "python", "1\n"),
         ("````markdown\n```python\n1\n```\n````", "python", "1\n"),
         (f"```python\n{IN_DOCSTRING}```", "python", IN_DOCSTRING),
+        ("<answer>```python\nif 1:\n    2\n```</answer>", "python", "if 1:\n    2\n"),
+        ("<answer>```python\nif 1:\n    2\n```\n</answer>\nDone", "python", "if 1:\n    2\n"),
+        ("Answer: ```python\nif 1:\n    2\n```", "python", "if 1:\n    2\n"),
+        ("Answer: ```c++\nint main(){}\n```", "cpp", "int main(){}\n"),
+        ("1. ```python\n   if 1:\n       2\n   ```", "python", "if 1:\n    2\n"),
+        ("- ```py\nif 1:\n    2\n```", "python", "if 1:\n    2\n"),
+        ("> ```python\n> if 1:\n>     2\n>\n> 3\n> ```\n> Done", "python", "if 1:\n    2\n\n3\n"),
+        ("Answer: ```python\nx = 1\n\nThis is it.", "python", "x = 1\n"),
+        ('```python\ns = """See ```python\nf()\n"""\n```', "python", 's = """See ```python\nf()\n"""\n'),
+        ("Use ```x``` in ```y", "python", "Use ```x``` in ```y"),
+        ("   ```python\nif 1:\n  2\n   ```", "python", "if 1:\n  2\n"),
     ],
 )
 def test_the_code_is_extracted_from_a_generation(text, language, code):
@@ -63,6 +74,20 @@ def test_the_code_is_extracted_from_a_generation(text, language, code):
 )
 def test_an_unclosed_block_ends_where_the_text_stops_being_code(text, language, code):
     assert extract_code(text, language) == code
+
+
+PROSE = "This doesn't print (as it should) the model's first number, which is 3; it's \"fine\".\n"
+
+
+@pytest.mark.parametrize("lines", [1, 400, 4000])
+def test_prose_of_any_length_after_an_unclosed_block_is_left_out(lines):
+    code = "def f(x):\n    return x + 1\n" * 20
+    assert extract_code(f"```python\n{code}\n{PROSE * lines}") == code
+
+
+def test_long_code_in_an_unclosed_block_is_kept():
+    code = "x = 1\n" * 20_000
+    assert extract_code(f"```python\n{code}") == code
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,14 @@ async def test_an_answer_of_any_type_is_accepted(answer):
     assert reward == 0.0
 
 
+async def test_an_answer_that_python_cannot_write_gets_a_message():
+    tool = Gsm8kTool({})
+    instance, _ = await tool.create(ground_truth="72")
+    response, reward, metrics = await tool.execute(instance, {"answer": 16**3600})
+    assert response.text == "[calc_gsm8k_reward] `answer` is too long to be read; write a number or a short text"
+    assert (reward, metrics) == (NO_IMPROVEMENT, {"outcome": "bad_arguments"})
+
+
 async def test_without_a_ground_truth_nothing_is_scored():
     tool = Gsm8kTool({})
     instance, _ = await tool.create()

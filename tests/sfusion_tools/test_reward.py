@@ -134,9 +134,42 @@ async def test_an_expected_text_matches_as_text_and_as_json(runner):
     assert await results("def f(): return 'a b'", runner, fn_name="f", inputs=[[]], outputs=["a b"]) == [True]
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected", "right"),
+    [
+        ("(1, 2)", (1, 2), True),
+        ("[(1, 2)]", [(1, 2)], True),
+        ("{1: 'a'}", {1: "a"}, True),
+        ("[float('nan')]", [NAN], True),
+        ("float('nan')", "NaN", True),
+        ("float('nan')", 1, False),
+        ("float('inf')", float("inf"), True),
+        ("1.0", 1, True),
+        ("[True]", [1], False),
+        ("1", True, False),
+        ("True", "true", True),
+        ("10 ** 30", 10**30, True),
+    ],
+)
+async def test_results_are_compared_as_json(runner, returned, expected, right):
+    code = f"def f(): return {returned}"
+    assert await results(code, runner, fn_name="f", inputs=[[]], outputs=[expected]) == [right]
+
+
+async def test_a_byte_order_mark_is_left_out(runner):
+    code = "\ufeffdef f(): return 1"
+    for text in (code, f"```python\n{code}\n```", f"\ufeff```python\n{code[1:]}\n```"):
+        assert await results(text, runner, fn_name="f", inputs=[[]], outputs=[1]) == [True]
+
+
 async def test_a_program_that_exits_before_the_function_is_called_fails(runner):
     assert await results("import os; os._exit(0)", runner, fn_name="f", inputs=[[]], outputs=[""]) == [False]
     assert await results("x = 1", runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
+    failing = "import sys\ndef f(): return 1\nsys.exit(3)"
+    assert await results(failing, runner, fn_name="f", inputs=[[]], outputs=[1]) == [RUNTIME_ERROR]
 
 
 SOUND = {
@@ -263,6 +296,38 @@ async def test_an_answer_too_long_for_the_sandbox_is_not_judged(ending, code):
     assert judgement.results == [code]
 
 
+LINES = "".join(f"{n}\n" for n in range(60_000))
+NUMBERS = list(range(60_000))
+RETURNED = f"\n{mark_of('…')}{json.dumps(NUMBERS)}\n"
+
+
+@pytest.mark.parametrize(
+    ("fn_name", "stdout", "code"),
+    [
+        (None, LINES[:PIPE_BYTES], INFRASTRUCTURE),
+        (None, LINES[: PIPE_BYTES - 1], INFRASTRUCTURE),
+        (None, LINES.replace("\n", " \r\n")[:PIPE_BYTES], INFRASTRUCTURE),
+        (None, " " * 140_000, False),
+        (None, "0\n1\n2" + " " * 140_000, False),
+        (None, "\n" * 140_000, False),
+        (None, LINES[:130_000] + "1\n" + " " * 10_000, False),
+        ("f", RETURNED[:PIPE_BYTES], INFRASTRUCTURE),
+        ("f", "noise\n" + RETURNED[:PIPE_BYTES], INFRASTRUCTURE),
+        ("f", "z" * 140_000, False),
+        ("f", "z" * 140_000 + RETURNED[:30], False),
+        ("f", RETURNED.replace(" 7,", " 8,")[:PIPE_BYTES], False),
+        ("f", "z" * 140_000 + f"\n{mark_of('…')}[0]\n", False),
+    ],
+    ids=range(13),
+)
+async def test_only_a_beginning_of_a_long_answer_is_not_judged(fn_name, stdout, code):
+    wanted, given = (LINES, "") if fn_name is None else (NUMBERS, [])
+    for outcome in (Outcome.OK, Outcome.PROGRAM_TIMEOUT):
+        runner = Answers({"" if fn_name is None else "[]": ended(outcome, stdout)})
+        judgement = await judge("…", {"fn_name": fn_name, "inputs": [given], "outputs": [wanted]}, runner)
+        assert judgement.results == [code if outcome is Outcome.OK or code else TIMEOUT]
+
+
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.PROGRAM_TIMEOUT])
 async def test_endless_output_is_the_programs_fault(outcome):
     judgement = await judge("…", {"inputs": [""], "outputs": ["3"]}, Answers({"": ended(outcome, "x" * PIPE_BYTES)}))
@@ -337,6 +402,15 @@ async def test_cancelling_ends_the_calls():
         ({"inputs": ["1"], "outputs": [None]}, "outputs[0] is null"),
         ({"inputs": ["{"], "outputs": ["1"], "fn_name": "f"}, "not one JSON value per line"),
         ({"inputs": [3], "outputs": ["1"], "fn_name": "f"}, "must be a list of arguments, found 3"),
+        ({"inputs": [[{3}]], "outputs": ["1"], "fn_name": "f"}, "inputs[0] is not JSON: Object of type set"),
+        ({"inputs": [[3]], "outputs": [b"1"], "fn_name": "f"}, "outputs[0] is not JSON: Object of type bytes"),
+        ({"inputs": [[3]], "outputs": [10**5000], "fn_name": "f"}, "outputs[0] is not JSON: Exceeds the limit"),
+        ({"inputs": [[10**5000]], "outputs": [1], "fn_name": "f"}, "inputs[0] is not JSON: Exceeds the limit"),
+        ({"inputs": [[3]], "outputs": [{(1,): 1}], "fn_name": "f"}, "outputs[0] is not JSON: keys must be"),
+        ({"inputs": [b"1"], "outputs": ["1"]}, "inputs[0] is not text but bytes"),
+        ({"inputs": ["1"], "outputs": [["1", {2}]]}, "outputs[0] is not text but set"),
+        ({"inputs": ["1", 10**5000], "outputs": ["1", "2"]}, "inputs[1] is not text: Exceeds the limit"),
+        (None, "cases must be a mapping, found None"),
         ({"inputs": [[3]], "outputs": ["1"], "fn_name": "a-b"}, "fn_name must be the name of a function, found 'a-b'"),
     ],
 )
@@ -348,8 +422,22 @@ async def test_invalid_cases_are_refused(in_outs, says):
 
 async def test_invalid_settings_are_refused():
     cases = {"inputs": [""], "outputs": [""]}
-    with pytest.raises(JudgeError, match="concurrency must be at least 1, found 0"):
-        await judge("1", cases, Answers({}), concurrency=0)
+    for setting, says in [
+        ({"concurrency": 0}, "concurrency must be a whole number of at least 1, found 0"),
+        ({"concurrency": "a"}, "concurrency must be a whole number of at least 1, found 'a'"),
+        ({"concurrency": True}, "concurrency must be a whole number of at least 1, found True"),
+        ({"memory_limit_mb": "x"}, "memory_limit_mb must be a whole number, found 'x'"),
+        ({"timeout": NAN}, "timeout must be a number of seconds above 0, found nan"),
+        ({"timeout": 0}, "timeout must be a number of seconds above 0, found 0"),
+        ({"timeout": "a"}, "timeout must be a number of seconds above 0, found 'a'"),
+        ({"deadline": NAN}, "deadline must be a number of seconds, found nan"),
+        ({"deadline": None}, "deadline must be a number of seconds, found None"),
+        ({"language": "pyhton"}, "'pyhton' is not a language of Sandbox Fusion"),
+        ({"language": 3}, "3 is not a language of Sandbox Fusion"),
+    ]:
+        with pytest.raises(JudgeError) as caught:
+            await judge("1", cases, Answers({}), **setting)
+        assert says in str(caught.value)
     with pytest.raises(JudgeError, match="fn_name works for python only, the language is 'cpp'"):
         await judge("1", {**cases, "fn_name": "f"}, Answers({}), language="cpp")
 

@@ -28,7 +28,10 @@ from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.endpoints import normalise_url
-from sfusion_tools.sandbox.fleet import Fleet, slots_of
+from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, slots_of
+from sfusion_tools.sandbox.guard import GuardSettings
+from sfusion_tools.sandbox.ray_metrics import RayMetrics
+from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests import ROOT
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
@@ -239,6 +242,46 @@ def test_a_loop_that_is_dropped_unclosed_leaves_nothing_behind(sandbox: FakeSand
         assert gone() is None
         assert open_files(sandbox) == before
         assert (tool.permits, tool.slots) == ((0, 0), 0)
+
+
+def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
+    """Closing an abandoned coroutine took the locks of the fleet, the guard and the metrics, maybe in their holder."""
+    fleet, guard, metrics = Fleet(), SandboxGuard(GuardSettings(), ["http://a"]), RayMetrics()
+
+    async def call() -> None:
+        with (
+            LoopSlots(fleet).slot(["http://a"], 0.0),
+            guard.watch(lambda: 0.0),
+            metrics.call("tool"),
+        ):
+            await asyncio.Future()
+
+    def collected_under(lock: Any) -> None:
+        loop = asyncio.new_event_loop()
+        abandoned = call()
+        previous = asyncio.events._get_running_loop()
+        asyncio.events._set_running_loop(loop)
+        try:
+            abandoned.send(None)
+        finally:
+            asyncio.events._set_running_loop(previous)
+            loop.close()
+        cycle: list[object] = [abandoned]
+        cycle.append(cycle)
+        del abandoned, cycle
+        with lock:
+            gc.collect()
+
+    def collect() -> None:
+        for owner in (fleet, guard, metrics):
+            collected_under(owner._lock)
+        metrics.flush()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    assert not thread.is_alive(), "deadlock"
+    assert (fleet.endpoint("http://a").in_flight, metrics._in_flight["tool"]) == (0, 0)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

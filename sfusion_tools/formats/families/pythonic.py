@@ -196,7 +196,7 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         assert item.arg is not None
         try:
             value = _value(item.value)
-        except (ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError):
             kinds = "string, number, list, dict, True, False or None"
             return Flaw("bad_literal", f"its argument {item.arg} is not a literal ({kinds})")
         arguments[item.arg] = value

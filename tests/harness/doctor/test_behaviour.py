@@ -160,6 +160,8 @@ async def test_a_missing_required_language_breaks_training(bare_path: str) -> No
         result = await examined(sandbox.url, checks=checks, default_language="go")
         assert breaking(result) == ["missing-language"]
         assert seen(result, "missing-language") == "go: the sandbox has no 'go'"
+        offered = await examined(sandbox.url, checks=checks, languages=("go",))
+        assert breaking(offered) == ["missing-language"], "a model may choose it"
         asked = await examined(sandbox.url, Plan(languages=["lua"]), checks=checks)
         assert seen(asked, "missing-language") == "lua: /bin/bash: line 1: lua: command not found"
         others = await examined(sandbox.url, Plan(), checks=checks)

@@ -99,6 +99,7 @@ tools:
       default_timeout: 12
       memory_limit_mb: 2048
       default_language: cpp
+      languages: [go]
       {more}
 """
 
@@ -121,7 +122,7 @@ def test_settings_are_read_from_the_tool_config(tmp_path: Path, class_name: str,
     (settings,) = settings_of_tools(tools(tmp_path, "http://10.0.0.5:8080/run_code", class_name=class_name))
     assert (settings.url, settings.client) == ("http://10.0.0.5:8080/run_code", client)
     assert (settings.rate_limit, settings.default_timeout, settings.memory_limit_mb) == (32, 12.0, 2048)
-    assert settings.default_language == "cpp"
+    assert (settings.default_language, settings.languages) == ("cpp", ("go",))
     assert settings.source == "tools.yaml, tools[0]"
 
 

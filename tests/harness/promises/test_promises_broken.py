@@ -140,10 +140,10 @@ def test_no_starvation() -> None:
 def test_every_call_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = client_module.SandboxClient.run
 
-    async def forgetful(self: Any, program: Any, *, call_id: str | None = None) -> Any:
-        if call_id == "c0005":
+    async def forgetful(self: Any, program: Any, **options: Any) -> Any:
+        if options["result"].call_id == "c0005":
             await asyncio.get_running_loop().create_future()
-        return await real(self, program, call_id=call_id)
+        return await real(self, program, **options)
 
     monkeypatch.setattr(client_module.SandboxClient, "run", forgetful)
     broken = broken_in(scene(horizon="200s"))

@@ -204,7 +204,7 @@ GATE = [
 def test_a_right_tool_of_another_class_is_green_with_and_without_stated_outcomes(name: str, tmp_path: Path) -> None:
     config = tmp_path / "tools.yaml"
     keys = {"limiter": "local", "rate_limit_mismatch": "apply", "default_timeout": 30, "transport_margin": 10.0}
-    keys |= {"max_attempts": 6, "retry_may_have_run": True}
+    keys |= {"max_attempts": 6, "retry_may_have_run": True, "languages": ["cpp", "go"]}
     config.write_text(yaml.safe_dump({"tools": [entry(name, **keys)]}))
     result = CliRunner().invoke(app, ["run", *GATE, "--jobs", "1", "--tools", str(config)])
     assert result.exit_code == 0, result.output

@@ -8,9 +8,10 @@ import keyword
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.bench_parsers import argument
 from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
 
 SNIPPETS = st.sampled_from(
@@ -186,3 +187,41 @@ def test_content_before_the_calls_is_preserved(name: str, calls: list[dict[str, 
     parsed = form.parse(text, tools)
     assert parsed.content == content
     assert len(parsed.calls) == len(calls)
+
+
+FRAGMENTS = r"""
+{ } [ ] ( ) , : = * - ' " 'KEY' "KEY": KEY= {'KEY': {'name': 1 1j b'x' f'x' ... True null NaN 1e999
+{1} {{}} {[]} [{[]}] () {1:2} lambda:1 '\ud800' "\ud800" """
+ANY_SYNTAX = st.lists(
+    st.sampled_from([*FRAGMENTS.split(), "\ud800", "\0", "9" * 4301, "0x" + "f" * 3600, "[" * 101 + "]" * 101]),
+    min_size=1,
+    max_size=5,
+).map("".join)
+
+
+@pytest.mark.parametrize("name", format_names())
+@given(
+    value=ANY_SYNTAX,
+    declared=st.sampled_from([None, "string", "integer", "number", "object", "array", "boolean"]),
+    bare=st.booleans(),
+)
+@example(value="{{1}}", declared=None, bare=False)
+@example(value="[{[]}]", declared=None, bare=False)
+@example(value="{'KEY': 0x" + "f" * 3600 + "}", declared=None, bare=True)
+@example(value="0x" + "f" * 3600, declared="integer", bare=False)
+@example(value="'\\ud800'", declared=None, bare=False)
+@CHECKS
+def test_whatever_a_value_is_the_arguments_of_a_call_are_json(
+    name: str, value: str, declared: str | None, bare: bool
+) -> None:
+    form = get_format(name)
+    text = argument(form, value)
+    if bare and name == "llama3":
+        text = f"<|python_tag|>{{'name': 'TOOL', 'parameters': {value}}}"
+    elif bare:
+        text = form.write_section([form.write_call("TOOL", value)])
+    properties = {"KEY": {"type": declared}} if declared else {}
+    tools = [{"function": {"name": "TOOL", "parameters": {"type": "object", "properties": properties}}}]
+    for call in form.parse(text, tools).calls:
+        written = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+        assert json.loads(written) == call.arguments

@@ -70,7 +70,7 @@ async def test_a_tripped_guard_ends_the_batch() -> None:
     assert [(r.state, r.ended_by) for r in batch] == [
         (State.FAILED, cause) for cause in (EndCause.CANCELLED, EndCause.ERROR, EndCause.CANCELLED)
     ]
-    assert batch[1].failure == "the sandbox is down"
+    assert batch[1].failure == "GuardTripped: the sandbox is down"
     assert (tool.open_instances, tool.running) == ([], 0)
 
 
@@ -303,17 +303,36 @@ async def test_an_out_of_range_enough_is_refused(enough: int) -> None:
         await run_batch(RolloutDriver(ScriptedEngine(), [], PARSE), requests(2), enough=enough)
 
 
-async def test_an_error_that_is_not_an_exception_stops_the_batch() -> None:
-    class Stop(BaseException):
-        pass
+class Stop(BaseException):
+    pass
 
-    def stop(code: str) -> Any:
-        raise Stop(code)
 
-    tool, batch, ended = RecordingTool(stop), requests(3), list[str]()
+@pytest.mark.parametrize("step", STEPS)
+async def test_an_error_that_is_not_an_exception_stops_the_batch(step: str) -> None:
+    class Stopping(Stuck):
+        async def _hang(self, step: str) -> None:
+            if step == self.step:
+                raise Stop(step)
+
+    tool, batch, ended = Stopping(step), requests(3), list[str]()
     driver = RolloutDriver(ScriptedEngine(calling("1", "2"), "ok"), [tool], PARSE)
-    with pytest.raises(Stop, match="1"):
-        await run_batch(driver, batch, on_end=lambda r: ended.append(r.request_id))
+    with pytest.raises(Stop, match=step):
+        await run_batch(driver, batch, enough=1, on_end=lambda r: ended.append(r.request_id))
     assert ended == ["r0", "r1", "r2"]
-    assert all(r.state is State.FAILED for r in batch)
+    if step != "release":
+        assert {(r.state, r.ended_by, r.failure) for r in batch} == {(State.FAILED, EndCause.ERROR, f"Stop: {step}")}
+        assert tool.open_instances == []
+
+
+@pytest.mark.parametrize("error", [Stop, asyncio.CancelledError])
+async def test_on_end_is_called_for_each_request_whatever_it_raises(error: type[BaseException]) -> None:
+    def raising(r: AsyncRolloutRequest) -> None:
+        ended.append(r.request_id)
+        raise error if len(ended) > 1 else KeyError(r.request_id)
+
+    tool, batch, ended = RecordingTool(), requests(4), list[str]()
+    with pytest.raises(error):
+        await run_batch(RolloutDriver(ScriptedEngine(calling("3"), "ok"), [tool], PARSE), batch, on_end=raising)
+    assert sorted(ended) == ["r0", "r1", "r2", "r3"]
+    assert all(r.state.is_final for r in batch)
     assert tool.open_instances == []

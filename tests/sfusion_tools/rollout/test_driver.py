@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from sfusion_tools.formats import Parsed, StreamParser, get_format
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.rollout import EndCause, RolloutDriver, format_parser
+from sfusion_tools.rollout.planning import TOLD_REFUSALS
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import (
     TOKENIZER,
@@ -113,6 +115,72 @@ async def test_a_call_in_another_format_is_answered_instead_of_ending_the_reques
     assert done.metrics.refused == {"malformed": 1}
 
 
+async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def call(self: StreamParser, name: str, *_args: Any, **_kwargs: Any) -> None:
+        raise KeyError(name)
+
+    text = f"Let me see.\n{calling('1', '2')} Two calls."
+    monkeypatch.setattr(StreamParser, "call", call)
+    one = request()
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    assert (one.state, one.ended_by) == (State.COMPLETED, EndCause.ANSWERED)
+    assert one.metrics.refused == {"malformed": 1}
+    assert one.messages[1].content == "Let me see."
+    assert one.messages[2].content.startswith("Error: A tool call was not made: it could not be read. Write calls as ")
+    (record,) = caplog.records
+    assert record.exc_info
+    assert "the hermes parser failed" in record.message
+
+    stream = get_format("hermes").stream()
+    pieces = [delta for char in text for delta in stream.feed(char)] + stream.finish()
+    assert [problem.kind for problem in Parsed.of(pieces).problems] == ["parser_failed"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pythonic", "[code_interpreter(code={{1}})]"),
+        ("pythonic", f"[code_interpreter(code=0x{'f' * 3600})]"),
+        ("llama3", "<|python_tag|>{'name': 'code_interpreter', 'parameters': {'code': 0x%s}}" % ("f" * 3600)),
+    ],
+    ids=["a set in a set", "an integer in pythonic", "an integer in llama3"],
+)
+async def test_a_value_that_is_not_json_is_refused_and_not_a_failure(name: str, text: str) -> None:
+    one, tool = request(), RecordingTool()
+    await RolloutDriver(ScriptedEngine(text, "7"), [tool], format_parser(name)).run(one)
+    assert (one.state, one.metrics.refused, one.metrics.infrastructure_failures) == (
+        State.COMPLETED,
+        {"malformed": 1},
+        0,
+    )
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_parallel_calls": 4}])
+async def test_many_refused_calls_get_few_answers(limits: dict[str, int]) -> None:
+    one = request(**limits)
+    text = calling(*map(str, range(4))) + "<tool_call>" + "{}" * 1000 + "</tool_call>"
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    _, turn, *answers, last = one.messages
+    assert (last.role, one.metrics.calls, one.metrics.executed) == ("assistant", 1004, 4)
+    assert one.metrics.refused == {"malformed": 1000}
+    assert len(answers) == 4 + TOLD_REFUSALS + 1
+    assert "984 more calls of this turn were not executed (malformed: 984)" in answers[-1].content
+    assert sum("A tool call was not made" in answer.content for answer in answers) == TOLD_REFUSALS == 16
+    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers[:4]]
+
+
+async def test_every_call_in_an_assistant_message_is_answered_however_many_were_too_many() -> None:
+    one = request(max_parallel_calls=1)
+    text = calling(*map(str, range(100)))
+    await RolloutDriver(ScriptedEngine(text, "7"), [RecordingTool()], format_parser("hermes")).run(one)
+    _, turn, *answers, _ = one.messages
+    assert one.metrics.refused == {"too_many_parallel_calls": 99}
+    assert [call.id for call in turn.tool_calls or ()] == [answer.tool_call_id for answer in answers]
+    assert len(answers) == 1 + TOLD_REFUSALS + 1
+
+
 async def test_a_call_after_unclosed_thinking_is_executed() -> None:
     tool = RecordingTool()
     done = await RolloutDriver(ScriptedEngine(f"<think>\nhm\n{calling('3')}", "ok"), [tool], PARSE).run(request())
@@ -190,6 +258,20 @@ async def test_a_cancelled_request_releases_its_tools_even_if_cancelled_again() 
     assert tool.released == [req.request_id]
 
 
+async def test_a_cancellation_during_the_release_is_raised_after_it() -> None:
+    class Slow(RecordingTool):
+        async def release(self, instance_id: str, **kwargs: Any) -> None:
+            task.cancel()
+            await asyncio.sleep(0)
+            await super().release(instance_id)
+
+    tool, req = Slow(), request()
+    task = asyncio.ensure_future(RolloutDriver(ScriptedEngine("ok"), [tool], PARSE).run(req))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (req.state, tool.released) == (State.COMPLETED, [req.request_id])
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -252,6 +334,18 @@ async def test_the_user_side_answers_until_it_ends_the_conversation() -> None:
     assert (done.state, done.ended_by) == (State.COMPLETED, EndCause.INTERACTION)
     assert done.interaction_scores == [0.5, 0.5]
     assert doubter.log == ["start four", "end"]
+
+    class Stop(BaseException):
+        pass
+
+    class Stopping(RecordingTool):
+        async def release(self, instance_id: str, **kwargs: Any) -> None:
+            raise Stop
+
+    driver = RolloutDriver(ScriptedEngine("Four."), [Stopping()], PARSE, interaction=doubter)
+    with pytest.raises(Stop):
+        await driver.run(request(interaction_kwargs={"goal": "five"}))
+    assert doubter.log[2:] == ["start five", "end"]
 
 
 async def test_a_request_for_an_unknown_tool_fails_with_its_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -9,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
+from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.config import SandboxToolConfig
+from sfusion_tools.sandbox.languages import RUNNABLE
+from sfusion_tools.schemas import OpenAIFunctionParametersSchema
 
 CONFIG = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=30, max_timeout=60)
 
 
-def refused(parameters: Any) -> str:
+def refused(parameters: Any, languages: Collection[str] = ()) -> str:
     with pytest.raises(BadArguments) as caught:
-        read_arguments(parameters, CONFIG)
+        read_arguments(parameters, CONFIG, languages)
     return str(caught.value)
 
 
@@ -120,7 +123,7 @@ def test_the_longest_timeout_is_never_below_the_default():
     [
         ("python3", "did you mean 'python'?"),
         ("Python", "did you mean 'python'?"),
-        ("javascript", "known: D_ut, R, bash"),
+        ("javascript", "known: bash, python"),
         (["python"], "did you mean 'python'?"),
         ({"a": 1}, "is not known here"),
         (3, "`language` 3 is not known here"),
@@ -129,11 +132,40 @@ def test_the_longest_timeout_is_never_below_the_default():
     ],
 )
 def test_an_unknown_language_is_refused_with_the_nearest_one(language, says):
-    assert says in refused({"code": "1", "language": language})
+    assert says in refused({"code": "1", "language": language}, ["bash"])
 
 
-def test_a_known_language_is_used():
-    assert read_arguments({"code": "1", "language": "bash"}, CONFIG)[0].language == "bash"
+def test_a_language_that_is_not_offered_is_refused():
+    only = "`language` 'bash' is not offered here: leave it out and write python"
+    assert refused({"code": "1", "language": "bash"}) == only
+    assert "'cpp' is not offered here; known: bash, python" in refused({"code": "1", "language": "cpp"}, ["bash"])
+
+
+def test_an_offered_language_and_the_default_are_used():
+    for language in ("bash", "python"):
+        assert read_arguments({"code": "1", "language": language}, CONFIG, ["bash"])[0].language == language
+
+
+@pytest.mark.parametrize(
+    ("config", "parameter", "offered"),
+    [
+        ({}, None, set()),
+        ({}, {"type": "string", "enum": ["bash", "python3", 3, ["go"], "sql"]}, {"bash"}),
+        ({}, {"type": "string"}, RUNNABLE),
+        ({"languages": ["go"]}, None, {"go"}),
+        ({"languages": []}, {"type": "string"}, set()),
+    ],
+)
+def test_the_config_or_else_the_schema_says_which_languages_are_offered(config, parameter, offered):
+    settings = SandboxToolConfig(sandbox_fusion_url="http://h", **config)
+    properties = {"code": {"type": "string"}} | ({} if parameter is None else {"language": parameter})
+    schema = OpenAIFunctionParametersSchema(type="object", properties=properties)
+    assert offered_languages(settings, schema) == offered
+
+
+def test_only_languages_that_can_run_can_be_offered():
+    with pytest.raises(ValueError, match="'sql' is not a language that can be offered"):
+        SandboxToolConfig(sandbox_fusion_url="http://h", languages=["bash", "sql"])
 
 
 JSON = st.recursive(

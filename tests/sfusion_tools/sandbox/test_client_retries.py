@@ -281,3 +281,22 @@ def test_an_endpoint_that_was_set_aside_is_used_again_once_it_is_back():
             assert flaky.ledger.arrived == 3
 
     in_virtual_time(go)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        http("not found", "404 Not Found"),
+        http("", "302 Found", "location: /login"),
+        http("<html>log in</html>", "200 OK", "content-type: text/html"),
+        http({}),
+        http(run_answer(status="SandboxError")),
+    ],
+    ids=["404", "302", "page", "empty", "SandboxError"],
+)
+async def test_a_sandbox_that_refuses_every_call_at_once_does_not_attract_them(refusal):
+    async with answering(refusal) as (bad, refusing), FakeSandbox() as good:
+        sandbox = client([bad, good.url])
+        outcomes = [(await sandbox.run(PROGRAM)).outcome for _ in range(60)]
+        assert outcomes.count(Outcome.OK) == good.ledger.arrived
+        assert len(refusing.requests) <= 15

@@ -15,6 +15,8 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.reward import judge_sync
+from sfusion_tools.sandbox import Program
 from sfusion_tools.sandbox.guard import PROBES, GuardSettings
 from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
@@ -119,7 +121,10 @@ def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(caplog: pytest
             slow.cancel()
 
     in_virtual_time(go)
-    assert "10 at the limiter, 0 at http" in logged(caplog)[0][1]
+    text = logged(caplog)[0][1]
+    assert "10 at the limiter, 0 at http" in text
+    assert "run: sfusion limiter show" in text
+    assert "sfusion doctor" not in text
 
 
 async def test_the_error_stops_a_job_and_leaves_asyncio_alone() -> None:
@@ -175,6 +180,45 @@ async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
     assert await call(make(f"http://127.0.0.1:{free_port()}", then="fail")) == ["unreachable"], "another sandbox"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ({"url": "?pool=a"}, {"url": "?pool=b"}, False),
+        ({"url": "", "user": "x:good@"}, {"url": "", "user": "x:bad@"}, False),
+        ({"url": "", "headers": {"X-Pool": "a"}}, {"url": "", "headers": {"X-Pool": "b"}}, False),
+        ({"url": "", "headers": {"X-Pool": "a"}}, {"url": "/run_code", "headers": {"x-pool": "a"}}, True),
+        ({"url": "", "others": "before"}, {"url": "", "others": "after"}, True),
+    ],
+    ids=["query", "password", "headers", "spelling", "order"],
+)
+def test_only_tools_that_send_the_same_requests_share_a_guard(
+    first: dict[str, Any], second: dict[str, Any], shared: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, other = free_port(), f"http://127.0.0.1:{free_port()}"
+
+    def tool(url: str, user: str = "", others: str = "", headers: dict[str, str] | None = None) -> SandboxFusionTool:
+        one = f"http://{user}127.0.0.1:{port}{url}"
+        urls = {"": [one], "before": [other, one], "after": [one, other]}[others]
+        return SandboxFusionTool({**make(urls, then="fail").config, "headers": headers or {}})
+
+    async def go() -> list[str]:
+        await call(tool(**first), 10)
+        return await call(tool(**second))
+
+    assert in_virtual_time(go) == (["GuardTripped"] if shared else ["unreachable"])
+    assert "good" not in caplog.text
+
+
+async def test_it_also_watches_the_client_and_judgements() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    cases = {"inputs": [""] * 10, "outputs": [""] * 10}
+    with pytest.raises(GuardTripped):
+        await asyncio.to_thread(judge_sync, "1", cases, make(url, then="fail").config)
+    assert await call(make(url, then="fail")) == ["GuardTripped"]
+    with pytest.raises(GuardTripped):
+        await make(url, then="fail").client.run(Program("1"))
+
+
 def test_simulated_runs_in_one_process_do_not_share_a_guard() -> None:
     url = f"http://127.0.0.1:{free_port()}"
 
@@ -192,11 +236,11 @@ def test_a_child_process_begins_with_a_guard_of_its_own() -> None:
         from sfusion_tools.sandbox.shared_guard import shared_guard
 
         async def mine():
-            return shared_guard(GuardSettings(), ("http://a",))
+            return shared_guard(GuardSettings(), "http://a")()
 
         parents = asyncio.run(mine())
         assert asyncio.run(mine()) is parents
-        parents._lock.acquire()  # as another thread may have, at the moment of the fork
+        parents._lock.__enter__()  # as another thread may have, at the moment of the fork
         if child := os.fork():
             raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         own = asyncio.run(mine())

@@ -189,6 +189,7 @@ async def test_retry_may_have_run_decides_whether_code_may_run_twice(allowed):
         {"code": "1", "timeout": -1},
         {"code": "1", "timeout": []},
         {"code": "1", "language": "python3"},
+        {"code": "1", "language": "scala"},
         {"code": "1", "language": ["python"]},
     ],
 )
