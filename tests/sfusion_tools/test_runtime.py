@@ -26,11 +26,13 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, local_host
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
+from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, slots_of
 from sfusion_tools.sandbox.guard import GuardSettings
-from sfusion_tools.sandbox.ray_metrics import RayMetrics
+from sfusion_tools.sandbox.ray_metrics import RayMetrics, _CountedCall
+from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests import ROOT
@@ -252,7 +254,7 @@ def test_the_garbage_collector_may_end_a_call_while_a_lock_is_held() -> None:
         with (
             LoopSlots(fleet).slot(["http://a"], 0.0),
             guard.watch(lambda: 0.0),
-            metrics.call("tool"),
+            _CountedCall(metrics, "tool", CallResult("c", Outcome.CANCELLED)),
         ):
             await asyncio.Future()
 
