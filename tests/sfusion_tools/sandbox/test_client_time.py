@@ -300,3 +300,16 @@ def test_no_connection_is_left_open_when_loops_end():
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_closing_a_client_during_its_own_call_does_not_end_the_call():
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            own = client(sandbox.url)
+            call = asyncio.create_task(own.run(Program("1  # sfusion:call=a seconds=5")))
+            await until(lambda: sandbox.ledger.arrived)
+            await own.aclose()
+            result = await call
+        assert (result.outcome, len(result.attempts)) == (Outcome.OK, 1)
+
+    in_virtual_time(go)
