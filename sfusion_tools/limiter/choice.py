@@ -1,4 +1,4 @@
-"""Which limiter a tool uses: one client of it for each event loop and Ray session of this process."""
+"""Which limiter a tool uses: one client of it for each event loop, whatever becomes of the Ray session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport, shared_host
 from sfusion_tools.limiter.ray_limiter import ray_limiter
 from sfusion_tools.limiter.settings import LimiterSettings, Share
-from sfusion_tools.runtime import LoopScope, runtime
+from sfusion_tools.runtime import runtime
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +34,9 @@ def ray_session() -> str:
 
 class ClientKey(NamedTuple):
     kind: Kind
-    ray_session: str
     name: str
     settings: str
     """Everything else that distinguishes clients, as one text: a short key makes a quick look-up."""
-
-
-def _abandon_old_sessions(scope: LoopScope) -> None:
-    for key, client in scope.items():
-        if isinstance(key, ClientKey) and key.kind == "ray" and key.ray_session != ray_session():
-            scope.drop(client)
-            client.abandon()
 
 
 class LimiterChoice:
@@ -67,7 +59,7 @@ class LimiterChoice:
         self._name = name
         self._apply = apply
         self._share = share
-        self._key = ClientKey(kind, "", name, repr((settings, apply, share)))
+        self._key = ClientKey(kind, name, repr((settings, apply, share)))
 
     def __call__(self) -> Limiter:
         kind = self._kind
@@ -78,16 +70,12 @@ class LimiterChoice:
                 logger.warning(
                     "Ray is not running here, so rate_limit %d holds for this process only", self._settings.rate_limit
                 )
-        session = ray_session() if kind == "ray" else ""
-        scope = runtime.scope()
         key = self._key
-        if (kind, session) != key[:2]:
-            key = self._key = key._replace(kind=kind, ray_session=session)
-            _abandon_old_sessions(scope)
-        return scope.get(key, lambda: self._make(kind, scope))
+        if kind != key.kind:
+            key = self._key = key._replace(kind=kind)
+        return runtime.scope().get(key, lambda: self._make(kind))
 
-    def _make(self, kind: Kind, scope: LoopScope) -> Limiter:
-        _abandon_old_sessions(scope)
+    def _make(self, kind: Kind) -> Limiter:
         if kind == "ray":
             return ray_limiter(self._settings, self._name, apply=self._apply, share=self._share)
         host = shared_host(self._name, self._settings, apply=self._apply)

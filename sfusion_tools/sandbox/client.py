@@ -110,10 +110,13 @@ class SandboxClient:
     async def run(
         self, program: Program, *, call_id: str | None = None, result: CallResult | None = None
     ) -> CallResult:
-        """Run a program. Every failure is a result; only cancelling the caller and the guard raise.
+        """Run a program. Every failure is a result: only cancelling the caller raises, the guard, or a ``limiter``.
 
         A ``result`` that is given is filled in as the call goes along, so that what was done is known then too.
         """
+        # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
+        # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
+        _task = asyncio.current_task()
         if result is None:
             result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
         if self._guard is None:
@@ -126,9 +129,6 @@ class SandboxClient:
 
     async def _run(self, program: Program, result: CallResult) -> None:
         loop = asyncio.get_running_loop()
-        # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
-        # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
-        _task = asyncio.current_task()
         started = loop.time()
         self._emit("call_started", result)
         try:
@@ -208,9 +208,12 @@ class SandboxClient:
         address: _Address | None = None
         try:
             async with permit or nullcontext():
+                began = ended = loop.time()
+                if (limit := self._limit_reached(end)) is not None:
+                    result.out_of_time = limit
+                    return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {limit:g} s"))
                 if permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
-                began = ended = loop.time()
                 with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
                     address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _SECRET = ("headers", "sandbox_fusion_url")
 """Keys whose values are not shown in errors: they may contain passwords."""
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Weight = Seconds
 Count = Annotated[int, Field(ge=1, strict=True)]
 

@@ -338,9 +338,54 @@ asyncio.run(main())
             [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
             stdout=subprocess.PIPE, text=True, timeout=120, check=True,
         )  # fmt: skip
-    first, second = ["ok", ["ray"], True], ["ok", ["local", "ray"], True]
-    without = ["ok", ["local"], False]
-    assert json.loads(run.stdout) == [*first, *without, *second, *without]
+    both = ["ray", "local"]
+    assert json.loads(run.stdout) == ["ok", ["ray"], True, *["ok", both, False, "ok", both, True, "ok", both, False]]
+
+
+def test_callers_wait_in_their_order_until_ray_is_started_again(cluster: str, limiter_name: str) -> None:
+    """They ended as cancelled as soon as another call was made."""
+    script = """
+import asyncio, json, sys, ray
+from sfusion_tools.limiter.choice import ClientKey
+from sfusion_tools.runtime import runtime
+from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+address, name, url = sys.argv[1:]
+tool = SandboxFusionTool({"sandbox_fusion_url": url, "limiter_name": name, "rate_limit": 1, "queue_timeout": 60})
+ended = []
+
+async def call(number, seconds=0):
+    _, _, metrics = await tool.execute("", {"code": f"1  # sfusion:call={number} seconds={seconds}"})
+    ended.append((number, metrics["outcome"]))
+
+async def main():
+    ray.init(address=address, log_to_driver=False)
+    first = asyncio.create_task(call(0, 3600))
+    waiting = []
+    for number in (1, 2, 3):
+        waiting.append(asyncio.create_task(call(number)))
+        await queued(number)
+    ray.shutdown()
+    await call("without Ray")
+    first.cancel()
+    ray.init(address=address, log_to_driver=False)
+    await call("again")
+    await asyncio.gather(*waiting)
+    print(json.dumps(ended))
+
+async def queued(number):
+    while [(c.held, c.waiting) for _, key, c in runtime.opened() if isinstance(key, ClientKey)] != [(1, number)]:
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+    with FakeSandbox() as sandbox:
+        run = subprocess.run(
+            [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
+            stdout=subprocess.PIPE, text=True, timeout=120, check=True,
+        )  # fmt: skip
+    order = ["without Ray", 1, 2, 3, "again"]
+    assert json.loads(run.stdout) == [[number, "ok"] for number in order]
 
 
 def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:

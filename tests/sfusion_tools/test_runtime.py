@@ -27,7 +27,7 @@ from sfusion_tools.limiter import Limiter, LimiterSettings, LocalTransport, loca
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.runtime import runtime
+from sfusion_tools.runtime import LoopResource, runtime
 from sfusion_tools.sandbox.endpoints import normalise_url
 from sfusion_tools.sandbox.fleet import Fleet, LoopSlots, slots_of
 from sfusion_tools.sandbox.guard import GuardSettings
@@ -434,3 +434,23 @@ def test_two_hundred_closed_loops_leave_nothing_behind_and_do_not_crash() -> Non
     command = [sys.executable, str(script), "--runs", "20", "--closed", "200"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_resource_that_fails_to_close_does_not_keep_the_others_open(caplog: pytest.LogCaptureFixture) -> None:
+    closed = []
+
+    class First(LoopResource):
+        async def aclose(self) -> None:
+            closed.append("first")
+
+    class Second(LoopResource):
+        async def aclose(self) -> None:
+            raise RuntimeError("stuck")
+
+    async def open_both() -> None:
+        runtime.scope().adopt(First())
+        runtime.scope().adopt(Second())
+
+    asyncio.run(open_both())
+    assert closed == ["first"]
+    assert "Second could not be closed" in caplog.text

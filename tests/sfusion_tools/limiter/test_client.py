@@ -551,3 +551,18 @@ class TestChoice:
             host = shared_host(name, LimiterSettings(50), apply=apply)
         assert host.settings.rate_limit == (50 if apply else 2)
         assert ("now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force") in caplog.text
+
+
+async def test_no_timer_is_left_of_a_permit_that_was_granted(monkeypatch):
+    loop = asyncio.get_running_loop()
+    real, timers = loop.call_later, list[asyncio.TimerHandle]()
+
+    def call_later(delay, callback, *args, **options):
+        timer = real(delay, callback, *args, **options)
+        if delay == 600.0:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    async with local_limiter(LimiterSettings(1)).permit(600.0):
+        assert [timer.cancelled() for timer in timers] == [True]

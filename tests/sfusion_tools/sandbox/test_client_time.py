@@ -12,14 +12,23 @@ import weakref
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion_tools.limiter import LimiterSettings, local_host
+from sfusion_tools.limiter import LimiterSettings, local_host, local_limiter
 from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy, SandboxClient
 from sfusion_tools.sandbox.text import model_text
 from tests.sfusion_tools.limiter.holding import give, take
-from tests.sfusion_tools.sandbox.helpers import Events, RawServer, answering, client, http, in_virtual_time, until
+from tests.sfusion_tools.sandbox.helpers import (
+    Events,
+    RawServer,
+    answering,
+    client,
+    http,
+    in_virtual_time,
+    run_answer,
+    until,
+)
 
 PROGRAM = Program("print(3)", timeout=30.0)
 
@@ -134,6 +143,19 @@ def test_the_total_bounds_queue_attempts_and_pauses_together(queued):
             assert "a call may take 60 s" in model_text(result, "code_interpreter", timeout=30.0, limit=1000)
             assert (limiter.held, limiter.waiting) == (int(queued > 60.0), 0)
             await ahead
+
+    in_virtual_time(go)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_nothing_is_sent_once_the_total_is_over(limited):
+    async def go() -> None:
+        limiter = local_limiter(LimiterSettings(rate_limit=1)) if limited else None
+        async with answering(http(run_answer())) as (url, server):
+            result = await client(url, limiter=lambda: limiter, bounds=Bounds(total=1e-9)).run(PROGRAM)
+        assert (result.outcome, result.attempts, server.requests) == (Outcome.THROTTLED, [], [])
+        assert result.out_of_time == 1e-9
+        assert limiter is None or (limiter.held, limiter.waiting) == (0, 0)
 
     in_virtual_time(go)
 
@@ -278,3 +300,16 @@ def test_no_connection_is_left_open_when_loops_end():
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+def test_closing_a_client_during_its_own_call_does_not_end_the_call():
+    async def go() -> None:
+        async with FakeSandbox() as sandbox:
+            own = client(sandbox.url)
+            call = asyncio.create_task(own.run(Program("1  # sfusion:call=a seconds=5")))
+            await until(lambda: sandbox.ledger.arrived)
+            await own.aclose()
+            result = await call
+        assert (result.outcome, len(result.attempts)) == (Outcome.OK, 1)
+
+    in_virtual_time(go)

@@ -442,6 +442,13 @@ async def test_the_total_timeout_of_the_config_bounds_a_call():
     assert tool.settings.bounds.of(Program("", timeout=30.0)) == (40.0, 12.0)
 
 
+@pytest.mark.parametrize("key", ["total_timeout", "default_timeout", "max_response_mb"])
+@pytest.mark.parametrize("value", [True, "3", 0, float("nan")])
+def test_a_number_of_the_config_is_a_number(key, value):
+    with pytest.raises(ConfigError, match=key):
+        make("http://127.0.0.1:1", **{key: value})
+
+
 def test_a_share_of_the_limiter_is_passed_on():
     tool = make("http://127.0.0.1:1", limiter_share={"name": "eval", "weight": 2})
     assert tool.settings.share == Share("eval", 2.0)
