@@ -110,9 +110,11 @@ class SandboxClient:
     async def run(
         self, program: Program, *, call_id: str | None = None, result: CallResult | None = None
     ) -> CallResult:
-        """Run a program. Every failure is a result: only cancelling the caller raises, the guard, or a ``limiter``.
+        """Run a program. Every failure of the sandbox is a result.
 
-        A ``result`` that is given is filled in as the call goes along, so that what was done is known then too.
+        This raises if the caller is cancelled, if the guard stops the call, or if ``limiter`` raises an error that is
+        not a LimiterError. A ``result`` that is given is filled in as the call goes along, so that what was done is
+        known then too.
         """
         # If the loop is closed during the call and all is collected, a timeout below must not hold the last reference
         # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
