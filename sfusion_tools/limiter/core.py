@@ -313,7 +313,7 @@ class LimiterCore:
         for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
             # It may only be stalled: with its next message it has to attach and report its state.
             self._set_attached(now, client, False)
-            self._dropped += len(client.tickets)
+            self._dropped += len(client.tickets) + len(client.grants)
             self._drop_waiters(client)
             for _, permit in client.grants:
                 self._release(client, permit)  # it was never sent, so nobody uses it

@@ -105,18 +105,17 @@ def remove(name: str = DEFAULT_NAME, *, forget: bool = False) -> bool:
     none of them is left.
     """
     actor = find(name)
-    if actor is None:
-        return False
     from sfusion_tools.limiter.record import RecordStore
 
     store = RecordStore(name)
-    record = store.read()
-    _import_ray().kill(actor, no_restart=True)
-    if record is not None:
-        store.mark_removed(record.actor)
+    if actor is not None:
+        record = store.read()
+        _import_ray().kill(actor, no_restart=True)
+        if record is not None:
+            store.mark_removed(record.actor)
     if forget:
         store.forget()
-    return True
+    return actor is not None
 
 
 def current_session() -> tuple[str, str] | None:

@@ -77,7 +77,7 @@ def limiter_name(request: pytest.FixtureRequest) -> Iterator[str]:
 
     name = request.node.name
     yield name
-    remove(name)
+    remove(name, forget=True)
 
 
 @pytest.fixture
@@ -85,6 +85,6 @@ def fresh_default_limiter() -> Iterator[None]:
     """Remove the limiter with the default name before and after the test."""
     from sfusion_tools.limiter.ray_limiter import remove
 
-    remove()
+    remove(forget=True)
     yield
-    remove()
+    remove(forget=True)
