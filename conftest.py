@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from importlib.metadata import entry_points
+
+import pytest
+
+from sfusion_tools.sandbox.fleet import process_fleet
 
 # An installed sfusion brings its pytest plugin along; in a bare checkout it is loaded from here.
 pytest_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfusion.harness.pytest_plugin",)
@@ -16,3 +21,10 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 # Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def unknown_sandboxes() -> Iterator[None]:
+    """A sandbox that gets the port of an earlier one must not inherit its reputation."""
+    yield
+    process_fleet().forget()

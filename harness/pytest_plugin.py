@@ -107,6 +107,14 @@ def fake_sandbox(request: pytest.FixtureRequest) -> Iterator[FakeSandbox]:
         options["faults"] = marker.args[0]
     with FakeSandbox(**options) as sandbox:
         yield sandbox
+    _forget_sandboxes()
+
+
+def _forget_sandboxes() -> None:
+    # A sandbox of a later test may get the same port, and must not inherit the reputation of this one.
+    from sfusion_tools.sandbox.fleet import process_fleet
+
+    process_fleet().forget()
 
 
 @pytest.fixture(scope="session")
@@ -148,6 +156,7 @@ def sandbox(request: pytest.FixtureRequest, real_sandbox: RealSandbox | None) ->
         opened = proxy_in_front_of(real_sandbox.url, faults=faults)
     with opened:
         yield opened
+    _forget_sandboxes()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ The state is shared by all tools of a process, because some trainers make a tool
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,6 +101,11 @@ class Fleet:
         with self._lock:
             return self._endpoint(url)
 
+    def forget(self) -> None:
+        """Forget every endpoint that no attempt uses: tests start other sandboxes on the same ports."""
+        with self._lock:
+            self._known = {url: known for url, known in self._known.items() if known.in_flight}
+
     def _endpoint(self, url: str) -> Endpoint:
         known = self._known.get(url)
         if known is None:
@@ -197,8 +201,9 @@ def slots_of(scope: LoopScope, fleet: Fleet | None = None) -> LoopSlots:
     """Return the slots of this loop on a fleet; the default is the fleet of this process."""
     if fleet is not None:
         return scope.get(fleet, lambda: LoopSlots(fleet))
-    return scope.get(LoopSlots, lambda: LoopSlots(_process_fleet(scope.loop)))
+    return scope.get(LoopSlots, lambda: LoopSlots(process_fleet() if tells_real_time(scope.loop) else Fleet()))
 
 
-def _process_fleet(loop: asyncio.AbstractEventLoop) -> Fleet:
-    return runtime.shared(Fleet, Fleet) if tells_real_time(loop) else Fleet()
+def process_fleet() -> Fleet:
+    """Return the fleet that all loops of this process share, but for those that keep their own time."""
+    return runtime.shared(Fleet, Fleet)

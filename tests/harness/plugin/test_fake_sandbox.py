@@ -12,6 +12,8 @@ import urllib.request
 
 import pytest
 
+from sfusion_tools.sandbox.fleet import process_fleet
+
 
 def run(url, code):
     body = json.dumps({"code": code, "language": "python"}).encode()
@@ -37,6 +39,14 @@ def test_options_come_by_parametrisation(fake_sandbox):
     assert run(fake_sandbox.url, "x")["run_result"]["stdout"] == "scripted"
 
 
+def test_a_sandbox_fails(fake_sandbox):
+    process_fleet().endpoint("http://127.0.0.1:1").failures = 1
+
+
+def test_the_next_one_on_its_port_is_not_blamed_for_it():
+    assert process_fleet().endpoint("http://127.0.0.1:1").failures == 0
+
+
 def test_several_for_the_whole_session(make_fake_sandbox):
     a, b = make_fake_sandbox(), make_fake_sandbox(profile="2025-06")
     assert a.url != b.url
@@ -56,7 +66,7 @@ def _pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_fixtures_come_with_the_installed_package(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
     done = _pytest(tmp_path)
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_plugin_does_nothing_unless_used(tmp_path: Path) -> None:

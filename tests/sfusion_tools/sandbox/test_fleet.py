@@ -242,3 +242,12 @@ def test_idle_endpoints_are_forgotten_when_there_are_too_many():
             pass
     assert len(fleet._known) <= KNOWN
     assert fleet.endpoint(A) is busy.endpoint
+
+
+def test_a_sandbox_on_the_port_of_an_earlier_one_does_not_inherit_its_failures():
+    calls = Calls(A, B)
+    calls.one(0.0, health=Health.FAILED)
+    busy = calls.begin(0.0)
+    calls.fleet.forget()
+    assert calls.fleet.endpoint(A).failures == 0
+    assert calls.fleet.endpoint(B) is busy.endpoint
