@@ -23,6 +23,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker more than cores, because the one that has the tests of Ray mostly waits for Ray."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.fixture(autouse=True)
 def unknown_sandboxes() -> Iterator[None]:
     """A sandbox that gets the port of an earlier one must not inherit its reputation."""
