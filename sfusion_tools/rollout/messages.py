@@ -16,3 +16,5 @@ class Message(BaseModel):
     content: str | list[Any] | None = ""
     tool_calls: list[OpenAIFunctionToolCall] | None = None
     tool_call_id: str | None = None
+    name: str | None = None
+    """Of a tool message: the tool that was called."""
