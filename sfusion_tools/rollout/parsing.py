@@ -43,7 +43,7 @@ def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> Parsed
     calls = tuple(
         UnreadableCall(item.message, item.call_name, _refusal(item.kind))
         if isinstance(item, Problem)
-        else FoundCall(item.name, item.arguments)
+        else FoundCall(item.name, item.arguments, item.call_id)
         for item in found
     )
     kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")
