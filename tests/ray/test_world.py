@@ -88,8 +88,8 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
 def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 3}
-tools: {rate_limit: 3, permit_lease: 2}
-load: {calls: 40, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
+tools: {rate_limit: 9, permit_lease: 2}  # the other two have room for eight, so this one holds a permit
+load: {calls: 60, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
 events: [{at: 600ms, kill: n2-w1}]""")
     journal, verdicts = played(place, tried)
     all_held(verdicts)
