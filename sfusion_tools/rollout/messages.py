@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
-
-from sfusion_tools.schemas import OpenAIFunctionToolCall
+from sfusion_tools.schemas import ComparedByContent, OpenAIFunctionToolCall
 
 
-class Message(BaseModel):
+class Message(ComparedByContent):
     """A message with role system, user, assistant or tool."""
 
     role: str

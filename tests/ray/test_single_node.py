@@ -178,7 +178,7 @@ class TestSingleNodeRateLimiterCase:
         assert ray.get(pool.execute.remote(_raise)) is None
         assert ray.get(pool.execute.remote(sys.exit, 3)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
-        until(lambda: snapshot("rate-limiter").in_use == 0)
+        assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_a_function_that_kills_its_process_loses_only_its_own_result(self) -> None:
         pool = init_execution_pool(num_workers=2, rate_limit=1, mode=PoolMode.ProcessMode)

@@ -98,6 +98,34 @@ async def test_attempts_stop_at_max_attempts():
     assert result.metrics()["attempt_outcomes"] == ["throttled"] * 4
 
 
+FULL = http("", "429 Too Many Requests", "retry-after: 2")
+
+
+def test_orders_to_wait_do_not_use_up_the_attempts():
+    """Real programs are slower than scripted ones: each call meets a full gateway more often than max_attempts."""
+
+    async def go() -> None:
+        failed = http("", "503 Service Unavailable", "retry-after: 1")
+        async with answering(*[FULL] * 9, failed, *[FULL] * 2, FINE) as (url, _):
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=600)).run(PROGRAM)
+        assert (result.outcome, len(result.attempts)) == (Outcome.OK, 13)
+
+    in_virtual_time(go)
+
+
+def test_orders_to_wait_are_bounded_by_the_deadline_and_counted_in_the_message():
+    async def go() -> None:
+        async with answering(http("", "503 Service Unavailable"), FULL) as (url, server):
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=60)).run(PROGRAM)
+        assert result.outcome is Outcome.THROTTLED
+        assert 45 < result.seconds <= 60
+        made = len(server.requests)
+        counts = f"gave up after {made} attempts ({made - 1} answered with 429 and Retry-After)"
+        assert result.message.endswith(f"{counts}: the next attempt would miss the deadline")
+
+    in_virtual_time(go)
+
+
 @pytest.mark.parametrize("failure", [http("", "504 Gateway Timeout"), http("", "502 Bad Gateway"), Ending.RESET])
 async def test_retry_may_have_run_false_prevents_a_second_execution(failure):
     """NVIDIA-NeMo/Gym#2434: a retry can run the code twice."""

@@ -301,13 +301,13 @@ async def test_instances_have_separate_states():
         assert response.is_empty()
         assert wrong == "wrong"
         assert len({right, wrong, blank}) == 3
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [None, None, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [[], [], []]
         for instance in (right, wrong, blank):
             await tool.execute(instance, printing("3\n"))
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [1.0, 0.0, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [1.0, 0.0, []]
         for instance in (right, wrong, blank):
             await tool.release(instance)
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [None, None, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [[], [], []]
 
 
 async def test_nested_create_arguments_win_over_spread_ones():
