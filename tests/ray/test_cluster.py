@@ -333,7 +333,7 @@ async def main():
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         run = subprocess.run(
             [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
             stdout=subprocess.PIPE, text=True, timeout=120, check=True,
@@ -379,7 +379,7 @@ async def queued(number):
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         run = subprocess.run(
             [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
             stdout=subprocess.PIPE, text=True, timeout=120, check=True,
@@ -424,7 +424,7 @@ class Trainer:
 
 def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
     """Counted at the sandbox: four processes, and a limiter that is killed three times."""
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
             "rate_limit": 5,
