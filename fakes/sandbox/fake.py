@@ -63,7 +63,7 @@ class FakeSandbox(Served):
         runs_code = self.executor.runs_code
         self.token = token_for(host, token, runs_code=runs_code, allow_remote=allow_remote)
         guard = Guard(self.token, everything=runs_code and not is_loopback(host))
-        app = SandboxApp(self.executor, self._gate, guard=guard)
+        app = SandboxApp(self.executor, self._gate, guard=guard, profile=profile)
         app.admin = AdminRoutes(self)
         super().__init__(
             WireServer(app, host=host, port=port, rules=rules, seed=seed, journal=journal, access_log=access_log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -45,12 +46,24 @@ def is_readable(sock: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-def with_host(data: bytes) -> bytes:
-    """Add a Host header to a request that has none: uvicorn accepts that, aiohttp's parser does not."""
-    head, end, body = data.partition(b"\r\n\r\n")
-    if not end or b"\nhost:" in head.lower() or b" HTTP/1.1" not in head:
+_FOLDED = re.compile(rb"\r\n[ \t]+")
+_ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
+
+
+def lenient(data: bytes) -> bytes:
+    """Rewrite a request that uvicorn's parser accepts and aiohttp's refuses.
+
+    It may have no Host or several, a header that continues in the next line, or a space inside the name of a header.
+    """
+    head, end, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    if not end or b" HTTP/1.1" not in head:
         return data
-    return head + b"\r\nHost: " + end + body
+    first, *lines = _FOLDED.sub(b" ", head).split(b"\r\n")
+    hosts = [line for line in lines if line[:5].lower() == b"host:"]
+    others = [line for line in lines if line[:5].lower() != b"host:" and not _ODD_NAME.match(line)]
+    if len(hosts) == 1 and len(others) == len(lines) - 1 and head.count(b"\r\n") == len(lines):
+        return data
+    return b"\r\n".join([first, *others, hosts[0] if hosts else b"Host: "]) + end + body
 
 
 class Connection(web.RequestHandler):
@@ -67,6 +80,7 @@ class Connection(web.RequestHandler):
         "_received",
         "_writable",
         "full",
+        "half_closed",
         "message",
     )
 
@@ -80,6 +94,8 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **options)
         self._connected = connected
         self._failed = failed
+        self.half_closed = False
+        """The client sends nothing more."""
         self._gone: asyncio.Future[None] | None = None
         self._lost = False
         self._ignoring = False
@@ -106,6 +122,12 @@ class Connection(web.RequestHandler):
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
 
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never keeps the connection
+        """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast enough."""
+        self.half_closed = True
+        waiting = [message for message, _ in self._messages]
+        return any(getattr(message, "method", None) in ("GET", "HEAD") for message in [*waiting, self.message])
+
     def data_received(self, data: bytes) -> None:
         if self._ignoring:
             return
@@ -117,7 +139,7 @@ class Connection(web.RequestHandler):
     def _receive(self, data: bytes) -> None:
         if not self._received:
             self._received = True
-            data = with_host(data)
+            data = lenient(data)
         super().data_received(data)
 
     @property

@@ -99,6 +99,14 @@ def dump_json(content: Any) -> bytes:
     return _ENCODER.encode(content).encode("utf-8")
 
 
+_LINE_ENDS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+
+
+def json_line(record: Any) -> str:
+    """Write one line of a JSON Lines file; what some readers take for the end of a line is escaped."""
+    return json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS) + "\n"
+
+
 @lru_cache(maxsize=2)
 def _date(second: int) -> str:
     return formatdate(second, usegmt=True)

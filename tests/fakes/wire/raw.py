@@ -69,6 +69,9 @@ class Raw:
         with contextlib.suppress(OSError):  # it may have been reset, which is what the test was about
             await self._writer.wait_closed()
 
+    def half_close(self) -> None:
+        self._writer.write_eof()
+
     def write(self, data: bytes) -> None:
         self._writer.write(data)
 

@@ -95,3 +95,55 @@ async def test_a_client_can_see_at_once_that_its_idle_connection_was_closed() ->
         answer = await raw.ask(PING)
         assert await raw.rest() == (b"", "closed")
     assert (answer.json, seen) == ("hi", [True])
+
+
+ODD = {
+    "two hosts": b"host: x\r\nHost: y\r\n",
+    "no host": b"accept: */*\r\n",
+    "a folded header": b"host: x\r\nx-folded: one\r\n two\r\n\tthree\r\n",
+    "a space in a header name": b"host: x\r\nx odd: one\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_requests_that_only_uvicorn_accepts_are_served(name: str) -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(b"GET /v1/ping HTTP/1.1\r\n" + ODD[name] + b"\r\n")
+        assert (answer.status, answer.body) == (200, b'"pong"')
+        body = b'{"code":"","language":"python"}'
+        length = f"content-length: {len(body)}\r\n\r\n".encode()
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(b"POST /run_code HTTP/1.1\r\n" + ODD[name] + length + body)
+        assert answer.status == 200, "the body is not touched"
+
+
+async def test_a_get_is_answered_although_the_client_sends_nothing_more() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(PING)
+        raw.half_close()
+        got, end = await raw.rest()
+    assert (got[:15], got[-6:], end) == (b"HTTP/1.1 200 OK", b'"pong"', "closed")
+
+
+async def test_a_half_closed_connection_without_a_request_is_closed() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.ask(PING)
+        raw.half_close()
+        assert await raw.rest() == (b"", "closed")
+
+
+async def test_a_request_after_connection_close_is_ignored() -> None:
+    last = PING.replace(b"host: x", b"host: x\r\nconnection: close")
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(last + run_code())
+        got, _ = await raw.rest()
+        assert sandbox.ledger.arrived == 0, "and not run"
+    assert got.count(b"HTTP/1.1 ") == 1
+
+
+async def test_an_upgrade_to_a_websocket_is_forbidden() -> None:
+    head = b"host: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(b"GET /v1/ping HTTP/1.1\r\n" + head + b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        got, end = await raw.rest()
+    assert (got.startswith(b"HTTP/1.1 403 Forbidden\r\n"), end) == (True, "closed")
