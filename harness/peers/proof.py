@@ -25,7 +25,7 @@ from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_ta
 from sfusion.harness.scenarios import scenario_files
 
 # Importing a module registers its mistakes.
-for _module in ("limits", "requests", "tasks", "texts", "scores"):
+for _module in ("limits", "requests", "scores", "tasks", "texts"):
     import_module(f"{mistakes.__name__}.{_module}")
 
 GOOD, SILENT, OWN = "good-tool", "good-tool-without-outcomes", "own-stack"
