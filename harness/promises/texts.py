@@ -63,7 +63,7 @@ def _lie(call: CallStory, returned: Event) -> str | None:
         return None
     if prints and text.strip() == prints:
         return f"the call got no result, but the tool message looks like output: {text[:60]!r}"
-    if outcome not in PROGRAM_OUTCOMES and not _explains(text):
+    if outcome not in PROGRAM_OUTCOMES and not explains(text):
         what = "the call got no result" if outcome is None else f"the call ended {outcome}"
         return f"{what}, but the tool message does not say so: {text[:60]!r}"
     return None
@@ -74,7 +74,7 @@ _EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachabl
                "throttled", "too many", "cancel")  # fmt: skip
 
 
-def _explains(text: str) -> bool:
+def explains(text: str) -> bool:
     # Other tools may word it as they like, but a bare placeholder looks like output.
     words = text.lower()
     return any(word in words for word in _EXPLAINING)
