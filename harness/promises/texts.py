@@ -60,7 +60,9 @@ def _lie(call: CallStory, returned: Event) -> str | None:
             return f"the program printed {prints[:60]!r}, but the tool message is {text[:60]!r}"
         return None
     if outcome is None and call.results:
-        return None
+        seen = returned.get("chars", 0) <= len(returned.get("text") or "")  # the journal has all of it
+        silent = seen and not _explains(text)
+        return f"the program ended with {kind}, but the tool message is {text[:60]!r}" if silent else None
     if prints and text.strip() == prints:
         return f"the call got no result, but the tool message looks like output: {text[:60]!r}"
     if outcome not in PROGRAM_OUTCOMES and not _explains(text):
@@ -71,7 +73,7 @@ def _lie(call: CallStory, returned: Event) -> str | None:
 
 _EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachable", "unavailable", "busy", "refused",
                "invalid", "exception", "not run", "unknown", "missing", "must ", "cannot", "could not", "rejected",
-               "throttled", "too many", "cancel")  # fmt: skip
+               "throttled", "too many", "cancel", "compile")  # fmt: skip
 
 
 def _explains(text: str) -> bool:

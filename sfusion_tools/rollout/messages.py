@@ -14,3 +14,5 @@ class Message(ComparedByContent):
     content: str | list[Any] | None = ""
     tool_calls: list[OpenAIFunctionToolCall] | None = None
     tool_call_id: str | None = None
+    name: str | None = None
+    """Of a tool message: the tool that was called."""

@@ -73,7 +73,8 @@ class Qwen3CoderParser(RawTextParser):
         repaired = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
         arguments: dict[str, Any] = {}
         while True:
-            raw.append((yield from reader.spaces()))
+            gap = yield from reader.spaces()
+            raw.append(gap)
             if (yield from reader.accept(FUNCTION_END)):
                 raw.append(FUNCTION_END)
                 break
@@ -102,8 +103,7 @@ class Qwen3CoderParser(RawTextParser):
                 return False
             if value.implied:
                 repaired.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
-            # The layout puts a line break at either end of a value.
-            text = value.text.removeprefix("\n").removesuffix("\n")
+            text = _without_layout(value.text, crlf="\r\n" in gap)
             wrong = self.add_argument(arguments, name, key, text, "parameter")
             flaw = flaw or wrong
         if flaw:
@@ -121,6 +121,14 @@ class Qwen3CoderParser(RawTextParser):
             return None
         raw.append(self.reader.take(1))
         return "".join(parts).strip()
+
+
+def _without_layout(text: str, *, crlf: bool) -> str:
+    """Remove the line break that the layout puts at either end of a value."""
+    crlf = crlf or text.startswith("\r\n")
+    inner = text.removeprefix("\r\n" if text.startswith("\r\n") else "\n")
+    # A lone \r before the last line break belongs to the value if the layout does not use it.
+    return inner.removesuffix("\r\n" if crlf and inner.endswith("\r\n") else "\n")
 
 
 class Qwen3Coder(RawTextFormat):
