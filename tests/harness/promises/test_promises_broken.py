@@ -214,6 +214,14 @@ def test_attempts_per_call() -> None:
     assert "call c0003 made 9 attempts" in broken["attempts_per_call"].sentence
 
 
+def test_attempts_per_call_leaves_out_orders_to_wait() -> None:
+    busy = {"first_attempts": 8, "call": "c0003", "what": {"status": 429, "retry_after": 1}}
+    assert "attempts_per_call" not in broken_in(scene(sandbox={"faults": [busy]}, tools={"call_deadline": 1000}))
+    busy["what"] = {"status": 429}
+    eager = {"call_deadline": 1000, "max_attempts": 12}
+    assert "attempts_per_call" in broken_in(scene(sandbox={"faults": [busy]}, tools=eager))
+
+
 def test_retry_after_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 0.5)
     busy = scene(sandbox={"faults": [{"first_attempts": 1, "every": 3, "what": {"status": 429, "retry_after": 4}}]})

@@ -21,6 +21,7 @@ NotebookKind = Literal["auto", "kernel", "builtin"]
 SLACK = 10.0
 """Seconds that the real server adds to the requested time."""
 _DRIVER = Path(jupyter.__file__).with_name("driver.py")
+DRIVER_FOLDER = str(_DRIVER.parent)
 _CONFIGS = "tmp/sandbox/configs"
 _FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
 exit(not (find("ipykernel") and find("jupyter_client")))'"""
@@ -37,12 +38,12 @@ async def run_notebook(
 ) -> RunJupyterAnswer:
     """Run the cells; a cell that raises is a success, a driver that does not finish is not."""
     work.restore(request.files)
-    shutil.copyfile(_DRIVER, os.path.join(work.cwd, "main.py"))
-    os.makedirs(os.path.join(work.cwd, _CONFIGS))
-    _write_config(request, os.path.join(work.cwd, _CONFIGS, "input.json"))
-    command = f"python main.py {kind} {_DRIVER.parent}"
+    shutil.copyfile(_DRIVER, os.path.join(work.folder, "main.py"))
+    os.makedirs(os.path.join(work.folder, _CONFIGS))
+    _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
+    command = f"python main.py {kind} {DRIVER_FOLDER}"
     driver = await runner.run(command, place, request.total_timeout + SLACK)
-    cells = _read_cells(os.path.join(work.cwd, _CONFIGS, "output.json"))
+    cells = _read_cells(os.path.join(work.folder, _CONFIGS, "output.json"))
     if driver.status != "Finished" or cells is None:
         return RunJupyterAnswer("Failed", "", driver)
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
