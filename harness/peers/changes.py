@@ -234,11 +234,12 @@ def mixes_up_answers(replace: Replace) -> None:
 
 @change("recovers_within", "crash-and-restart")
 def backs_off_too_long(replace: Replace) -> None:
-    """The pause between attempts is always half a minute."""
-    replace(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 30.0)
+    """The pause between attempts is half a minute longer."""
+    real = RetryPolicy.pause
+    replace(RetryPolicy, "pause", lambda self, call, attempt, asked: 30.0 + real(self, call, attempt, asked))
 
 
-@change("deadline_honoured", "wedged-for-good")
+@change("deadline_honoured", "wedged-for-good", also=("no_stall", "no_starvation"))
 def waits_forty_times_as_long(replace: Replace) -> None:
     """A request may take forty times as long as it should."""
     real = SandboxClient._send
@@ -356,7 +357,7 @@ def tells_verl_nothing(replace: Replace) -> None:
 # -- rollout --
 
 
-@change("rollout_ends", "list-of-calls", also=("lengths_consistent",))
+@change("rollout_ends", "list-of-calls", also=("lengths_consistent", "outcome_in_extras"))
 def never_resumes(replace: Replace) -> None:
     """A trajectory is not resumed after its tool calls."""
     real = RolloutDriver._step

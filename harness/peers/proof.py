@@ -5,9 +5,10 @@ Rows say what must break. A run is a function of its cell, so the same rows come
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
@@ -18,11 +19,11 @@ from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
-from sfusion.harness.promises import PROMISES, Verdict
+from sfusion.harness.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.runs.keyword import read_keyword
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
-from sfusion.harness.scenarios import scenario_files
+from sfusion.harness.scenarios import Scenario, scenario_files
 
 # Importing a module registers its mistakes.
 for _module in ("limits", "requests", "scores", "tasks", "texts"):
@@ -84,6 +85,8 @@ class Case:
     row: str
     task: Task
     change: str = ""
+    right: Task | None = None
+    """The same cell with nothing wrong."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,41 @@ class CaseResult:
 
 
 def play(case: Case) -> CaseResult:
-    """Play one case, in any process."""
+    """Play one case, in any process.
+
+    A mistake is judged by the promises of the scenario, and by all others that the right tool holds there.
+    """
     with CHANGES[case.change].applied() if case.change else nullcontext():
         result = run_one(case.task)
-    verdicts = [Verdict(one.promise, one.state, one.sentence) for one in result.verdicts]
-    return CaseResult(case.row, case.task.name, verdicts, result.error)
+    verdicts = [*result.verdicts]
+    if case.right is not None:
+        held = _held_anyway(case.right)
+        more = judge(result.journal, _other_promises(case.task.scenario))
+        verdicts += [one for one in more if one.promise in held and one.state in ("held", "broken")]
+    plain = [Verdict(one.promise, one.state, one.sentence) for one in verdicts]
+    return CaseResult(case.row, case.task.name, plain, result.error)
+
+
+_held: dict[tuple[str, str], frozenset[str]] = {}
+
+
+def _held_anyway(task: Task) -> frozenset[str]:
+    """Return the promises that a right tool holds in a cell although its scenario does not name them."""
+    key = (task.name, str(task.scenario.tools))
+    if key not in _held:
+        journal = run_one(task).journal
+        _held[key] = frozenset(one.promise for one in judge(journal, _other_promises(task.scenario)) if one.held)
+    return _held[key]
+
+
+def _other_promises(scenario: Scenario) -> list[Promise]:
+    named = {promise.name for promise in scenario.promises}
+    found = []
+    for name, cls in PROMISES.items():
+        if name not in named and (scenario.rollouts is not None or not cls.of_rollouts):
+            with suppress(ValueError):  # it needs a parameter
+                found.append(cls())
+    return found
 
 
 class Proof:
@@ -119,11 +152,12 @@ class Proof:
         if not self.rows:
             raise BadOption(f"-k {keyword!r} matches no mistake; `sfusion prove --list` shows them")
 
-    def _add(self, row: Row, tasks: Iterable[Task], change: str = "") -> None:
+    def _add(self, row: Row, tasks: Iterable[Task], change: str = "", right: Iterable[Task] = ()) -> None:
         assert row.name not in self.rows, f"two rows are called {row.name}"
         if self._matches(row.name.removesuffix(WITHOUT)):
             self.rows[row.name] = row
-            self.cases += [Case(row.name, task, change) for task in tasks]
+            beside = itertools.chain(right, itertools.repeat(None))
+            self.cases += [Case(row.name, task, change, same) for task, same in zip(tasks, beside, strict=False)]
 
     def _add_the_right_ones(self) -> None:
         for name, stated in ((GOOD, True), (SILENT, False)):
@@ -139,12 +173,16 @@ class Proof:
                     continue
                 also = one.also | {one.promise, *([one.unstated] if one.unstated else [])}
                 row = Row(one.name + ("" if stated else WITHOUT), one.about, promise, also, one.shown_in)
-                self._add(row, adapt_tasks(self._at(one.shown_in), tools=tool_config(one.tool, states_outcomes=stated)))
+                tasks, right = (
+                    adapt_tasks(self._at(one.shown_in), tools=tool_config(tool, states_outcomes=stated))
+                    for tool in (one.tool, GoodTool)
+                )
+                self._add(row, tasks, right=right)
 
     def _add_changes(self) -> None:
         for one in CHANGES.values():
             row = Row(one.name, one.about, one.promise, one.also, one.shown_in, change=True)
-            self._add(row, self._at(one.shown_in), one.name)
+            self._add(row, self._at(one.shown_in), one.name, self._at(one.shown_in))
 
     def _at(self, names: Iterable[str]) -> list[Task]:
         return [self._cells[name] for name in names]

@@ -340,7 +340,7 @@ class NoDuplicateExecution(Promise):
     def judge(self, story: Story) -> Verdict:
         wrong: list[tuple[str, list[Event]]] = []
         ran = forwarded = 0
-        for call in story.calls.values():
+        for call in story.made:
             starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
             ran += bool(starts)
             forwarded += bool(passed_on)

@@ -83,7 +83,7 @@ class LimiterOfItsOwn(GoodTool):
         return self._mine
 
 
-@mistake("every_call_ends_once", "cancelled-while-queued", also=("outcomes",))
+@mistake("every_call_ends_once", "cancelled-while-queued", also=("no_stall", "outcomes"))
 class DeadWaiterTakesThePermit(GoodTool):
     """A caller that has gone stays in the queue, takes the next permit and keeps it (verl, k)."""
 
@@ -104,7 +104,7 @@ class SemaphorePerCall(GoodTool):
         return await super().attempt(request, avoid)
 
 
-@mistake("recovers_within", "crash-and-restart", also=UNFINISHED)
+@mistake("recovers_within", "crash-and-restart", also=(*UNFINISHED, "no_stall"))
 class PermitLostOnError(GoodTool):
     """An early return after an error forgets to release the permit."""
 

@@ -46,7 +46,7 @@ class TimeoutIncludesTheQueue(GoodTool):
             return PeerResult("transport_timeout", "no answer in time")
 
 
-@mistake("deadline_honoured", "hidden-default-timeout")
+@mistake("deadline_honoured", "hidden-default-timeout", also=("no_stall",))
 class ModelSetsTheTimeout(GoodTool):
     """Any timeout that the model asks for is granted."""
 
@@ -120,7 +120,7 @@ class RetriesSandboxErrors(GoodTool):
         return result
 
 
-@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call",))
+@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution"))
 class RetriesSlowPrograms(GoodTool):
     """A program that timed out is run again."""
 
@@ -148,7 +148,7 @@ class Hedges(GoodTool):
         return first
 
 
-@mistake("only_transient_retried", "rotten-raise", also=("attempts_per_call",))
+@mistake("only_transient_retried", "rotten-raise", also=("attempts_per_call", "no_duplicate_execution"))
 class RetriesFailedPrograms(GoodTool):
     """A program that raised is run again."""
 

@@ -56,6 +56,18 @@ def test_tools_with_either_return_shape_run_and_what_they_hide_is_not_applicable
         assert states[seen] == "held", found[seen]
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("Retrying", set()), ("InStep", {"retries_spread"}), ("Clinging", {"no_permit_while_backing_off"})],
+)
+def test_retries_of_other_tools_are_judged_at_the_sandbox(name: str, wrong: set[str]) -> None:
+    busy = {"faults": [{"first_attempts": 1, "what": {"status": 503}}]}
+    found = judged(with_tool(name, sandbox=busy))
+    assert {promise for promise, verdict in found.items() if verdict.state == "broken"} == wrong
+    for promise in {"retries_spread", "no_permit_while_backing_off", "connections_reused"} - wrong:
+        assert found[promise].held, found[promise]
+
+
 def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:
     found = judged(with_tool("Unlimited"))
     assert found["in_flight_within_limit"].state == "broken"
