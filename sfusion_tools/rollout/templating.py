@@ -35,14 +35,14 @@ def continuation(
 ) -> list[int]:
     """Encode messages, and the next generation prompt, as they follow an assistant turn that ended with token ``last``.
 
-    A token that ends the turn is written only if the engine did not generate it, and neither is it written twice if it
-    also begins the messages, as GLM's ``<|observation|>`` does.
+    The token that ends a turn is left out if the engine generated it, and so is one that ends a turn and begins the
+    next message, such as GLM's ``<|observation|>``.
     """
     renderer = _Renderer(tokenizer, tools)
     reasons: list[str] = []
-    for turn, asked in _ways(messages):
+    for with_calls, groups in _ways(messages):
         try:
-            return renderer.after(turn, asked, last, add_generation_prompt)
+            return renderer.after(with_calls, groups, last, add_generation_prompt)
         except Exception as error:  # whatever a template raises
             reasons.append(str(error))
     name = getattr(tokenizer, "name", type(tokenizer).__name__)

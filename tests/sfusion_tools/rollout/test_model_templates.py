@@ -58,6 +58,7 @@ def turns_of(model: Model, mode: str) -> list[str]:
     return [*(f"{thought}{text}{end}" for text in texts), f"{thought}It is 152.{model.eos}"]
 
 
+@cache
 def run(model: Model, mode: str) -> tuple[AsyncRolloutRequest, list[list[int]]]:
     tokenizer = tokenizer_of(model, mode)
     turns = [tokenizer.encode(text) for text in turns_of(model, mode)]
