@@ -96,6 +96,13 @@ def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(model: Mode
         assert ids[0] != end
 
 
+def test_a_token_that_begins_a_message_is_kept_after_a_turn_that_ended_with_another_token() -> None:
+    glm = tokenizer_of(next(model for model in MODELS if model.name == "GLM-4.5"), "on")
+    for end, begins in (("<|endoftext|>", "<|user|>\nAnd"), ("<|user|>", "\nAnd"), ("x", "<|user|>\nAnd")):
+        (last,) = glm.encode(end)
+        assert glm.decode(continuation(glm, [USER], last=last)).startswith(begins)
+
+
 @pytest.mark.parametrize(("model", "mode"), CASES)
 def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) -> None:
     tokenizer = tokenizer_of(model, mode)
