@@ -32,7 +32,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 @pytest.fixture(scope="session", autouse=True)
 def quick_pytest() -> None:
     """A pytest that a test starts loads no plugins that are slow to import and have no part in the test."""
-    unneeded = ("anyio", "faker", "hypothesispytest", "schemathesis")
+    unneeded = ("anyio", "cacheprovider", "faker", "hypothesispytest", "schemathesis")
     os.environ["PYTEST_ADDOPTS"] = " ".join(f"-p no:{name}" for name in unneeded)
 
 

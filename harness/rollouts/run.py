@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -127,6 +126,6 @@ async def _sandboxes(plan: RolloutPlan, everything: Iterable[WordProblem]) -> As
         return
     scripts = []
     if plan.executor == "scripted":
-        scripts = [{"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything]
+        scripts = [{"exact": problem.code, "prints": f"{problem.prints}\n"} for problem in everything]
     async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
         yield [sandbox.url]

@@ -336,7 +336,7 @@ async def main():
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         printed = printed_by(script, cluster, limiter_name, sandbox.url)
     both = ["ray", "local"]
     assert printed == ["ok", ["ray"], True, *["ok", both, False, "ok", both, True, "ok", both, False]]
@@ -379,7 +379,7 @@ async def queued(number):
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         printed = printed_by(script, cluster, limiter_name, sandbox.url)
     order = ["without Ray", 1, 2, 3, "again"]
     assert printed == [[number, "ok"] for number in order]
@@ -421,7 +421,7 @@ class Trainer:
 
 def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
     """Counted at the sandbox: four processes, and a limiter that is killed three times."""
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
             "rate_limit": 5,
