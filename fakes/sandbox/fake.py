@@ -28,12 +28,13 @@ class FakeSandbox(Served):
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
     either way ``sandbox.url`` answers when the block is entered, and nothing is left running when it ends.
+    Nothing runs code unless ``executor="python"`` asks for it: a program without a script fails with an error.
     """
 
     def __init__(
         self,
         *,
-        executor: str | Executor = "scripted",
+        executor: str | Executor = "none",
         profile: Profile = "2026-07",
         faults: Iterable[Rule | Mapping[str, Any]] = (),
         model: Any = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -36,6 +37,13 @@ def already_sent(*, keep_alive: bool) -> web.StreamResponse:
     else:
         response._keep_alive = True
     return response
+
+
+def is_readable(sock: socket.socket) -> bool:
+    """Return whether a socket has input or was closed by the other side."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 _FOLDED = re.compile(rb"\r\n[ \t]+")
@@ -74,6 +82,7 @@ class Connection(web.RequestHandler):
         "full",
         "half_closed",
         "message",
+        "number",
     )
 
     def __init__(
@@ -97,6 +106,8 @@ class Connection(web.RequestHandler):
         self._writable: asyncio.Future[None] | None = None
         self.full = False
         """Writing must wait until the client has read more."""
+        self.number = 0
+        """Which connection of its server this is, from 1."""
         self.message: Any = None
         """The request being handled, as aiohttp's parser read it."""
 
@@ -146,6 +157,31 @@ class Connection(web.RequestHandler):
             if self._lost:
                 self._gone.set_result(None)
         return self._gone
+
+    def _process_keepalive(self) -> None:
+        """Close an idle connection, unless its next request has arrived and only waits to be read.
+
+        To close it then would reset it, and the client would lose a request that it sent in time. On a busy loop many
+        milliseconds lie between the last look for input and this call.
+        """
+        sock = self._socket()
+        if sock is not None and is_readable(sock):
+            self._keepalive_handle = None  # the next answer starts the clock again
+        else:
+            super()._process_keepalive()
+
+    def force_close(self) -> None:
+        """Close at once: asyncio closes a socket one turn later, and until then clients would still use it."""
+        if self.transport is not None and self._socket() is not None:
+            self.transport.write_eof()
+        super().force_close()
+
+    def _socket(self) -> socket.socket | None:
+        """The socket, unless it is closed or there is none (in-memory transports)."""
+        if self.transport is None or self.transport.is_closing():
+            return None
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        return sock
 
     def pause_reading(self) -> None:
         self._halted = True

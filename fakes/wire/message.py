@@ -39,6 +39,9 @@ class Answer:
     """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the connection."""
     length: int | None = None
     """Length of a stream in bytes, if known."""
+    share: Callable[[], float] | None = None
+    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows: a fault that cuts a share
+    off then strikes between two pieces."""
     release: Callable[[], None] | None = None
     """Called when the answer is no longer needed, whether or not it was sent; may be called more than once."""
 

@@ -157,7 +157,9 @@ class Outcomes(Promise):
             return str(kind)
         if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
             return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
-        infrastructure = (name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments"))
+        infrastructure = (
+            name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments", "cancelled")
+        )
         return next(infrastructure, "infrastructure failure")
 
 

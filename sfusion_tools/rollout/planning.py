@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sfusion_tools.rollout.metrics import Refusal
+from sfusion_tools.rollout.templating import call_id
 from sfusion_tools.rollout.turns import FoundCall, PlannedCall, UnreadableCall
 
 _JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
@@ -19,13 +20,20 @@ def plan_calls(
     found: Iterable[FoundCall | UnreadableCall],
     tool_names: Sequence[str],
     max_parallel_calls: int | None,
-    id_prefix: str,
+    turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped, but many refused ones share a message."""
+    """Plan every call that was found, in order; none is dropped, but many refused ones share a message.
+
+    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made from it.
+    """
     planned: list[PlannedCall] = []
+    used: set[str] = set()
     executing = 0
     for position, call in enumerate(found):
-        call_id = f"{id_prefix}.{position}"
+        given = call.id if isinstance(call, FoundCall) and call.id else call_id(turn, position)
+        if given in used:  # by the model, for another call of this turn
+            given = call_id(turn, position)
+        used.add(given)
         name = call.name or ""
         refused = _refusal(call, tool_names)
         if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
@@ -35,10 +43,10 @@ def plan_calls(
                 "It was not executed; send it again in your next turn if you still need it.",
             )
         if refused is not None:
-            planned.append(PlannedCall(call_id, name, refusal=refused[0], message=f"Error: {refused[1]}"))
+            planned.append(PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}"))
             continue
         assert isinstance(call, FoundCall)
-        planned.append(PlannedCall(call_id, name, call.arguments))
+        planned.append(PlannedCall(given, name, call.arguments))
         executing += 1
     return _summed_up(planned)
 

@@ -60,6 +60,10 @@ class Raw:
         self.reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         return self
 
+    @property
+    def socket(self) -> Any:
+        return self._writer.get_extra_info("socket")
+
     async def __aexit__(self, *exc: object) -> None:
         self._writer.close()
         with contextlib.suppress(OSError):  # it may have been reset, which is what the test was about
@@ -68,8 +72,11 @@ class Raw:
     def half_close(self) -> None:
         self._writer.write_eof()
 
-    async def send(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         self._writer.write(data)
+
+    async def send(self, data: bytes) -> None:
+        self.write(data)
         with contextlib.suppress(ConnectionError):  # reading will show it
             await self._writer.drain()
 

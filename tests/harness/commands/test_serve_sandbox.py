@@ -76,7 +76,10 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
     journal = tmp_path / "journal.ndjson"
     options = ["--faults", str(faults), "--scripts", str(scripts), "--journal", str(journal), "--seed", "9"]
     async with serving(*options, "--model", "{quota: 8}", "--profile", "2025-06") as served:
-        assert "profile 2025-06, executor scripted (runs no code), model quota, 1 fault rule from" in served.output
+        assert (
+            "profile 2025-06, executor none (runs no code; --executor python does), model quota, 1 fault"
+            in served.output
+        )
         assert "seed 9" in served.output
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code("answer"))).json["run_result"]["stdout"] == "42"
