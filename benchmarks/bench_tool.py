@@ -4,7 +4,8 @@
 
 Three contestants take turns, round after round, against one bare server in its own process: ``tool.execute`` through
 the Ray limiter; the limiter, pool and blocking client of original_design.py; and plain aiohttp under an asyncio
-semaphore, the floor. Figures are medians over the rounds.
+semaphore, the floor. Then one caller alone: the tool against the floor, and acquire and release against one call of a
+bare Ray actor. Figures are medians over the rounds.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ GOALS = {
     "50 ms": {"design": 10.0, "floor": 0.8},
     "at once": {"design": 8.0, "floor": 0.6},
     "pairs": {"design": 10.0},
+    "alone": {"floor": 0.8},
+    "pairs alone": {"design": 1.0, "actor": 0.67},
 }
 ANSWER = {
     "status": "Success",
@@ -91,19 +94,18 @@ async def rate(call: Callable[[], Awaitable[object]], callers: int, calls: int) 
     return calls / (time.perf_counter() - began)
 
 
-async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the rates of the three contestants, round by round."""
+async def measure(url: str, pause: float, args: argparse.Namespace, *, alone: bool = False) -> dict[str, list[float]]:
+    """Return the rates of the three contestants, round by round; without the original design for one caller alone."""
     from original_design import OriginalTool
 
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
     tool = SandboxFusionTool(
         {"sandbox_fusion_url": f"{url}?pause={pause}", "rate_limit": args.limit, "limiter": "ray",
-         "limiter_name": f"bench-{pause}"}
+         "limiter_name": f"bench-{pause}-{alone}"}
     )  # fmt: skip
     baseline = OriginalTool(f"{url}/run_code?pause={pause}", num_workers=128, rate_limit=args.limit)
     body = json.dumps({"code": "print(1 + 2)", "language": "python"}).encode()
-    rates: dict[str, list[float]] = {"ours": [], "design": [], "floor": []}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         places = asyncio.Semaphore(args.limit)
 
@@ -124,26 +126,32 @@ async def measure(url: str, pause: float, args: argparse.Namespace) -> dict[str,
             assert await baseline.execute(next(instances), "print(1 + 2)") == "3\n"
 
         contestants = {"floor": (floor, args.calls), "ours": (ours, args.calls), "design": (original, args.calls // 4)}
+        callers = args.callers
+        if alone:
+            contestants, callers = {"floor": (floor, args.calls // 4), "ours": (ours, args.calls // 4)}, 1
+        rates: dict[str, list[float]] = {name: [] for name in contestants}
         for name, (call, _) in contestants.items():
-            await rate(call, args.callers, 256)
+            await rate(call, callers, 256)
             print(f"  {name} is warm", file=sys.stderr)
         for number in range(args.rounds):
             for name, (call, calls) in contestants.items():
-                rates[name].append(await rate(call, args.callers, calls))
+                rates[name].append(await rate(call, callers, calls))
             print(f"  round {number + 1} of {args.rounds}", file=sys.stderr)
     await tool.aclose()
     return rates
 
 
-async def measure_pairs(args: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the rates of acquire and release alone, without a call, round by round."""
+async def measure_pairs(args: argparse.Namespace, *, alone: bool = False) -> dict[str, list[float]]:
+    """Return the rates of acquire and release, without a tool call, round by round; ``alone`` is with one caller."""
+    import ray
     from original_design import OriginalLimiter
 
     from sfusion_tools.limiter import LimiterSettings
     from sfusion_tools.limiter.ray_limiter import ray_limiter
 
-    limiter = ray_limiter(LimiterSettings(args.limit), "bench-pairs")
+    limiter = ray_limiter(LimiterSettings(args.limit), f"bench-pairs-{alone}")
     baseline = OriginalLimiter.remote(args.limit)
+    bare = ray.remote(num_cpus=0)(BareActor).remote()
 
     async def ours() -> None:
         async with limiter.permit():
@@ -153,11 +161,25 @@ async def measure_pairs(args: argparse.Namespace) -> dict[str, list[float]]:
         await baseline.acquire.remote()
         await baseline.release.remote()
 
-    rates: dict[str, list[float]] = {"ours": [], "design": []}
+    async def actor() -> None:
+        await bare.call.remote()
+
+    contestants = {"ours": (ours, args.calls * 4), "design": (original, args.calls // 2)}
+    callers = args.callers
+    if alone:
+        few = args.calls // 8
+        contestants, callers = {"ours": (ours, few), "design": (original, few), "actor": (actor, few)}, 1
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(args.rounds + 1):
-        rates["ours"].append(await rate(ours, args.callers, args.calls * 4))
-        rates["design"].append(await rate(original, args.callers, args.calls // 2))
+        for name, (call, calls) in contestants.items():
+            rates[name].append(await rate(call, callers, calls))
     return {name: found[1:] for name, found in rates.items()}
+
+
+class BareActor:
+    """The least that a call to a Ray actor costs."""
+
+    async def call(self) -> None: ...
 
 
 def report(title: str, rates: dict[str, list[float]]) -> None:
@@ -191,7 +213,9 @@ def main() -> None:
         for title, pause in (("50 ms", 0.05), ("at once", 0.0)):
             print(f"{title}: {args.callers} callers, limit {args.limit}", file=sys.stderr)
             report(title, asyncio.run(measure(url, pause, args)))
+        report("alone", asyncio.run(measure(url, 0.0, args, alone=True)))
     report("pairs", asyncio.run(measure_pairs(args)))
+    report("pairs alone", asyncio.run(measure_pairs(args, alone=True)))
     ray.shutdown()
 
 

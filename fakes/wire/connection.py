@@ -82,6 +82,7 @@ class Connection(web.RequestHandler):
         "full",
         "half_closed",
         "message",
+        "number",
     )
 
     def __init__(
@@ -105,6 +106,8 @@ class Connection(web.RequestHandler):
         self._writable: asyncio.Future[None] | None = None
         self.full = False
         """Writing must wait until the client has read more."""
+        self.number = 0
+        """Which connection of its server this is, from 1."""
         self.message: Any = None
         """The request being handled, as aiohttp's parser read it."""
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -62,6 +63,7 @@ class WireServer(ServerCore):
         self._keep_alive = keep_alive
         self._listener = ListeningPort(host, port)
         self._manager: web.Server | None = None
+        self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._routes: frozenset[str] = getattr(app, "paths", frozenset())
 
@@ -160,6 +162,7 @@ class WireServer(ServerCore):
 
     def _connected(self, connection: Connection) -> None:
         self.ledger.connections += 1
+        connection.number = next(self._numbers)
         if not self.plan.concerns("connect"):
             return
         call = f"connection-{self.ledger.connections}"

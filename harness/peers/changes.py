@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+import aiohttp
+
 from sfusion_tools.limiter import LimiterCore, Permit
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver
 from sfusion_tools.sandbox import client as client_module
+from sfusion_tools.sandbox import retry as retry_module
+from sfusion_tools.sandbox import session as session_module
+from sfusion_tools.sandbox import text as text_module
 from sfusion_tools.sandbox import tool as tool_module
 from sfusion_tools.sandbox.client import SandboxClient
+from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy
 from sfusion_tools.sandbox.text import model_text
 from sfusion_tools.sandbox.tool import SandboxFusionTool
@@ -106,6 +113,18 @@ def returns_permits_late(replace: Replace) -> None:
     replace(Permit, "__aexit__", late)
 
 
+@change("no_permit_while_backing_off", "patient-429")
+def keeps_permits_after_an_answer(replace: Replace) -> None:
+    """A permit is kept for two seconds after the answer."""
+    real = Permit.__aexit__
+
+    async def late(self: Any, *error: Any) -> None:
+        await asyncio.sleep(2.0)
+        await real(self, *error)
+
+    replace(Permit, "__aexit__", late)
+
+
 @change("throughput_at_least", "full-width")
 def wastes_permits(replace: Replace) -> None:
     """A permit lies idle for ten seconds before it is used."""
@@ -136,14 +155,25 @@ def ignores_cancellation(replace: Replace) -> None:
 @change(
     "outcomes",
     "gateway-504-then-fine[first_attempts=1,status=503]",
-    also=("attempts_per_call", "no_duplicate_execution"),
+    also=("attempts_per_call", "no_duplicate_execution", "retries_spread"),
 )
 def retries_nothing(replace: Replace) -> None:
     """No status is worth another attempt."""
     replace(client_module, "RETRIED_STATUSES", frozenset())
 
 
-@change("attempts_per_call", "wrong-path")
+@change("attempts_per_call", "proxy-in-between")
+def tries_too_often(replace: Replace) -> None:
+    """The number of attempts is twice that of the config."""
+    real = SandboxToolConfig.retry.fget  # type: ignore[attr-defined]
+    replace(SandboxToolConfig, "retry", property(lambda self: _twice(real(self))))
+
+
+def _twice(policy: RetryPolicy) -> RetryPolicy:
+    return dataclasses.replace(policy, max_attempts=2 * policy.max_attempts)
+
+
+@change("only_transient_retried", "wrong-path", also=("attempts_per_call",))
 def retries_not_found(replace: Replace) -> None:
     """A 404 is sent again."""
     replace(client_module, "RETRIED_STATUSES", RETRIED_STATUSES | {404})
@@ -152,7 +182,54 @@ def retries_not_found(replace: Replace) -> None:
 @change("retry_after_honoured", "patient-429")
 def comes_back_early(replace: Replace) -> None:
     """The pause between attempts ignores Retry-After."""
-    replace(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: 0.5)
+    real = RetryPolicy.pause
+    replace(RetryPolicy, "pause", lambda self, call_id, attempt, retry_after: real(self, call_id, attempt, None))
+
+
+@change("retries_spread", "patient-429")
+def comes_back_in_step(replace: Replace) -> None:
+    """The pause between attempts has no jitter."""
+    replace(retry_module, "_fraction", lambda *keys: 0.5)
+
+
+@change("no_stall", "gateway-504-then-fine[first_attempts=1,status=503]")
+def sleeps_before_retrying(replace: Replace) -> None:
+    """The pause between attempts is twenty seconds longer."""
+    real = RetryPolicy.pause
+    replace(RetryPolicy, "pause", lambda self, call, attempt, asked: 20.0 + real(self, call, attempt, asked))
+
+
+@change("connections_reused", "single-node")
+def closes_every_connection(replace: Replace) -> None:
+    """Each request has a session, and a connection, of its own."""
+    real = SandboxClient._send
+
+    async def alone(self: Any, session: Any, *args: Any) -> Any:
+        async with aiohttp.ClientSession(headers=session.headers) as own:
+            return await real(self, own, *args)
+
+    replace(SandboxClient, "_send", alone)
+
+
+@change("no_dead_connection_used", "idle-keep-alive")
+def keeps_dead_connections(replace: Replace) -> None:
+    """Idle connections are kept for longer than the server keeps them."""
+    replace(session_module, "IDLE_SECONDS", 3600.0)
+
+
+@change("answers_are_own", "single-node", also=("text_is_truthful",))
+def mixes_up_answers(replace: Replace) -> None:
+    """Each call gets the output of the one that ended before it."""
+    real = SandboxClient.run
+    last: list[str] = []
+
+    async def mixed(self: Any, *args: Any, **options: Any) -> Any:
+        result = await real(self, *args, **options)
+        last.append(result.stdout)
+        result.stdout = last[-2:][0]
+        return result
+
+    replace(SandboxClient, "run", mixed)
 
 
 @change("recovers_within", "crash-and-restart")
@@ -235,6 +312,45 @@ def scores_outages(replace: Replace) -> None:
         return 0.0
 
     replace(SandboxFusionTool, "calc_reward", harsh)
+
+
+@change("refusals_told", "bad-arguments", also=("text_is_truthful",))
+def says_nothing_about_refusals(replace: Replace) -> None:
+    """A call with bad arguments gets an empty text."""
+
+    def silent(result: Any, *args: Any, **options: Any) -> str:
+        return "" if result.outcome is Outcome.BAD_ARGUMENTS else model_text(result, *args, **options)
+
+    replace(tool_module, "model_text", silent)
+
+
+@change("stderr_shown", "rotten-raise")
+def drops_stderr_of_programs(replace: Replace) -> None:
+    """The model does not see stderr."""
+
+    def half(result: Any, *args: Any, **options: Any) -> str:
+        result.stderr = ""
+        return model_text(result, *args, **options)
+
+    replace(tool_module, "model_text", half)
+
+
+@change("cuts_marked", "silent-truncation", also=("text_is_truthful",))
+def cuts_without_a_mark(replace: Replace) -> None:
+    """Long output is cut, and nothing says so."""
+    replace(text_module, "_marker", lambda gone: "")
+
+
+@change("output_bounded", "large-output", also=("cuts_marked",))
+def shows_everything(replace: Replace) -> None:
+    """Output of any size is passed on to the model."""
+    replace(text_module, "cut_middle", lambda text, limit: text)
+
+
+@change("outcome_in_extras", "single-node")
+def tells_verl_nothing(replace: Replace) -> None:
+    """The outcome is not left where verl's trainer finds it."""
+    replace(tool_module, "count_call", lambda agent_data, metrics: None)
 
 
 # -- rollout --

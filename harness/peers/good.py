@@ -124,6 +124,7 @@ class GoodTool:
         else:
             result, remark = await self.run(request), request.remark
         self.last[instance_id] = result
+        self.state_for_the_trainer(result, kwargs.get("agent_data"))
         return PeerResponse(self.text(result) + remark), self.step_reward(result), self.metrics(result)
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
@@ -350,6 +351,11 @@ class GoodTool:
             return None
         infrastructure = result.outcome not in (*PROGRAMS, "bad_arguments")
         return {"outcome": result.outcome, "infrastructure": infrastructure, "permit_wait_s": result.waited}
+
+    def state_for_the_trainer(self, result: PeerResult, agent_data: Any) -> None:
+        """Leave the outcome where verl's trainer finds it: verl drops the metrics of ``execute``."""
+        if agent_data is not None and self.config["states_outcomes"]:
+            agent_data.extra_fields.setdefault("extras", {})["outcome"] = result.outcome
 
     # -- what is shared --
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["MARKS", "lookalikes"]
+__all__ = ["MARKS", "lookalikes", "position_in"]
 
 MARKS: dict[re.Pattern[str], list[str]] = {}
 """The marks of all formats and which formats have each; filled by ``registry``."""
@@ -44,18 +44,18 @@ def lookalikes(
         places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
         # Models copy invisible characters into names and markers.
         for kind, message, at, excerpt in lookalikes([(0, "".join(text[at] for at in places))], form, tools):
-            yield kind, message, _position(pieces, places[at]), excerpt
+            yield kind, message, position_in(pieces, places[at]), excerpt
         return
     reply = _REPLY.search(text)
     if reply:
         yield (
             "invented_reply",
             "The text contains a made-up tool reply. Stop after the calls and wait for the real reply.",
-            _position(pieces, reply.start()),
+            position_in(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
     for kind, message, at in _calls(text, form, tools):
-        yield kind, message, _position(pieces, at), _excerpt(text, at)
+        yield kind, message, position_in(pieces, at), _excerpt(text, at)
         return
 
 
@@ -80,6 +80,8 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
         yield "fenced_code", message, found.start()
     if tools and (found := _bare(tools).search(text)):
         yield "untagged_call", _UNTAGGED, found.start("line")
+    if tools and (found := _named(tools).search(text)):
+        yield "untagged_call", _UNTAGGED, found.start()
 
 
 def _bare(tools: Sequence[str]) -> re.Pattern[str]:
@@ -92,11 +94,16 @@ def _bare(tools: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
 
 
+def _named(tools: Sequence[str]) -> re.Pattern[str]:
+    """Match the name of a tool where a broken object has it."""
+    return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{"|".join(map(re.escape, tools))})\b""")
+
+
 def _excerpt(text: str, at: int) -> str:
     return text[at : at + 80].split("\n", 1)[0]
 
 
-def _position(pieces: Sequence[tuple[int, str]], at: int) -> int:
+def position_in(pieces: Sequence[tuple[int, str]], at: int) -> int:
     for offset, piece in pieces:
         if at < len(piece):
             return offset + at

@@ -23,7 +23,7 @@ class NeedsItsLimiter(GoodTool):
             yield
 
 
-@mistake("recovers_within", "last-permit-of-the-dead", also=UNFINISHED)
+@mistake("no_stall", "last-permit-of-the-dead", also=(*UNFINISHED, "recovers_within"))
 class PermitsOfTheDeadAreLost(GoodTool):
     """No finally: a permit that a killed worker or a cancelled call held never comes back (verl, c)."""
 
@@ -116,6 +116,19 @@ class PermitLostOnError(GoodTool):
             return result
         shared.gate.release()
         return result
+
+
+@mistake("no_permit_while_backing_off", "patient-429", also=("retries_spread",))
+class HoldsPermitsWhileBackingOff(GoodTool):
+    """A call that waits before its next attempt keeps its permit (verl, g)."""
+
+    async def run(self, request: PeerRequest) -> PeerResult:
+        async with super().permit(self.shared()):
+            return await super().run(request)
+
+    @asynccontextmanager
+    async def permit(self, shared: Shared) -> AsyncIterator[None]:
+        yield
 
 
 @mistake("throughput_at_least", "one-after-the-other")

@@ -12,13 +12,13 @@ import aiohttp
 from sfusion.harness.peers.good import GoodTool, PeerRequest, PeerResult
 from sfusion.harness.peers.mistake import TAKEN_FOR_OUTPUT, UNFINISHED, mistake
 
-NEVER_RUN = ("attempts_per_call", "no_duplicate_execution")
+NEVER_RUN = ("attempts_per_call", "no_duplicate_execution", "retries_spread")
 """What breaks, or cannot be judged, where a program that needs a second attempt gets none."""
 
 # -- time --
 
 
-@mistake("deadline_honoured", "hang-at-the-end", also=UNFINISHED)
+@mistake("deadline_honoured", "hang-at-the-end", also=(*UNFINISHED, "no_stall"))
 class NoTimeout(GoodTool):
     """No timeout at all: a sandbox that does not answer is waited for."""
 
@@ -82,7 +82,7 @@ class RetriesWithoutBound(GoodTool):
         return result.transient
 
 
-@mistake("retry_after_honoured", "patient-429")
+@mistake("retry_after_honoured", "patient-429", also=("retries_spread",))
 class IgnoresRetryAfter(GoodTool):
     """A gateway's Retry-After is not read."""
 
@@ -90,7 +90,7 @@ class IgnoresRetryAfter(GoodTool):
         return 0.0
 
 
-@mistake("attempts_per_call", "wrong-path")
+@mistake("only_transient_retried", "wrong-path", also=("attempts_per_call",))
 class RetriesRefusals(GoodTool):
     """A 4xx is sent again, although it will be refused again."""
 
@@ -100,7 +100,7 @@ class RetriesRefusals(GoodTool):
         return result
 
 
-@mistake("attempts_per_call", "failed-to-place")
+@mistake("only_transient_retried", "failed-to-place", also=("attempts_per_call",))
 class RetriesServerErrors(GoodTool):
     """A 500 is sent again, although the program may be its cause."""
 
@@ -120,7 +120,7 @@ class RetriesSandboxErrors(GoodTool):
         return result
 
 
-@mistake("attempts_per_call", "rotten-hang")
+@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call",))
 class RetriesSlowPrograms(GoodTool):
     """A program that timed out is run again."""
 
@@ -148,6 +148,46 @@ class Hedges(GoodTool):
         return first
 
 
+@mistake("only_transient_retried", "rotten-raise", also=("attempts_per_call",))
+class RetriesFailedPrograms(GoodTool):
+    """A program that raised is run again."""
+
+    def result(self, data: dict[str, Any]) -> PeerResult:
+        result = super().result(data)
+        result.transient = result.outcome == "program_error"
+        return result
+
+
+@mistake("retries_spread", "gateway-504-then-fine[first_attempts=1,status=503]")
+class RetriesInStep(GoodTool):
+    """The pause has no jitter: calls that were refused together come back together."""
+
+    def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
+        return result.retry_after + 0.5 * 2.0 ** (number - 1)
+
+
+# -- connections --
+
+
+@mistake("connections_reused", "single-node")
+class ConnectionPerCall(GoodTool):
+    """Each request opens a session, and a connection, of its own."""
+
+    async def send(self, session: aiohttp.ClientSession, url: str, request: PeerRequest) -> PeerResult:
+        async with aiohttp.ClientSession() as own:
+            return await super().send(own, url, request)
+
+
+@mistake("no_dead_connection_used", "idle-keep-alive")
+class ReusesDeadConnections(GoodTool):
+    """Idle connections are kept for longer than the server keeps them."""
+
+    def shared(self) -> Any:
+        shared = super().shared()
+        shared.session().connector._keepalive_timeout = 3600.0  # type: ignore[union-attr]
+        return shared
+
+
 # -- what is sent --
 
 
@@ -159,7 +199,7 @@ class SendsStdin(GoodTool):
         return {**super().body(request), "stdin": "None"}
 
 
-@mistake("text_is_truthful", "rotten-compile", also=TAKEN_FOR_OUTPUT)
+@mistake("text_is_truthful", "rotten-compile", also=(*TAKEN_FOR_OUTPUT, "stderr_shown"))
 class ForgetsTheLanguage(GoodTool):
     """Whatever the model writes is run as Python."""
 
@@ -170,7 +210,7 @@ class ForgetsTheLanguage(GoodTool):
 # -- how an answer is read --
 
 
-@mistake("text_is_truthful", "patient-429", also=("retry_after_honoured",), unstated="outcomes")
+@mistake("text_is_truthful", "patient-429", also=("retry_after_honoured", "retries_spread"), unstated="outcomes")
 class ThrottledIsSuccess(GoodTool):
     """A 429 is taken for the answer, and its body for the output."""
 

@@ -36,7 +36,23 @@ class OutageOfARolloutScored(GoodTool):
         return stated and {**stated, "infrastructure": False}
 
 
-@mistake("outcomes", "swallowed-failures", also=("text_is_truthful",), unstated=None)
+@mistake("outcome_in_extras", "single-node", unstated=None)
+class OutcomeOnlyInMetrics(GoodTool):
+    """The outcome is only in the metrics, which verl drops."""
+
+    def state_for_the_trainer(self, result: PeerResult, agent_data: Any) -> None:
+        return
+
+
+@mistake("outcome_in_extras", "swallowed-failures", unstated=None)
+class ExtrasSaySuccess(GoodTool):
+    """The trainer is told ok, whatever happened."""
+
+    def state_for_the_trainer(self, result: PeerResult, agent_data: Any) -> None:
+        super().state_for_the_trainer(PeerResult("ok"), agent_data)
+
+
+@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras", "text_is_truthful"), unstated=None)
 class StatesSuccess(GoodTool):
     """The metrics say ok, whatever happened."""
 
@@ -44,7 +60,7 @@ class StatesSuccess(GoodTool):
         return {**(super().metrics(result) or {}), "outcome": "ok", "infrastructure": False}
 
 
-@mistake("outcomes", "swallowed-failures", unstated=None)
+@mistake("outcomes", "swallowed-failures", also=("outcome_in_extras",), unstated=None)
 class StatesAnotherFailure(GoodTool):
     """The metrics name one failure for all of them."""
 

@@ -31,7 +31,7 @@ class CancelledCallGoesOn(GoodTool):
         return await asyncio.shield(super().run(request))
 
 
-@mistake("text_is_truthful", "single-node", also=("outcomes",))
+@mistake("text_is_truthful", "single-node", also=("answers_are_own", "connections_reused", "outcomes"))
 class ForgetsToAwait(GoodTool):
     """The request is made in a task that nobody awaits, and the model reads an empty text."""
 
@@ -58,7 +58,11 @@ class BlocksTheLoop(GoodTool):
         return await super().send(session, url, request)
 
 
-@mistake("text_is_truthful", "single-node", also=("attempts_per_call", "no_duplicate_execution", "outcomes"))
+@mistake(
+    "answers_are_own",
+    "single-node",
+    also=("attempts_per_call", "no_duplicate_execution", "outcomes", "text_is_truthful"),
+)
 class StateOnTheTool(GoodTool):
     """The request is kept on the tool, where the next call overwrites it while this one waits."""
 
@@ -72,7 +76,7 @@ class StateOnTheTool(GoodTool):
         return super().body(self.current)
 
 
-@mistake("text_is_truthful", "single-node")
+@mistake("answers_are_own", "single-node", also=("text_is_truthful",))
 class AnswersOfAnotherCall(GoodTool):
     """Off by one: each call gets the answer of the one that ended before it."""
 
@@ -84,7 +88,7 @@ class AnswersOfAnotherCall(GoodTool):
         return given
 
 
-@mistake("text_is_truthful", "single-node", also=("outcomes",))
+@mistake("answers_are_own", "single-node", also=("outcomes", "text_is_truthful"))
 class ServesFromACache(GoodTool):
     """Code that looks the same, apart from comments, gets the answer of an earlier call."""
 

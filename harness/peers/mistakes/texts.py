@@ -35,7 +35,7 @@ class ExceptionIsOutput(GoodTool):
         return result
 
 
-@mistake("text_is_truthful", "bad-arguments")
+@mistake("refusals_told", "bad-arguments", also=("text_is_truthful",))
 class RefusalIsNotTold(GoodTool):
     """A call with bad arguments gets an empty text."""
 
@@ -43,7 +43,7 @@ class RefusalIsNotTold(GoodTool):
         return "" if result.outcome == "bad_arguments" else super().text(result)
 
 
-@mistake("text_is_truthful", "bad-arguments", also=("outcomes",))
+@mistake("text_is_truthful", "bad-arguments", also=("outcomes", "refusals_told"))
 class SendsAnything(GoodTool):
     """Whatever the model sends is turned into code."""
 
@@ -92,7 +92,7 @@ class BothStreamsOrNothing(GoodTool):
         return super().printed(outcome, {**part, "stdout": "", "stderr": ""} if missing else part)
 
 
-@mistake("text_is_truthful", "null-stdout")
+@mistake("stderr_shown", "null-stdout", also=("text_is_truthful",))
 class DropsStderr(GoodTool):
     """The model reads stdout and nothing else, also after a traceback."""
 
@@ -119,7 +119,7 @@ class DropsPartialOutput(GoodTool):
         return "" if result.outcome == "program_timeout" else super().output(result)
 
 
-@mistake("text_is_truthful", "silent-truncation")
+@mistake("cuts_marked", "silent-truncation", also=("text_is_truthful",))
 class ClipsSilently(GoodTool):
     """Long output is cut, and nothing says so."""
 
@@ -127,7 +127,28 @@ class ClipsSilently(GoodTool):
         return text[: self.config["max_output_chars"]]
 
 
-@mistake("rollout_ends", "two-million-characters", also=("outcomes",))
+@mistake("cuts_marked", "silent-truncation")
+class CutsWithoutANumber(GoodTool):
+    """A cut is marked, but not how much is missing."""
+
+    def cut(self, text: str) -> str:
+        limit = self.config["max_output_chars"]
+        return text if len(text) <= limit else f"{text[: limit - 20]}\n(truncated)"
+
+
+@mistake("text_is_truthful", "silent-truncation")
+class CutsACharacterInTwo(GoodTool):
+    """Long output is cut by bytes, in the middle of a character."""
+
+    def cut(self, text: str) -> str:
+        limit, data = self.config["max_output_chars"] - 40, text.encode()
+        if len(data) <= limit:
+            return text
+        kept = data[: limit // 2].decode(errors="replace")
+        return f"{kept}\n[… {len(text) - len(kept)} characters cut …]"
+
+
+@mistake("output_bounded", "large-output", also=("cuts_marked",))
 class UnboundedOutput(GoodTool):
     """Output of any size is passed on to the model."""
 

@@ -192,7 +192,7 @@ class Llama3(ObjectFormat):
 
     name = "llama3"
     parser = Llama3Parser
-    marks = (re.compile(r"<\|python_tag\|>", re.IGNORECASE),)
+    marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")
     closing = _ENDS[0]
 

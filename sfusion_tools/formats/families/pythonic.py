@@ -15,6 +15,7 @@ from sfusion_tools.errors import RenderError
 from sfusion_tools.formats.format import Format
 from sfusion_tools.formats.jsontext import TOO_DEEP, DuplicateKeyError, Flaw
 from sfusion_tools.formats.literal import evaluate
+from sfusion_tools.formats.lookalikes import position_in
 from sfusion_tools.formats.pytext import (
     ADJACENT,
     UNBALANCED,
@@ -25,7 +26,7 @@ from sfusion_tools.formats.pytext import (
     without_strings,
 )
 from sfusion_tools.formats.streamparser import StreamParser
-from sfusion_tools.formats.text_reader import Scan
+from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Pythonic"]
@@ -41,6 +42,12 @@ _TOKEN = re.compile(
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
 _LINE = re.compile(r"[^\n]+")
+_ALMOST = re.compile(r"\[[^\[\]()\n]{1,80}+\([^()\n]{1,80}?=(?!=)")
+"""A list of calls with something else than a name before the parenthesis."""
+_CUT = Flaw(
+    "stray_text", "text that ends like a call follows its list; a quote inside a string is probably not escaped"
+)
+_REST = Markers(("\n", "[", "')]", '")]'))
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -98,6 +105,12 @@ class PythonicParser(StreamParser):
         self.reader.unmark()
         return char == "(" and bool(_NAME.fullmatch(name)) and self.tools.knows(name)
 
+    def ended(self) -> None:
+        text = "".join(piece for _, piece in self._plain)
+        if found := _ALMOST.search(text):
+            message = f"A list of calls has no name before its parenthesis; no call was made. Write {self.form.example}"
+            self.problem("stray_marker", message, position_in(self._plain, found.start()), found[0], "noticed")
+
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
         closed = False
@@ -138,6 +151,10 @@ class PythonicParser(StreamParser):
                     last[4].append(Flaw("raw_control", message))
         if not closed and last:
             last[4].append(Flaw("missing_close", "the ] after the calls is missing"))
+        if closed and last and (yield from reader.upcoming(_REST)) not in ("\n", "[", None):
+            # The string may have been closed too early.
+            self.refuse(_CUT, position=last[2], raw=last[3], name=last[0])
+            last = None
         self._flush(last)
         if not calls:
             self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")

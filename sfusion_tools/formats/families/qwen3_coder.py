@@ -16,6 +16,7 @@ __all__ = ["Qwen3Coder"]
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 _EDGES = Markers((CLOSE, OPEN, FUNCTION))
+_TAGS = Markers((CLOSE, OPEN, FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END))
 _HEADER = Markers((">", "\n", "<"))
 _IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
 _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
@@ -52,6 +53,9 @@ class Qwen3CoderParser(RawTextParser):
                 else:
                     flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
                 self.refuse(flaw, position=start, raw=OPEN + text)
+            elif text.strip() and edge == CLOSE:
+                message = f"There is text after {FUNCTION_END}, which was ignored."
+                self.problem("stray_text", message, reader.offset, text.strip(), "noticed")
             elif edge != CLOSE:
                 message = f"A {CLOSE} is missing. The call before it was complete and was made."
                 self.problem("missing_close", message, reader.offset, text.strip(), "noticed")
@@ -106,6 +110,10 @@ class Qwen3CoderParser(RawTextParser):
             text = _without_layout(value.text, crlf="\r\n" in gap)
             wrong = self.add_argument(arguments, name, key, text, "parameter")
             flaw = flaw or wrong
+        if (yield from reader.upcoming(_TAGS)) in (FUNCTION_END, PARAMETER, PARAMETER_END):
+            flaw = flaw or Flaw(
+                "bad_layout", f"it goes on after {FUNCTION_END}, so a value may contain tags of the format"
+            )
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:

@@ -49,6 +49,8 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("qwen3_coder", CODER.format("KEY", "").replace("\n", "\r\n"), {"KEY": ""}, []),
         ("qwen3_coder", CODER.format("KEY", "a\r"), {"KEY": "a\r"}, []),
         ("glm45", GLM.format("KEY", "a\nb").replace("\n", "\r\n"), {"KEY": "a\r\nb"}, []),
+        ("qwen3_coder", CODER.format("KEY", "a</parameter></function>b"), None, ["bad_layout", "noticed stray_text"]),
+        ("qwen3_coder", CODER.format("KEY", "a") + "</function>", {"KEY": "a"}, []),
         ("pythonic", "[TOOL(KEY=1, KEY=2)]", None, ["refused duplicate_key"]),
         ("pythonic", "[TOOL(KEY=[{'a': 1, 'a': 2}])]", None, ["refused duplicate_key"]),
         ("llama3", "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 1, 'KEY': 2}}", None, ["duplicate_key"]),
@@ -60,6 +62,9 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("kimi_k2", f"{KIMI}functions.TOOL:0 {{}}{KIMI_END}", None, ["refused no_call_object"]),
         ("kimi_k2", f"{KIMI}\n<|tool_call", None, ["refused truncated"]),
         ("pythonic", "Well: [await TOOL(KEY='x')]", {"KEY": "x"}, ["repaired python_spelling"]),
+        ("pythonic", '[TOOL(KEY="say [")]\' \'")]', None, ["refused stray_text"]),
+        ("pythonic", "[TOOL(KEY='x')] then [TOOL(KEY='y')]", [{"KEY": "x"}, {"KEY": "y"}], []),
+        ("pythonic", "[TO<OL(KEY='x')]", None, ["noticed stray_marker"]),
         ("pythonic", "[await further instructions (or not)]", None, []),
         ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL"), {}, []),
         ("gpt-oss", HARMONY.format("", " to=functions.TOOL"), {}, ["repaired wrong_sender"]),
@@ -71,12 +76,11 @@ HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|
         ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
     ],
 )
-def test_a_spelling_is_read_exactly_or_reported(
-    name: str, text: str, arguments: dict[str, Any] | None, problems: list[str]
-) -> None:
+def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
     form = get_format(name)
     parsed = form.parse(text, TYPED)
-    assert [call.arguments for call in parsed.calls] == ([] if arguments is None else [arguments])
+    expected = arguments if isinstance(arguments, list) else [arguments] * (arguments is not None)
+    assert [call.arguments for call in parsed.calls] == expected
     found = [f"{problem.severity} {problem.kind}" for problem in parsed.problems]
     assert found == [problem if " " in problem else f"refused {problem}" for problem in problems]
     for pieces in chunkings(text):
@@ -100,6 +104,8 @@ ATTEMPTS = [
     "I call [code_interpreter\u2060(code='print(1)')] now",
     "<tool_\u200bcall>\n{}\n</tool_call>",
     "<|tool_call|>code_interpreter",
+    '<|python_t}g|>{"name": "code_interpreter", "para": {}}',
+    '[TOOL_CALL [{"name": "code_interpreter", "argument: {}}]',
 ]
 
 
