@@ -23,6 +23,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker more than cores, because the one that has the tests of Ray mostly waits for Ray."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_pytest() -> None:
+    """A pytest that a test starts loads no plugins that are slow to import and have no part in the test."""
+    unneeded = ("anyio", "cacheprovider", "faker", "hypothesispytest", "schemathesis")
+    os.environ["PYTEST_ADDOPTS"] = " ".join(f"-p no:{name}" for name in unneeded)
+
+
 @pytest.fixture(autouse=True)
 def unknown_sandboxes() -> Iterator[None]:
     """A sandbox that gets the port of an earlier one must not inherit its reputation."""

@@ -80,6 +80,9 @@ SHAPES: dict[str, Shape] = {
     "blanks after an opener": lambda form, size: form.parser.openers[-1] + "{" + " " * size,
     "list of numbers": lambda form, size: form.parser.openers[-1] + "[[" + "1," * (size // 2) + "1]]" + form.closing,
     "calls in one tag": lambda form, size: form.example.replace('{"name"', crowded(size) + '{"name"'),
+    "sections without a call": repeated(lambda form: f"{form.parser.openers[0]} TOOL ({{"),
+    "other spellings": repeated(lambda form: '{"id": 1, "type": "function", [await functions.x\u200b<invoke name='),
+    "strings side by side": lambda form, size: argument(form, "'a'" * (size // 3)),
     "long word": lambda form, size: argument(form, "x" * size),
 }
 

@@ -15,6 +15,7 @@ from sfusion.harness.commands.explain import explain
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.parse import parse
+from sfusion.harness.commands.prove import prove
 from sfusion.harness.commands.proxy import proxy
 from sfusion.harness.commands.record import record
 from sfusion.harness.commands.replay import replay
@@ -80,6 +81,7 @@ app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
 app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
+app.command(rich_help_panel=_SCENARIOS)(prove)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

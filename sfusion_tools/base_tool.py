@@ -42,8 +42,8 @@ class BaseTool:
         """Run one call; return what the model reads, the reward of this step if there is one, and metrics."""
         return ToolResponse(text=f"{self.name} does nothing yet."), 0.0, {}
 
-    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
-        """Return the reward of the whole trajectory, None if there is nothing to judge."""
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
+        """Return the reward of the whole trajectory; None or an empty list if it has none."""
         return 0.0
 
     async def release(self, instance_id: str, **kwargs: Any) -> None:

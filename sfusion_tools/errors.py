@@ -124,7 +124,7 @@ class StepTimeout(RolloutError, TimeoutError):
 
 
 class TemplateError(RolloutError):
-    """Raised when a template renders earlier turns differently once messages are added."""
+    """Raised when the tokens of new messages cannot be separated from what a chat template wrote before them."""
 
 
 class BadLimits(RolloutError, ValueError):

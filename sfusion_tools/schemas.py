@@ -1,7 +1,8 @@
 """The OpenAI function-tool models that tools, registry and rollout use.
 
 Keys without a field of their own (``items``, ``default``, nested ``properties``) are kept, so that a schema survives
-``model_dump``, YAML and JSON unchanged.
+``model_dump``, YAML and JSON unchanged. ``ours == theirs`` compares a model with that of the same name in another
+package, such as verl's, by content; ``theirs == ours`` is False, because pydantic compares the classes first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,19 @@ __all__ = [
 ]
 
 
-class OpenAIFunctionPropertySchema(BaseModel):
+class ComparedByContent(BaseModel):
+    """Equals a model of another package that has the same name and content; a missing field is the same as None."""
+
+    def __eq__(self, other: object) -> bool:
+        ours, theirs = type(self), type(other)
+        if not isinstance(other, BaseModel) or theirs is ours or theirs.__name__ != ours.__name__:
+            return super().__eq__(other)
+        names = {*ours.model_fields, *type(other).model_fields}
+        same = all(getattr(self, name, None) == getattr(other, name, None) for name in names)
+        return same and (self.model_extra or {}) == (other.model_extra or {})
+
+
+class OpenAIFunctionPropertySchema(ComparedByContent):
     """One parameter of a function."""
 
     model_config = ConfigDict(extra="allow")
@@ -33,7 +46,7 @@ class OpenAIFunctionPropertySchema(BaseModel):
     enum: list[Any] | None = None
 
 
-class OpenAIFunctionParametersSchema(BaseModel):
+class OpenAIFunctionParametersSchema(ComparedByContent):
     """The parameters of a function, a JSON Schema object."""
 
     model_config = ConfigDict(extra="allow")
@@ -43,7 +56,7 @@ class OpenAIFunctionParametersSchema(BaseModel):
     required: list[str] = Field(default_factory=list)
 
 
-class OpenAIFunctionSchema(BaseModel):
+class OpenAIFunctionSchema(ComparedByContent):
     """A function as the model sees it."""
 
     model_config = ConfigDict(extra="allow")
@@ -56,7 +69,7 @@ class OpenAIFunctionSchema(BaseModel):
     strict: bool = False
 
 
-class OpenAIFunctionToolSchema(BaseModel):
+class OpenAIFunctionToolSchema(ComparedByContent):
     """A tool as the model sees it."""
 
     model_config = ConfigDict(extra="allow")
@@ -65,14 +78,14 @@ class OpenAIFunctionToolSchema(BaseModel):
     function: OpenAIFunctionSchema
 
 
-class OpenAIFunctionParsedSchema(BaseModel):
+class OpenAIFunctionParsedSchema(ComparedByContent):
     """A call from the model's text, with arguments that are still JSON text."""
 
     name: str
     arguments: str
 
 
-class OpenAIFunctionCallSchema(BaseModel):
+class OpenAIFunctionCallSchema(ComparedByContent):
     """A call with decoded arguments."""
 
     name: str
@@ -80,18 +93,18 @@ class OpenAIFunctionCallSchema(BaseModel):
 
     @classmethod
     def from_openai_function_parsed_schema(
-        cls, parsed: OpenAIFunctionParsedSchema
+        cls, parsed_schema: OpenAIFunctionParsedSchema
     ) -> tuple[OpenAIFunctionCallSchema, bool]:
         """Decode the arguments; the second value is True if they are not a JSON object."""
         try:
-            arguments = json.loads(parsed.arguments)
+            arguments = json.loads(parsed_schema.arguments)
         except (ValueError, RecursionError):
             arguments = None
         failed = not isinstance(arguments, dict)
-        return cls(name=parsed.name, arguments={} if failed else arguments), failed
+        return cls(name=parsed_schema.name, arguments={} if failed else arguments), failed
 
 
-class OpenAIFunctionToolCall(BaseModel):
+class OpenAIFunctionToolCall(ComparedByContent):
     """A tool call inside an assistant message."""
 
     id: str
@@ -99,7 +112,7 @@ class OpenAIFunctionToolCall(BaseModel):
     function: OpenAIFunctionCallSchema
 
 
-class ToolResponse(BaseModel):
+class ToolResponse(ComparedByContent):
     """What a tool adds to the conversation."""
 
     text: str | None = None

@@ -247,7 +247,7 @@ class Output(ContentFault):
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""
 
     def noted(self) -> dict[str, Any]:
-        return {"what": self.what}
+        return {"what": self.what, "stream": self.stream, **({"size": self.size} if self.what == "huge" else {})}
 
     @model_validator(mode="before")
     @classmethod

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sfusion.fakes.sandbox import openapi
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.body import Unusable, check_body, server_error
 from sfusion.fakes.sandbox.gate import Gate
+from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.protocol import Executor, RunCode, RunJupyter
 from sfusion.fakes.sandbox.rendering import render_run_code, render_run_jupyter
 from sfusion.fakes.sandbox.schema import Model
@@ -58,10 +60,11 @@ def _page() -> Answer:
     return Answer(body=_PAGE.encode(), content_type="text/html; charset=utf-8")
 
 
-def _openapi() -> Answer:
+def _openapi(profile: Profile) -> Answer:
+    run_code, run_jupyter = known.RUNS[profile]
     posts: dict[str, tuple[Model, str | None]] = {
-        "/run_code": (known.RUN_CODE, "RunCodeResponse"),
-        "/run_jupyter": (known.RUN_JUPYTER, "RunJupyterResponse"),
+        "/run_code": (run_code, "RunCodeResponse"),
+        "/run_jupyter": (run_jupyter, "RunJupyterResponse"),
         **{path: (model, None) for path, model in _DATASETS.items()},
     }
     pages = {"/": "A page for people", "/v1/ping": "Is it alive", "/list_datasets": "The registered datasets"}
@@ -69,31 +72,39 @@ def _openapi() -> Answer:
 
 
 _HTML = RouteSpec(page=_page)
-_SCHEMA = RouteSpec(page=_openapi)
-_ROUTES: Routes[RouteSpec] = Routes(
-    {
-        "/run_code": {"POST": RouteSpec(model=known.RUN_CODE, work=True)},
-        "/run_jupyter": {"POST": RouteSpec(model=known.RUN_JUPYTER, work=True)},
-        "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
-        "/": {"GET": _HTML},
-        "/openapi.json": {"GET": _SCHEMA, "HEAD": _SCHEMA},
-        "/docs": {"GET": _HTML, "HEAD": _HTML},
-        "/redoc": {"GET": _HTML, "HEAD": _HTML},
-        "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
-        **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
-    }
-)
+
+
+@lru_cache
+def _routes(profile: Profile) -> Routes[RouteSpec]:
+    run_code, run_jupyter = known.RUNS[profile]
+    schema = RouteSpec(page=lambda: _openapi(profile))
+    return Routes(
+        {
+            "/run_code": {"POST": RouteSpec(model=run_code, work=True)},
+            "/run_jupyter": {"POST": RouteSpec(model=run_jupyter, work=True)},
+            "/v1/ping": {"GET": RouteSpec(page=lambda: _PONG, ping=True)},
+            "/": {"GET": _HTML},
+            "/openapi.json": {"GET": schema, "HEAD": schema},
+            "/docs": {"GET": _HTML, "HEAD": _HTML},
+            "/redoc": {"GET": _HTML, "HEAD": _HTML},
+            "/list_datasets": {"GET": RouteSpec(page=lambda: Answer(body=b"[]"))},
+            **{path: {"POST": RouteSpec(model=model)} for path, model in _DATASETS.items()},
+        }
+    )
 
 
 class SandboxApp:
     """Everything between the wire and an executor."""
 
-    def __init__(self, executor: Executor, gate: Gate, *, guard: Guard | None = None) -> None:
+    def __init__(
+        self, executor: Executor, gate: Gate, *, guard: Guard | None = None, profile: Profile = "2026-07"
+    ) -> None:
         self.executor = executor
         self.gate = gate
         self.guard = guard or Guard(None, everything=False)
         self.admin: AdminRoutes | None = None
-        self.paths = _ROUTES.paths
+        self.routes = _routes(profile)
+        self.paths = self.routes.paths
 
     def visit(self, request: Request) -> SandboxVisit:
         return SandboxVisit(self, request)
@@ -117,7 +128,7 @@ class SandboxVisit(GatedVisit):
         if self.admin:
             self.reads_body = True
             return
-        found = _ROUTES.find(request.method, request.path, host=request.host, query=request.query)
+        found = app.routes.find(request.method, request.path, host=request.host, query=request.query)
         if isinstance(found, Answer):
             self.refusal = found
         else:
@@ -160,7 +171,7 @@ class SandboxVisit(GatedVisit):
         if app.gate.model.spawn_cost:
             await app.gate.spawn()
         execution.started()
-        if route.model is known.RUN_CODE:
+        if "code" in fields:
             answer = render_run_code(await app.executor.run_code(RunCode(**fields)))
         else:
             answer = render_run_jupyter(await app.executor.run_jupyter(RunJupyter(**fields)))

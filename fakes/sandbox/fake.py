@@ -28,12 +28,13 @@ class FakeSandbox(Served):
 
     ``async with FakeSandbox() as sandbox:`` or ``with FakeSandbox() as sandbox:`` (its loop then runs in a thread);
     either way ``sandbox.url`` answers when the block is entered, and nothing is left running when it ends.
+    Nothing runs code unless ``executor="python"`` asks for it: a program without a script fails with an error.
     """
 
     def __init__(
         self,
         *,
-        executor: str | Executor = "scripted",
+        executor: str | Executor = "none",
         profile: Profile = "2026-07",
         faults: Iterable[Rule | Mapping[str, Any]] = (),
         model: Any = None,
@@ -62,7 +63,7 @@ class FakeSandbox(Served):
         runs_code = self.executor.runs_code
         self.token = token_for(host, token, runs_code=runs_code, allow_remote=allow_remote)
         guard = Guard(self.token, everything=runs_code and not is_loopback(host))
-        app = SandboxApp(self.executor, self._gate, guard=guard)
+        app = SandboxApp(self.executor, self._gate, guard=guard, profile=profile)
         app.admin = AdminRoutes(self)
         super().__init__(
             WireServer(app, host=host, port=port, rules=rules, seed=seed, journal=journal, access_log=access_log)

@@ -97,12 +97,16 @@ class ProgramScript(ScriptedProgram):
 
     pattern: Pattern | None = None
     """A regular expression searched for in the code."""
+    exact: str | None = None
+    """The code itself, without the line of a mark. However many scripts have one, finding theirs takes one step."""
     call: str | None = None
     """The id in the mark."""
     language: str | None = None
 
     def fits(self, code: str, language: str, call: str | None) -> bool:
         """True when this script is for the request."""
+        if self.exact is not None and self.exact != without_mark(code):
+            return False
         if self.call is not None and self.call != call:
             return False
         if self.language is not None and self.language != language:
@@ -114,6 +118,15 @@ def mark_of(code: str) -> str | None:
     """The id of the call, when the code carries a mark."""
     found = MARK.search(code)
     return found.group(1) if found else None
+
+
+def without_mark(code: str) -> str:
+    """The code without the line of its mark."""
+    found = MARK.search(code)
+    if found is None:
+        return code
+    end = code.find("\n", found.end())
+    return code[: code.rfind("\n", 0, found.start()) + 1] + (code[end + 1 :] if end >= 0 else "")
 
 
 def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
@@ -128,14 +141,18 @@ def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
     if base is NOTHING:
         return _alone(rest)
     changes = _changes(rest)
-    return changes if isinstance(changes, ScriptedProgram) else base.model_copy(update=changes)
+    if isinstance(changes, ScriptedProgram):
+        return changes
+    return base.model_copy(update=changes) if changes else base
 
 
 @lru_cache(maxsize=1024)
 def _alone(rest: str) -> ScriptedProgram:
     """Read hints once: the calls of one workload mostly carry the same ones."""
     changes = _changes(rest)
-    return changes if isinstance(changes, ScriptedProgram) else ScriptedProgram(**changes)
+    if isinstance(changes, ScriptedProgram):
+        return changes
+    return ScriptedProgram(**changes) if changes else NOTHING
 
 
 def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.schema import (
     Anything,
     Boolean,
@@ -14,6 +17,7 @@ from sfusion.fakes.sandbox.schema import (
     Model,
     OneOf,
     Text,
+    Type,
 )
 
 # fmt: off
@@ -27,32 +31,45 @@ LANGUAGES = (
 _TEXT, _NUMBER, _INTEGER = Text(), Float(), Integer()
 _LANGUAGE = Choice(LANGUAGES)
 
-RUN_CODE = Model(
-    {
-        "compile_timeout": (_NUMBER, 10.0),
-        "run_timeout": (_NUMBER, 10.0),
-        "memory_limit_MB": (_INTEGER, -1),
-        "code": _TEXT,
-        "stdin": (Maybe(_TEXT), None),
-        "language": _LANGUAGE,
-        "files": (DictOf(Maybe(_TEXT)), {}),
-        "fetch_files": (ListOf(_TEXT), []),
-    },
-    name="RunCodeRequest",
-)
+_RUN_CODE: dict[str, Type | tuple[Type, Any]] = {
+    "compile_timeout": (_NUMBER, 10.0),
+    "run_timeout": (_NUMBER, 10.0),
+    "memory_limit_MB": (_INTEGER, -1),
+    "code": _TEXT,
+    "stdin": (Maybe(_TEXT), None),
+    "language": _LANGUAGE,
+    "files": (DictOf(Maybe(_TEXT)), {}),
+    "fetch_files": (ListOf(_TEXT), []),
+}
+_RUN_JUPYTER: dict[str, Type | tuple[Type, Any]] = {
+    "cells": ListOf(_TEXT),
+    # Whole numbers, unlike values that are sent: the driver's input.json shows the difference.
+    "cell_timeout": (_NUMBER, 0),
+    "total_timeout": (_NUMBER, 45),
+    "memory_limit_MB": (_INTEGER, -1),
+    "kernel": (Choice(["python3"]), "python3"),
+    "files": (DictOf(_TEXT), {}),
+    "fetch_files": (ListOf(_TEXT), []),
+}
 
-RUN_JUPYTER = Model(
-    {
-        "cells": ListOf(_TEXT),
-        "cell_timeout": (_NUMBER, 0.0),
-        "total_timeout": (_NUMBER, 45.0),
-        "memory_limit_MB": (_INTEGER, -1),
-        "kernel": (Choice(["python3"]), "python3"),
-        "files": (DictOf(_TEXT), {}),
-        "fetch_files": (ListOf(_TEXT), []),
-    },
-    name="RunJupyterRequest",
-)
+
+RUN_CODE = Model(_RUN_CODE, name="RunCodeRequest")
+RUN_JUPYTER = Model(_RUN_JUPYTER, name="RunJupyterRequest")
+
+
+def _without_memory_limit(fields: dict[str, Type | tuple[Type, Any]], name: str) -> Model:
+    """The published image ignores this field like any that it does not know: it came some days later."""
+    return Model({key: kind for key, kind in fields.items() if key != "memory_limit_MB"}, name=name)
+
+
+RUNS: dict[Profile, tuple[Model, Model]] = {
+    "2026-07": (RUN_CODE, RUN_JUPYTER),
+    "2025-06": (
+        _without_memory_limit(_RUN_CODE, "RunCodeRequest"),
+        _without_memory_limit(_RUN_JUPYTER, "RunJupyterRequest"),
+    ),
+}
+"""The models of ``/run_code`` and ``/run_jupyter``."""
 
 _PROVIDED = OneOf(
     {

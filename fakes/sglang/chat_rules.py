@@ -103,8 +103,10 @@ def must_call(request: ChatCompletionRequest) -> bool:
     return request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
 
 
-def chat_call(request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bool) -> GenerateCall:
-    """Translate a chat request into a call of the engine."""
+def chat_call(
+    request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bool, free_until: str | None = None
+) -> GenerateCall:
+    """Translate a chat request into a call of the engine; ``free_until`` ends the thinking, which no schema binds."""
     if request.stream:
         for name in ("return_prompt_token_ids", "return_meta_info"):
             if getattr(request, name):
@@ -143,6 +145,7 @@ def chat_call(request: ChatCompletionRequest, tokenizer: Tokenizer, as_array: bo
             tool=request.tool_choice.function.name if isinstance(request.tool_choice, ToolChoice) else None,
             at_most_one=not request.parallel_tool_calls,
             as_array=as_array and must_call(request),
+            free_until=free_until,
         ),
     )
 
@@ -177,8 +180,20 @@ def _sampling(request: ChatCompletionRequest, has_tools: bool) -> dict[str, Any]
         "stop": request.stop,
         "skip_special_tokens": request.skip_special_tokens and not has_tools,
         "sampling_seed": request.seed,
+        **_json_schema(request),
     }
     return given | {name: value for name in _SAMPLING if (value := getattr(request, name)) is not None}
+
+
+def _json_schema(request: ChatCompletionRequest | CompletionRequest) -> dict[str, str]:
+    """Return the schema of the answer as a sampling parameter; a structural tag is accepted and ignored."""
+    shape = request.response_format
+    if shape is None or shape.type not in ("json_object", "json_schema"):
+        return {}
+    if shape.type == "json_object":
+        return {"json_schema": '{"type": "object"}'}
+    schema = getattr(shape.json_schema, "schema_", None)
+    return {} if schema is None else {"json_schema": json.dumps(schema)}
 
 
 def completion_call(request: CompletionRequest) -> GenerateCall:
@@ -191,6 +206,7 @@ def completion_call(request: CompletionRequest) -> GenerateCall:
         "max_new_tokens": request.max_tokens,
         "min_new_tokens": request.min_tokens,
         "sampling_seed": request.seed,
+        **_json_schema(request),
     }
     return GenerateCall(
         text=prompt if is_text else None,  # type: ignore[arg-type] # checked by is_text above

@@ -14,6 +14,8 @@ IM_END = "<|im_end|>"
 
 _TOOLS = re.compile(r"<tools>\n?(.*?)\n?</tools>", re.DOTALL)
 _TOOL_RESPONSE = re.compile(r"\s*<tool_response>\n?(.*?)\n?</tool_response>\s*", re.DOTALL)
+_NO_THOUGHT = re.compile(r"\A<think>\s*(?:</think>\s*)?\Z")
+"""With thinking switched on or off, some templates begin the turn."""
 
 ChatMessage = dict[str, Any]
 
@@ -62,11 +64,11 @@ def _messages(turns: Sequence[str]) -> tuple[ChatMessage, ...]:
         role, _, body = turn.partition("\n")
         closed = body.rstrip("\n").endswith(IM_END)
         body = body.rstrip("\n").removesuffix(IM_END) if closed else body
-        if position == len(turns) - 1 and role == "assistant" and not closed and not body:
+        if position == len(turns) - 1 and role == "assistant" and not closed and not _NO_THOUGHT.sub("", body):
             break  # the generation prompt, still empty
-        responses = _TOOL_RESPONSE.findall(body) if role == "user" else []
+        responses = _TOOL_RESPONSE.findall(body) if role in ("user", "tool") else []
         if responses and not _TOOL_RESPONSE.sub("", body).strip():
-            # Qwen's own template shows tool results as a user turn.
+            # Qwen's own template shows tool results as a user turn, that of Hermes as one turn for all of them.
             messages += [{"role": "tool", "content": response} for response in responses]
         else:
             messages.append({"role": role, "content": body})

@@ -11,8 +11,8 @@ from typing import Any
 from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
-from sfusion.fakes.sglang.generation import Generation, GenerationRequest, output, steps_of
-from sfusion.fakes.sglang.keyed_digest import hex_id
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest, StreamProgress, output, steps_of
+from sfusion.fakes.sglang.keyed_digest import hex_id, whole
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
 from sfusion.fakes.sglang.rendering import render_reply
@@ -66,7 +66,7 @@ class FakeSGLang:
         self.seed = seed
         self.step = step
         self.format = get_format(format)
-        self._max_running = max_running
+        self.max_running = max_running
         self._state = State()
         self._faults = EngineFaults(faults, seed)
         self._idle = asyncio.Event()
@@ -117,20 +117,25 @@ class FakeSGLang:
             for task in tasks:
                 task.cancel()
 
-    async def stream(self, call: GenerateCall) -> AsyncGenerator[JsonObject, None]:
+    async def stream(
+        self, call: GenerateCall, progress: StreamProgress | None = None
+    ) -> AsyncGenerator[JsonObject, None]:
         """Yield the output as it is generated; the objects of a batch are interleaved and have an ``index``."""
         requests = self._requests(call)
+        progress = progress or StreamProgress()
+        progress.requests = len(requests)
         if len(requests) == 1:
-            async with aclosing(self._items(requests[0], stream=True)) as items:
+            async with aclosing(self._items(requests[0], progress)) as items:
                 async for item in items:
                     yield item
             return
-        queue: asyncio.Queue[JsonObject | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[tuple[JsonObject, float] | BaseException | None] = asyncio.Queue()
 
         async def feed(request: GenerationRequest) -> None:
+            own = StreamProgress()
             try:
-                async for item in self._items(request, stream=True):
-                    queue.put_nowait(item)
+                async for item in self._items(request, own):
+                    queue.put_nowait((item, own.generated))
                 queue.put_nowait(None)
             except Exception as error:
                 queue.put_nowait(error)
@@ -145,7 +150,9 @@ class FakeSGLang:
                 if got is None:
                     left -= 1
                 else:
-                    yield got
+                    item, share = got
+                    progress.shares[item["index"]] = share
+                    yield item
         finally:
             for task in tasks:
                 task.cancel()
@@ -225,12 +232,15 @@ class FakeSGLang:
 
     async def _last(self, request: GenerationRequest) -> JsonObject:
         last: JsonObject = {}
-        async for item in self._items(request, stream=False):
+        async for item in self._items(request):
             last = item
         return last
 
-    async def _items(self, request: GenerationRequest, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
-        state = self._state
+    async def _items(
+        self, request: GenerationRequest, progress: StreamProgress | None = None
+    ) -> AsyncGenerator[JsonObject, None]:
+        """Yield the output of each step, if there is progress to report, or the last one."""
+        state, stream = self._state, progress is not None
         if not state.up:
             raise EngineDown("The engine is not running.")
         if self._is_full() and self.max_queued is not None and len(state.waiting) >= self.max_queued:
@@ -251,6 +261,8 @@ class FakeSGLang:
             async for upto, done in items(run, generation, factor):
                 took = asyncio.get_running_loop().time() - started
                 since = upto - 1 if stream and self.incremental_streaming and upto else 0
+                if progress is not None:
+                    progress.shares[0] = done.share(upto)
                 yield self._output(request, done, upto, since, took if upto == len(done.steps) else None)
         except Exception:
             state.failed += 1
@@ -265,7 +277,7 @@ class FakeSGLang:
                 self._idle.set()
 
     def _is_full(self) -> bool:
-        return self._max_running is not None and self._state.running >= self._max_running
+        return self.max_running is not None and self._state.running >= self.max_running
 
     async def _acquire_slot(self, run: EngineRun) -> None:
         """Wait for a slot, in order of arrival."""
@@ -293,7 +305,7 @@ class FakeSGLang:
             sampling=request.sampling,
             rid=request.rid,
             sample=request.sample,
-            seed=self.seed,
+            seed=_seed(self.seed, request.sampling.get("sampling_seed")),
             step=custom.get("step", self.step),
             format=self.format.name,
         )
@@ -303,7 +315,7 @@ class FakeSGLang:
         if reply.steps is not None:
             steps, finish = reply.steps, reply.finish or Finish("stop", matched=self.tokenizer.eos_token_id)
         else:
-            text = render_reply(reply, self.format, tools, request.constraint)
+            text = render_reply(reply, self.format, tools, request.constraint, request.params.json_schema)
             ending = end(text, request.params, self.tokenizer, self.context_length - len(request.ids))
             skip = request.params.skip_special_tokens
             steps = steps_of(ending, self.tokenizer, self.stream_interval, skip)
@@ -391,3 +403,8 @@ class FakeSGLang:
             if not paused:
                 worked += loop.time() - since
         return worked
+
+
+def _seed(engine: int, request: int | None) -> int:
+    """The seed of what a policy draws: the engine's, changed by the request's if it has one."""
+    return engine if request is None else whole(0, 2**63 - 1, engine, "request", request)

@@ -64,6 +64,13 @@ class Generation:
         """The number of sampled tokens."""
         return sum(len(step.ids) for step in self.steps)
 
+    def share(self, upto: int) -> float:
+        """Return how much of the text the first ``upto`` steps hold; of the steps, if there is no text."""
+        sizes = [len(step.text) for step in self.steps]
+        if not any(sizes):
+            sizes = [1] * len(sizes)
+        return sum(sizes[:upto]) / sum(sizes) if sizes else 1.0
+
     def until(self, tokens: int, finish: Finish) -> Generation:
         """Return this generation ended after ``tokens`` tokens."""
         kept: list[Step] = []
@@ -73,6 +80,19 @@ class Generation:
             tokens -= len(step.ids)
             kept.append(step)
         return replace(self, steps=tuple(kept), finish=finish, error=None)
+
+
+@dataclass(slots=True)
+class StreamProgress:
+    """How much of the text of a call was generated, and how much of it was sent."""
+
+    requests: int = 1
+    shares: dict[int, float] = field(default_factory=dict)
+    sent: float = 0.0
+
+    @property
+    def generated(self) -> float:
+        return sum(self.shares.values()) / self.requests
 
 
 def steps_of(ending: SampledText, tokenizer: Tokenizer, interval: int, skip_special_tokens: bool) -> tuple[Step, ...]:

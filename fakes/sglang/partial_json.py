@@ -10,6 +10,7 @@ __all__ = ["BrokenJson", "partial_json"]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^\s,\]}]*")
+_CHARACTERS = re.compile(r"(?:[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})*", re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _WORDS = {"null": None, "true": True, "false": False, "NaN": float("nan"), "Infinity": float("inf")}
 
@@ -75,8 +76,9 @@ def _string(text: str, at: int, strings: bool) -> tuple[str, int]:
     if not strings:
         raise _Open(counts=False)
     inside = text[at + 1 :].rstrip()
-    if (len(inside) - len(inside.rstrip("\\"))) % 2 or _HALF_ESCAPE.search(inside):
-        inside = _HALF_ESCAPE.sub("", inside)
+    whole = _CHARACTERS.match(inside)
+    if whole is not None and _HALF_ESCAPE.match(inside, whole.end()):
+        inside = whole[0]
     raise _Open(_decoded(f'"{inside}"'))
 
 

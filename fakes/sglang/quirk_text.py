@@ -1,6 +1,6 @@
 """The common parts of the imitations of sglang's own parsers; see docs/tool-call-formats.md.
 
-They are written from recordings of sglang's parsers (August 2026), not from their code, and are measured against the
+They imitate recordings of sglang's parsers (August 2026), contain none of their code, and are measured against the
 recordings. A parser that raises in sglang raises here, too.
 """
 

@@ -8,21 +8,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion.fakes.errors import NothingToSay
+from sfusion.fakes.sglang.json_schema import constrained, smallest
 from sfusion.fakes.sglang.protocol import Reply, ToolCall
 from sfusion_tools.formats import Format, RenderError
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain JSON."""
+    """What constrained decoding enforces: that a tool is called, which one, only one, and as plain JSON.
+
+    JSON of a schema (a sampling parameter) begins behind ``free_until``, the end of the thinking.
+    """
 
     must_call: bool = False
     tool: str | None = None
     at_most_one: bool = False
     as_array: bool = False
+    free_until: str | None = None
 
 
-def render_reply(reply: Reply, form: Format, tools: Sequence[Mapping[str, Any]], constraint: Constraint) -> str:
+def render_reply(
+    reply: Reply,
+    form: Format,
+    tools: Sequence[Mapping[str, Any]],
+    constraint: Constraint,
+    json_schema: str | None = None,
+) -> str:
+    if json_schema is not None:
+        # As in sglang, a schema for the answer rules out tool calls.
+        # What was to be thought is thought, and closed, before the JSON begins.
+        thought, closed, text = reply.text.partition(constraint.free_until or "</think>")
+        thinking = thought if closed else ""
+        answer = constrained((text if closed else reply.text).strip(), json_schema)
+        return answer if constraint.free_until is None else f"{thinking}{constraint.free_until}{answer}"
     calls = _constrained(reply.calls, tools, constraint)
     if not calls:
         return reply.text
@@ -50,15 +68,5 @@ def _forced_call(tools: Sequence[Mapping[str, Any]], name: str | None) -> ToolCa
     """Return a forced call with the smallest arguments that the schema allows."""
     functions = [tool.get("function") or tool for tool in tools]
     function = next((one for one in functions if name in (None, one.get("name"))), {})
-    schema = function.get("parameters") or {}
-    properties = schema.get("properties") or {}
-    arguments = {key: _smallest(properties.get(key) or {}) for key in schema.get("required") or ()}
+    arguments = smallest({"type": "object", **(function.get("parameters") or {})})
     return ToolCall(str(function.get("name") or name or ""), arguments)
-
-
-def _smallest(schema: Mapping[str, Any]) -> Any:
-    if schema.get("enum"):
-        return schema["enum"][0]
-    least: dict[str, Any] = {"integer": 0, "number": 0, "boolean": False, "array": [], "object": {}, "null": None}
-    kind = schema.get("type")
-    return least.get(kind[0] if isinstance(kind, list) and kind else str(kind), "")

@@ -35,6 +35,7 @@ from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_cal
 from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
+from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.parsers import (
     Quirks,
@@ -45,6 +46,7 @@ from sfusion.fakes.sglang.parsers import (
     shown_name,
 )
 from sfusion.fakes.sglang.protocol import JsonObject
+from sfusion.fakes.sglang.reasoning import Reasoning
 from sfusion.fakes.sglang.requests import GenerateCall
 from sfusion.fakes.sglang.schema import ChatCompletionRequest, CompletionRequest
 from sfusion.fakes.sglang.validation import (
@@ -58,6 +60,7 @@ from sfusion.fakes.sglang.validation import (
 )
 from sfusion.fakes.wire import Answer, Request
 from sfusion.fakes.wire.app import Handler
+from sfusion_tools._version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +115,8 @@ class Handlers:
             "/v1/models": {"GET": self.models},
             "/model_info": {"GET": self.model_info},
             "/get_model_info": {"GET": self.model_info},
+            "/server_info": {"GET": self.server_info},
+            "/get_server_info": {"GET": self.server_info},
             "/generate": {"POST": self.generate, "PUT": self.generate},
             "/v1/chat/completions": {"POST": self.chat},
             "/v1/completions": {"POST": self.completions},
@@ -166,6 +171,53 @@ class Handlers:
             "has_audio_understanding": False,
             "model_type": model.model_type,
             "architectures": list(model.architectures),
+        }
+        return Answer.json(info)
+
+    async def server_info(self, request: Request) -> Answer:
+        """The arguments of the server as far as a fake has them, what its scheduler made of them, and its state."""
+        engine, model = self._engine, self._model
+        host, _, port = request.address.rpartition(":")
+        snapshot = engine.snapshot()
+        info = {
+            "model_path": model.path,
+            "tokenizer_path": model.path,
+            "tokenizer_mode": "auto",
+            "load_format": "auto",
+            "trust_remote_code": False,
+            "context_length": engine.context_length,
+            "is_embedding": False,
+            "host": host,
+            "port": int(port),
+            "dtype": "auto",
+            "quantization": None,
+            "max_running_requests": engine.max_running,
+            "max_queued_requests": engine.max_queued,
+            "device": "cpu",
+            "tp_size": 1,
+            "pp_size": 1,
+            "dp_size": 1,
+            "stream_interval": engine.stream_interval,
+            "incremental_streaming_output": engine.incremental_streaming,
+            "random_seed": engine.seed,
+            "served_model_name": model.name,
+            "weight_version": engine.weight_version,
+            "enable_cache_report": model.report_cache,
+            "reasoning_parser": model.reasoning_parser,
+            "tool_call_parser": shown_name(model.tool_call_parser),
+            "disaggregation_mode": "null",
+            "status": "ready",
+            "max_total_num_tokens": engine.context_length * (engine.max_running or 1),
+            "max_req_input_len": engine.context_length - 1,
+            "internal_states": [
+                {
+                    "last_gen_throughput": 0.0,
+                    "num_running_reqs": snapshot.running,
+                    "num_waiting_reqs": snapshot.waiting,
+                    "effective_max_running_requests_per_dp": engine.max_running,
+                }
+            ],
+            "version": f"sfusion-{__version__}",
         }
         return Answer.json(info)
 
@@ -227,7 +279,10 @@ class Handlers:
     async def generate(self, request: Request) -> Answer:
         call = self._read(_GENERATE, request).call()
         if call.stream:
-            return Answer(stream=self._native_stream(call), content_type=EVENT_STREAM)
+            progress = StreamProgress()
+            return Answer(
+                stream=self._native_stream(call, progress), content_type=EVENT_STREAM, share=lambda: progress.sent
+            )
         try:
             output = await self._engine.generate(call)
         except ValueError as error:
@@ -245,10 +300,11 @@ class Handlers:
             raise EngineRefused(failed["message"], failed["status_code"])
         return Answer.json(output)
 
-    async def _native_stream(self, call: GenerateCall) -> AsyncIterator[bytes]:
+    async def _native_stream(self, call: GenerateCall, progress: StreamProgress) -> AsyncIterator[bytes]:
         try:
-            async with aclosing(self._engine.stream(call)) as outputs:
+            async with aclosing(self._engine.stream(call, progress)) as outputs:
                 async for output in outputs:
+                    progress.sent = progress.generated
                     yield event(output)
         except ValueError as error:
             yield native_error_event(str(error))
@@ -262,11 +318,12 @@ class Handlers:
         if reason is not None:
             return error_answer(reason)
         as_array = is_written_as_array(self._model.tool_call_parser)
+        view = self._view(body, as_array)
+        thinking = view.reasoning if view.thinks and isinstance(view.reasoning, Reasoning) else None
         try:
-            call = chat_call(body, self._engine.tokenizer, as_array)
+            call = chat_call(body, self._engine.tokenizer, as_array, thinking.end if thinking else None)
         except ValueError as error:
             return error_answer(str(error), "BadRequest")
-        view = self._view(body, as_array)
         if body.stream:
             return await self._streamed(call, ChatStream(view, self._engine.incremental_streaming))
         return await self._whole(call, lambda outputs: chat_body(view, outputs))
@@ -328,20 +385,26 @@ class Handlers:
 
     async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
         """Wait for the first events, so that an invalid request is answered with an error status."""
-        events = self._events(call, stream)
+        progress = StreamProgress()
+        events = self._events(call, stream, progress)
         try:
             first = await anext(events)
         except EngineRefused:
             raise
         except Exception as error:
             return _failure(error)
-        return Answer(stream=_after(first, events), content_type=EVENT_STREAM)
+        return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
 
-    async def _events(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, call: GenerateCall, stream: ChatStream | CompletionStream, progress: StreamProgress
+    ) -> AsyncGenerator[bytes, None]:
         try:
-            async with aclosing(self._engine.stream(call)) as outputs:
+            async with aclosing(self._engine.stream(call, progress)) as outputs:
                 async for output in outputs:
-                    for piece in stream.feed(output):
+                    pieces = list(stream.feed(output))
+                    for place, piece in enumerate(pieces, start=1):
+                        if place == len(pieces):
+                            progress.sent = progress.generated
                         yield piece
             for piece in stream.finish():
                 yield piece

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion.fakes.errors import BadValue
+from sfusion.fakes.sglang.json_schema import validator
 from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
 
@@ -57,6 +58,7 @@ class SamplingParams:
     ignore_eos: bool = False
     no_stop_trim: bool = False
     skip_special_tokens: bool = True
+    json_schema: str | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, Any] | None, vocab_size: int) -> SamplingParams:
@@ -67,6 +69,9 @@ class SamplingParams:
             # sglang passes them to a constructor, and this is the message of Python then.
             raise BadValue(f"SamplingParams.__init__() got an unexpected keyword argument '{unknown[0]}'")
         _check(given, vocab_size)
+        schema = given.get("json_schema")
+        if schema is not None:
+            validator(schema if isinstance(schema, str) else repr(schema))
         return cls(
             max_new_tokens=given.get("max_new_tokens", 128),
             min_new_tokens=given.get("min_new_tokens") or 0,
@@ -77,6 +82,7 @@ class SamplingParams:
             ignore_eos=bool(given.get("ignore_eos")),
             no_stop_trim=bool(given.get("no_stop_trim")),
             skip_special_tokens=given.get("skip_special_tokens", True) is not False,
+            json_schema=schema,
         )
 
 

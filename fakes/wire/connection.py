@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -37,12 +39,31 @@ def already_sent(*, keep_alive: bool) -> web.StreamResponse:
     return response
 
 
-def with_host(data: bytes) -> bytes:
-    """Add a Host header to a request that has none: uvicorn accepts that, aiohttp's parser does not."""
-    head, end, body = data.partition(b"\r\n\r\n")
-    if not end or b"\nhost:" in head.lower() or b" HTTP/1.1" not in head:
+def is_readable(sock: socket.socket) -> bool:
+    """Return whether a socket has input or was closed by the other side."""
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+_FOLDED = re.compile(rb"\r\n[ \t]+")
+_ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
+
+
+def lenient(data: bytes) -> bytes:
+    """Rewrite a request that uvicorn's parser accepts and aiohttp's refuses.
+
+    It may have no Host or several, a header that continues in the next line, or a space inside the name of a header.
+    """
+    head, end, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+    if not end or b" HTTP/1.1" not in head:
         return data
-    return head + b"\r\nHost: " + end + body
+    first, *lines = _FOLDED.sub(b" ", head).split(b"\r\n")
+    hosts = [line for line in lines if line[:5].lower() == b"host:"]
+    others = [line for line in lines if line[:5].lower() != b"host:" and not _ODD_NAME.match(line)]
+    if len(hosts) == 1 and len(others) == len(lines) - 1 and head.count(b"\r\n") == len(lines):
+        return data
+    return b"\r\n".join([first, *others, hosts[0] if hosts else b"Host: "]) + end + body
 
 
 class Connection(web.RequestHandler):
@@ -59,7 +80,9 @@ class Connection(web.RequestHandler):
         "_received",
         "_writable",
         "full",
+        "half_closed",
         "message",
+        "number",
     )
 
     def __init__(
@@ -72,6 +95,8 @@ class Connection(web.RequestHandler):
         super().__init__(manager, **options)
         self._connected = connected
         self._failed = failed
+        self.half_closed = False
+        """The client sends nothing more."""
         self._gone: asyncio.Future[None] | None = None
         self._lost = False
         self._ignoring = False
@@ -81,6 +106,8 @@ class Connection(web.RequestHandler):
         self._writable: asyncio.Future[None] | None = None
         self.full = False
         """Writing must wait until the client has read more."""
+        self.number = 0
+        """Which connection of its server this is, from 1."""
         self.message: Any = None
         """The request being handled, as aiohttp's parser read it."""
 
@@ -98,6 +125,12 @@ class Connection(web.RequestHandler):
             if waiting is not None and not waiting.done():
                 waiting.set_result(None)
 
+    def eof_received(self) -> bool:  # type: ignore[override] # aiohttp never keeps the connection
+        """Keep a half-closed connection for the answer to a GET, for which uvicorn is fast enough."""
+        self.half_closed = True
+        waiting = [message for message, _ in self._messages]
+        return any(getattr(message, "method", None) in ("GET", "HEAD") for message in [*waiting, self.message])
+
     def data_received(self, data: bytes) -> None:
         if self._ignoring:
             return
@@ -109,7 +142,7 @@ class Connection(web.RequestHandler):
     def _receive(self, data: bytes) -> None:
         if not self._received:
             self._received = True
-            data = with_host(data)
+            data = lenient(data)
         super().data_received(data)
 
     @property
@@ -124,6 +157,31 @@ class Connection(web.RequestHandler):
             if self._lost:
                 self._gone.set_result(None)
         return self._gone
+
+    def _process_keepalive(self) -> None:
+        """Close an idle connection, unless its next request has arrived and only waits to be read.
+
+        To close it then would reset it, and the client would lose a request that it sent in time. On a busy loop many
+        milliseconds lie between the last look for input and this call.
+        """
+        sock = self._socket()
+        if sock is not None and is_readable(sock):
+            self._keepalive_handle = None  # the next answer starts the clock again
+        else:
+            super()._process_keepalive()
+
+    def force_close(self) -> None:
+        """Close at once: asyncio closes a socket one turn later, and until then clients would still use it."""
+        if self.transport is not None and self._socket() is not None:
+            self.transport.write_eof()
+        super().force_close()
+
+    def _socket(self) -> socket.socket | None:
+        """The socket, unless it is closed or there is none (in-memory transports)."""
+        if self.transport is None or self.transport.is_closing():
+            return None
+        sock: socket.socket | None = self.transport.get_extra_info("socket")
+        return sock
 
     def pause_reading(self) -> None:
         self._halted = True

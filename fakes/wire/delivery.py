@@ -71,9 +71,14 @@ class Delivery:
             self._write(chunk(b""))
 
     async def _stream_spoiled(self, answer: Answer, spoilage: Spoilage) -> Ending | None:
-        """Without a known length, a share below 1 cuts the first piece; bytes count over all."""
+        """A share below 1 is one of the content, if the app knows it, or of the length, or of the first piece."""
         assert answer.stream is not None
         left = spoilage.cut
+        share = None
+        if answer.share is not None and left is not None and left < 1:
+            share, left = left, None
+            if not share:
+                return spoilage.ending
         if left is not None and left < 1 and answer.length is not None:
             left = part(left, answer.length)
             if not left:
@@ -90,6 +95,8 @@ class Delivery:
                     if spoilage.drip is not None:
                         await asyncio.sleep(pause)
                 await self._connection.drained()
+                if share is not None and answer.share is not None and answer.share() >= share:
+                    return spoilage.ending
                 if left is not None:
                     if left < 1 or left <= len(piece):
                         return spoilage.ending

@@ -114,7 +114,8 @@ class Exchange:
         self._work = True
         self._attempt = ledger.arrive(call)
         if self._core.journal is not None:
-            self.note("arrived", path=self._request.path, in_flight=ledger.in_flight)
+            number = self._connection.number
+            self.note("arrived", path=self._request.path, in_flight=ledger.in_flight, connection=number)
         status = 0
         try:
             turned_away = await self._visit.admit()

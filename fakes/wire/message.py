@@ -39,6 +39,9 @@ class Answer:
     """A stream is framed in chunks. Otherwise its length is in the headers, or it ends with the connection."""
     length: int | None = None
     """Length of a stream in bytes, if known."""
+    share: Callable[[], float] | None = None
+    """Returns how much of a stream's content has been yielded, from 0 to 1, if the app knows: a fault that cuts a share
+    off then strikes between two pieces."""
     release: Callable[[], None] | None = None
     """Called when the answer is no longer needed, whether or not it was sent; may be called more than once."""
 
@@ -94,6 +97,14 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 def dump_json(content: Any) -> bytes:
     """Encode JSON as Starlette does: compact, unescaped, keys in order, no NaN."""
     return _ENCODER.encode(content).encode("utf-8")
+
+
+_LINE_ENDS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+
+
+def json_line(record: Any) -> str:
+    """Write one line of a JSON Lines file; what some readers take for the end of a line is escaped."""
+    return json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS) + "\n"
 
 
 @lru_cache(maxsize=2)

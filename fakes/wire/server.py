@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,13 +28,14 @@ from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.exchange import Exchange
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.listener import ListeningPort
-from sfusion.fakes.wire.message import invalid_request
+from sfusion.fakes.wire.message import Answer, invalid_request
 from sfusion.fakes.wire.site import ConnectionSite
 
 _NO_LIMIT = 1 << 30
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _KEEP = already_sent(keep_alive=True)
 _END = already_sent(keep_alive=False)
+_NO_WEBSOCKET = Answer(status=403, content_type="text/plain")
 
 
 class WireServer(ServerCore):
@@ -61,6 +63,7 @@ class WireServer(ServerCore):
         self._keep_alive = keep_alive
         self._listener = ListeningPort(host, port)
         self._manager: web.Server | None = None
+        self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._routes: frozenset[str] = getattr(app, "paths", frozenset())
 
@@ -159,6 +162,7 @@ class WireServer(ServerCore):
 
     def _connected(self, connection: Connection) -> None:
         self.ledger.connections += 1
+        connection.number = next(self._numbers)
         if not self.plan.concerns("connect"):
             return
         call = f"connection-{self.ledger.connections}"
@@ -186,6 +190,10 @@ class WireServer(ServerCore):
         method = message.method
         if method == "CONNECT":
             self._refuse(connection)
+            return _END
+        if message.upgrade and message.headers.get("Upgrade", "").lower() == "websocket":
+            # uvicorn hands these to its WebSocket protocol, where no route takes them.
+            await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
         path, query = parse_target(message.path)
         request = Request(
@@ -217,7 +225,8 @@ class WireServer(ServerCore):
                 self.ledger.answer(method if method in _METHODS else "other", route, status)
         if self._access_log is not None:
             self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
-        return _END if status == 0 or close else _KEEP
+        connection.message = None
+        return _END if status == 0 or close or connection.half_closed else _KEEP
 
     async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:
         """Read the body; False when it was not HTTP or the client disconnected."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.journal import Journal
@@ -23,6 +24,7 @@ class RayOptions:
     address: str | None = None
     fake_on: str = "driver"
     listen: str = "127.0.0.1"
+    start_timeout: float | None = None
 
     def check(self, world: World, twice: bool, *, real: bool) -> None:
         """Raise BadOption if they do not fit the other options. ``real``: the sandboxes are not fakes."""
@@ -35,7 +37,9 @@ class RayOptions:
         if world == "ray" and twice:
             raise BadOption("--twice compares journals byte by byte, which works only in world sim")
         if world != "ray" and self != RayOptions():
-            raise BadOption("--ray-address, --fake-on and --listen need --world ray")
+            raise BadOption("--ray-address, --fake-on, --listen and --start-timeout need --world ray")
+        if self.start_timeout is not None and not 0 < self.start_timeout < inf:
+            raise BadOption(f"--start-timeout {self.start_timeout:g}: give a number of seconds above 0")
 
     @contextmanager
     def opened(
@@ -61,7 +65,10 @@ class RayOptions:
             def play(scenario: Scenario) -> Journal:
                 # Some scenarios need more instances than there are targets, so more may be open than this one uses.
                 mine = real[: max(scenario.sandbox.instances, len(targets))]
-                journal = ray.run(scenario, cluster=cluster, sandbox_on=place, listen=self.listen, real=mine)
+                limit = ray.START_SECONDS if self.start_timeout is None else self.start_timeout
+                journal = ray.run(
+                    scenario, cluster=cluster, sandbox_on=place, listen=self.listen, real=mine, start_timeout=limit
+                )
                 if targets:
                     journal.header["sandboxes"] = [str(target) for target in targets]
                 return journal

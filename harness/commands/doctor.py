@@ -32,6 +32,10 @@ def doctor(
             "up to 8 on another.",
         ),
     ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(help="Measure throughput with this Python program, one like those of your training."),
+    ] = None,
     long: Annotated[bool, typer.Option("--long", help="Also run one program for default_timeout seconds.")] = False,
     from_container: Annotated[
         bool, typer.Option("--from-container", help="Training runs in a container: judge the address from there.")
@@ -70,6 +74,7 @@ def doctor(
         from_container=from_container,
         packages=_names(packages),
         languages=_languages(languages),
+        program=_program(program),
     )
     to_stdout = json_file is not None and str(json_file) == "-"
     if not to_stdout:
@@ -133,6 +138,15 @@ def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:
         return settings_of_tools(tools, url=url)
     assert url is not None
     return [settings_of_url(url)]
+
+
+def _program(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"--program {path}: cannot be read: {error}")
 
 
 def _names(text: str | None) -> list[str] | None:

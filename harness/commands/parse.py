@@ -39,11 +39,11 @@ def parse(
     from sfusion_tools.formats import Toolbox, get_format
 
     toolbox = Toolbox(_load_tools(tools)) if tools else None
-    text = _read(file)
     form = get_format(format) if format else None
     if jsonl:
-        _parse_lines(text, format, toolbox, in_think)
+        _parse_lines(_read_bytes(file), format, toolbox, in_think)
         return
+    text = _read(file)
     if form is None:
         fail("--format is missing; give the format of the text, for example --format hermes.")
     parsed = form.parse(text, toolbox, in_think=in_think)
@@ -52,37 +52,43 @@ def parse(
         raise typer.Exit(1)
 
 
-def _parse_lines(text: str, default: str | None, toolbox: Any, in_think: bool) -> None:
-    from sfusion_tools.formats import FormatError, get_format
-
+def _parse_lines(data: bytes, default: str | None, toolbox: Any, in_think: bool) -> None:
     broken = 0
     # Not splitlines(): JSON may contain U+2028 and similar characters unescaped.
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            entry = _entry(line, default)
-            form = get_format(entry["format"])
-        except (FormatError, ValueError) as error:
+            parsed = _parse_line(line, default, toolbox, in_think)
+        except Exception as error:  # whatever is wrong with a line, the others are parsed
             broken += 1
-            typer.echo(f"line {number}: {error}", err=True)
+            message = f"line {number}: {error or type(error).__name__}\n"
+            typer.echo(message.encode("utf-8", errors="backslashreplace"), err=True, nl=False)
             continue
-        parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
-        _write_line(
-            {
-                "id": entry.get("id"),
-                "content": parsed.content,
-                "calls": [{"name": call.name, "arguments": call.arguments} for call in parsed.calls],
-                "problems": [problem.as_dict() for problem in parsed.problems],
-            }
-        )
+        typer.echo(parsed)
     if broken:
         raise typer.Exit(2)
 
 
-def _entry(line: str, default: str | None) -> dict[str, Any]:
+def _parse_line(line: bytes, default: str | None, toolbox: Any, in_think: bool) -> bytes:
+    from sfusion_tools.formats import get_format
+
+    entry = _entry(line, default)
+    form = get_format(entry["format"])
+    parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
+    return _encoded(
+        {
+            "id": entry.get("id"),
+            "content": parsed.content,
+            "calls": [{"name": call.name, "arguments": call.arguments} for call in parsed.calls],
+            "problems": [problem.as_dict() for problem in parsed.problems],
+        }
+    )
+
+
+def _entry(line: bytes, default: str | None) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
+        entry = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"this is not JSON ({error}); every line must be an object with id, format and text"
@@ -97,22 +103,24 @@ def _entry(line: str, default: str | None) -> dict[str, Any]:
     return entry
 
 
-def _write_line(data: dict[str, Any]) -> None:
-    line = json.dumps(data, ensure_ascii=False)
+def _encoded(data: dict[str, Any]) -> bytes:
     try:
-        encoded = line.encode("utf-8")
+        return json.dumps(data, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         # A lone surrogate cannot be UTF-8, but JSON can escape it.
-        encoded = json.dumps(data).encode("ascii")
-    typer.echo(encoded)
+        return json.dumps(data).encode("ascii")
+
+
+def _read_bytes(file: Path | None) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        fail(f"{file} cannot be read ({error.strerror}).")
 
 
 def _read(file: Path | None) -> str:
     try:
-        data = sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
-        return data.decode("utf-8")
-    except OSError as error:
-        fail(f"{file} cannot be read ({error.strerror}).")
+        return _read_bytes(file).decode("utf-8")
     except UnicodeDecodeError as error:
         fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
 

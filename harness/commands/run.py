@@ -48,6 +48,10 @@ def run(
     listen: Annotated[
         str, typer.Option(help="World ray: address of this machine that the other machines of the cluster can reach.")
     ] = "127.0.0.1",
+    start_timeout: Annotated[
+        float | None,
+        typer.Option(help="World ray: seconds that the processes and tools of a run may take to start (default 90)."),
+    ] = None,
 ) -> None:
     """Run scenarios and report which promises held.
 
@@ -67,7 +71,7 @@ def run(
         jobs=jobs,
         twice=twice,
         tools=tools,
-        ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen),
+        ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )
     raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +26,11 @@ def serve_sandbox(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 8080,
     executor: Annotated[
         str,
-        typer.Option(help="What answers: scripted (runs nothing), python (really runs code), recorded (a cassette)."),
-    ] = "scripted",
+        typer.Option(
+            help="What answers: python (really runs code), scripted (runs nothing, programs succeed), recorded (a "
+            "cassette), none (runs nothing, a program without a script fails)."
+        ),
+    ] = "none",
     profile: Annotated[
         str, typer.Option(help="Which real server to imitate: 2026-07, or 2025-06 (the published image).")
     ] = "2026-07",
@@ -35,7 +39,7 @@ def serve_sandbox(
         str | None, typer.Option(help="Behaviour under load, as YAML: unbounded, '{quota: 8}', '{queue: 32}'.")
     ] = None,
     scripts: Annotated[
-        Path | None, typer.Option(help="YAML list of scripts for the scripted executor: pattern, prints, seconds, ...")
+        Path | None, typer.Option(help="YAML list of scripts for the executors none and scripted: pattern, prints, ...")
     ] = None,
     cassette: Annotated[Path | None, typer.Option(help="Recorded answers for the recorded executor.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
@@ -93,6 +97,8 @@ def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
     from sfusion.fakes.sandbox import RecordedExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
+    if sandbox.executor_name == "none":
+        runs += "; --executor python does"
     typer.echo(f"fake Sandbox Fusion on {sandbox.url}")
     typer.echo(
         f"profile {sandbox.profile}, executor {sandbox.executor_name} ({runs}), model {sandbox.model.kind}, "
@@ -100,6 +106,10 @@ def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
     )
     if isinstance(sandbox.executor, RecordedExecutor):
         typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
+    if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
+        from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
+
+        typer.echo(f"notebooks: {WITHOUT_KERNEL}")
     typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
     if sandbox.token is not None:
         typer.echo(f"token: {sandbox.token}")

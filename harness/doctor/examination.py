@@ -15,6 +15,7 @@ from sfusion.harness.doctor.finding import Finding
 from sfusion.harness.doctor.http import HttpClient
 from sfusion.harness.doctor.identity import detect_fake, detect_version
 from sfusion.harness.doctor.languages import check_languages, check_packages
+from sfusion.harness.doctor.leaks import check_leaks
 from sfusion.harness.doctor.memory import check_memory_limit
 from sfusion.harness.doctor.output import check_long_output, check_non_utf8_output
 from sfusion.harness.doctor.plan import Plan
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     Check("packages", check_packages),
     Check("long output", check_long_output),
     Check("non-UTF-8 output", check_non_utf8_output),
+    Check("leaks", check_leaks),
     Check("run_timeout", check_run_timeout),
     Check("default_timeout", check_default_timeout),
     Check("stdin race", check_stdin_race, is_load=True),

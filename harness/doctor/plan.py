@@ -50,6 +50,8 @@ class Plan:
     """Seconds that each program of the sweep sleeps."""
     sweep_seconds: float = 5.0
     """Seconds after which the sweep starts no further level."""
+    program: str | None = None
+    """The Python program of the sweep; None: one that sleeps ``sweep_sleep`` seconds."""
     slow_ping: float = 1.0
     """A ping that takes this many seconds is slow; an idle server answers within milliseconds."""
     timed_out_after: float = 1.0

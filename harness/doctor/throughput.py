@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
@@ -12,6 +11,7 @@ from sfusion.harness.doctor.context import CheckContext, marked
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.doctor.http import HttpAnswer
 from sfusion.harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
+from sfusion.harness.doctor.plan import Plan
 from sfusion.harness.doctor.settings import Client
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
@@ -22,6 +22,10 @@ ROUNDS = 2
 """Programs that each concurrent worker sends, one after the other."""
 GAIN = 1.15
 """A level must beat the best one so far by this factor; after two levels in a row that do not, the sweep ends."""
+MOST_SWEEPS = 4
+"""A sweep is repeated until the recommendation is stable, but not more often."""
+STABLE = 0.2
+"""Recommendations that differ by less than this share, or by 1, count as the same."""
 MARGIN = 10.0
 """Seconds beyond a program's own time limit after which clients give up."""
 
@@ -53,16 +57,51 @@ async def check_throughput(context: CheckContext) -> list[Finding]:
     highest = plan.levels_for(local=settings.is_local, rate_limit=settings.rate_limit)
     levels = [level for level in (2**power for power in range(12)) if level <= highest] or [1]
     context.announce(
-        f"load: at most {sum(levels) * ROUNDS} programs of {plan.sweep_sleep:g} s, at most {levels[-1]} at a time, "
-        f"for about {plan.sweep_seconds:g} s"
+        f"load: {_what(plan)}, at most {sum(levels) * ROUNDS} of them and {levels[-1]} at a time, for about "
+        f"{plan.sweep_seconds:g} s; repeated up to {MOST_SWEEPS} times until the result is stable"
     )
-    sweep = await _measure(context, levels)
-    await context.must_answer(f"it stopped answering after {sweep.points[-1].concurrency} programs at a time")
-    context.measured["sweep"] = [asdict(point) for point in sweep.points]
-    knee = find_knee(sweep.points)
+    sweeps: list[Sweep] = []
+    knees: list[int] = []
+    while True:
+        sweeps.append(sweep := await _measure(context, levels))
+        await context.must_answer(f"it stopped answering after {sweep.points[-1].concurrency} programs at a time")
+        points = pooled([sweep.points for sweep in sweeps])
+        knee = find_knee(points)
+        if knee is not None and (of_one := find_knee(sweep.points)) is not None:
+            knees.append(of_one.rate_limit)
+        if knee is None or sweep.throttled_at is not None or len(sweeps) == MOST_SWEEPS or is_stable(knees):
+            break
+    context.measured["sweep"] = [asdict(point) for point in points]
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
-    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, sweep.points, knee)]
+        context.measured["recommended_by_sweep"] = knees
+    return [*_judge_throttling(context, sweep, knee), *_judge_limit(context, points, knee, knees)]
+
+
+def is_stable(knees: Sequence[int]) -> bool:
+    """Do the last two sweeps recommend about the same?"""
+    if len(knees) < 2:
+        return False
+    before, last = knees[-2:]
+    return abs(before - last) <= max(1, STABLE * max(before, last))
+
+
+def pooled(sweeps: Sequence[Sequence[Point]]) -> list[Point]:
+    """Return the medians of several sweeps, for the levels that all of them measured."""
+    found = []
+    for level in [point.concurrency for point in min(sweeps, key=len)]:
+        same = [point for points in sweeps for point in points if point.concurrency == level]
+        found.append(
+            Point(
+                level,
+                median(point.throughput for point in same),
+                median(point.latency for point in same),
+                sum(point.requests for point in same),
+                sum(point.throttled for point in same),
+                sum(point.failed for point in same),
+            )
+        )
+    return found
 
 
 async def _measure(context: CheckContext, levels: Sequence[int]) -> Sweep:
@@ -94,10 +133,15 @@ async def _measure_level(context: CheckContext, level: int) -> tuple[Point, _Lev
 
 
 async def _worker(context: CheckContext, level: int, number: int, result: _LevelResult) -> None:
-    sleep = context.plan.sweep_sleep
+    sleep, program = context.plan.sweep_sleep, context.plan.program
     for turn in range(ROUNDS):
         # A fake that runs no code takes the program's duration from the hint beside the mark.
-        code = marked(f"sweep-{level}-{number}-{turn}", f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
+        name = f"sweep-{level}-{number}-{turn}"
+        code = (
+            marked(name, f"import time\ntime.sleep({sleep})", hints=f" seconds={sleep}")
+            if program is None
+            else marked(name, program)
+        )
         answer = await context.post(Program(code, timeout=30.0, memory_limit_mb=context.memory_limit_mb))
         if not isinstance(answer, HttpAnswer):
             result.failed += 1
@@ -136,7 +180,13 @@ def _judge_throttling(context: CheckContext, sweep: Sweep, knee: Knee | None) ->
     ]
 
 
-def _judge_limit(context: CheckContext, points: Sequence[Point], knee: Knee | None) -> list[Finding]:
+def _what(plan: Plan) -> str:
+    return "the given program" if plan.program is not None else f"programs that sleep {plan.sweep_sleep:g} s"
+
+
+def _judge_limit(
+    context: CheckContext, points: Sequence[Point], knee: Knee | None, knees: Sequence[int]
+) -> list[Finding]:
     limit = context.settings.rate_limit
     if knee is None:
         if points and points[0].throttled:
@@ -150,7 +200,10 @@ def _judge_limit(context: CheckContext, points: Sequence[Point], knee: Knee | No
             )
         ]
     figures = ", ".join(f"{point.concurrency}: {point.throughput:.0f}/s" for point in points)
-    by_concurrency = f"(programs per second by concurrency: {figures})"
+    by_concurrency = f"(programs per second by concurrency: {figures}; measured with {_what(context.plan)})"
+    spread = f" ({min(knees)} to {max(knees)} in {len(knees)} sweeps)" if len(set(knees)) > 1 else ""
+    if context.plan.program is None:
+        spread += "; programs that compute need fewer: measure with --program FILE"
     if limit is not None and limit > knee.rate_limit and knee.shape in ("plateau", "collapse", "failing"):
         wait = limit / knee.throughput
         late = wait > context.settings.default_timeout + MARGIN
@@ -163,24 +216,24 @@ def _judge_limit(context: CheckContext, points: Sequence[Point], knee: Knee | No
                 f"{by_concurrency}",
                 training=f"with {limit} in flight even a short call takes about {wait:.1f} s"
                 + (", longer than clients wait: calls time out and run again" if late else ", most of it waiting"),
-                change=f"set rate_limit: {knee.rate_limit}, or add sandboxes",
+                change=f"set rate_limit: {knee.rate_limit}{spread}, or add sandboxes",
             )
         ]
     if limit is not None and limit <= knee.rate_limit and 2 * limit > knee.rate_limit:
         return []
     end = "and throughput still rises" if knee.shape == "rising" else "and more gain nothing"
-    change = f"set rate_limit: {knee.rate_limit}"
+    change = f"set rate_limit: {knee.rate_limit}{spread}"
     if limit is not None and limit > knee.rate_limit:
         end, change = f"{end}; rate_limit is {limit}", "unknown so far; --sweep measures further"
     elif limit is not None:
-        change = f"raise rate_limit from {limit} towards {knee.rate_limit}"
+        change = f"raise rate_limit from {limit} towards {knee.rate_limit}{spread}"
     elif knee.shape == "rising":
-        change = f"set rate_limit: {knee.rate_limit} or more; --sweep measures further"
+        change = f"set rate_limit: {knee.rate_limit} or more{spread}; --sweep measures further"
     return [
         note(
             "rate-limit",
-            seen=f"{knee.rate_limit} at a time reach nearly all of its {math.floor(knee.throughput)} programs per "
-            f"second, {end} {by_concurrency}",
+            seen=f"at best it runs {knee.throughput:.0f} programs per second; {knee.rate_limit} at a time are enough "
+            f"for nearly all of that, {end} {by_concurrency}",
             training="this rate_limit gets the most out of the sandbox without making calls wait inside it",
             change=change,
         )

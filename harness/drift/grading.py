@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from sfusion.harness.drift.difference import Difference, Kind
 
-Grade = Literal["breaking", "visible", "cosmetic"]
+Grade = Literal["breaking", "visible", "cosmetic", "variable"]
 GRADES: tuple[Grade, ...] = get_args(Grade)
 
 _HEADER: tuple[Kind, ...] = ("header-missing", "header-extra", "header-value")
@@ -151,6 +151,17 @@ RULES: tuple[GradingRule, ...] = (
 )
 
 
-def rule_for(difference: Difference) -> GradingRule:
+RACE = GradingRule(
+    "race",
+    "variable",
+    "One and the same server answers this probe now one way, now the other: compare several runs.",
+    ("text", "blanks", "value", "length", "type"),
+    r"body\..*",
+)
+
+
+def rule_for(difference: Difference, *, racy: bool = False) -> GradingRule:
     """Return the first rule that matches; every kind has one without conditions."""
+    if racy and RACE.matches(difference):
+        return RACE
     return next(rule for rule in RULES if rule.matches(difference))

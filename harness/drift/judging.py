@@ -85,7 +85,7 @@ def compare_answers(
             if number is not None:
                 used.add(number)
             reason = accepted[number].reason if number is not None else None
-            findings.append(DriftFinding(difference, rule_for(difference), reason))
+            findings.append(DriftFinding(difference, rule_for(difference, racy=probe.racy), reason))
     unused = tuple(one for number, one in enumerate(accepted) if number not in used)
     return DriftReport(left.name, right.name, compared, tuple(findings), tuple(not_comparable), unused, tuple(notes))
 

@@ -11,14 +11,16 @@ from sfusion.harness.drift.grading import GRADES
 from sfusion.harness.drift.judging import DriftFinding, DriftReport
 from sfusion.harness.terminal import ProgressReporter
 
-_STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim"}
+_STYLES = {"breaking": "bold red", "visible": "yellow", "cosmetic": "dim", "variable": "dim"}
 _MAX_ROWS = 200
 """Differences shown in a table; JSON has all of them."""
 
 
 def drift_headline(report: DriftReport) -> str:
     """The summary line."""
-    counts = ", ".join(f"{report.count(grade)} {grade}" for grade in GRADES)
+    counts = ", ".join(
+        f"{report.count(grade)} {grade}" for grade in GRADES if grade != "variable" or report.count(grade)
+    )
     accepted = len(report.findings) - len(report.open)
     known = f", {accepted} accepted" if accepted else ""
     probes = len({finding.difference.probe for finding in report.findings})

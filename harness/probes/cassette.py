@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.fakes.wire import dump_json
+from sfusion.fakes.wire.message import json_line
 from sfusion.harness.errors import BadProbes
 from sfusion.harness.probes.model import Probe
 from sfusion.harness.probes.raw_http import ProbeAnswer
@@ -60,7 +61,7 @@ def recording_lines(
                 "elapsed_s": round(one.seconds, 3),
             }
         )
-    return [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    return [json_line(record) for record in records]
 
 
 def probe_request_record(probe: Probe) -> dict[str, Any]:

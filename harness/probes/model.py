@@ -86,6 +86,8 @@ class Probe(_Strict):
     """Takes seconds; skipped by --quick."""
     alone: bool = False
     """Sent while nothing else is in flight."""
+    racy: bool = False
+    """The outcome depends on a race inside the server, so even one server answers differently from run to run."""
     burst: int = Field(default=1, ge=1, le=MAX_BURST)
     """How many copies are sent at once; the worst answer counts."""
 

@@ -109,11 +109,15 @@ class Scrubber:
         if isinstance(value, list):
             return [self.value(one) for one in value]
         if isinstance(value, dict):
-            return {
-                self.text(name): self._files(one) if name == "files" and isinstance(one, dict) else self.value(one)
-                for name, one in value.items()
-            }
+            return {self.text(name): self._member(name, one) for name, one in value.items()}
         return value
+
+    def _member(self, name: str, value: Any) -> Any:
+        if name == "files" and isinstance(value, dict):
+            return self._files(value)
+        if name == "$ref" and isinstance(value, str) and value.startswith("#/"):
+            return self.request(value)  # it looks like a path but leads to a place in the same document
+        return self.value(value)
 
     def answer(self, answer: ProbeAnswer) -> ProbeAnswer:
         return replace(

@@ -157,7 +157,9 @@ class Outcomes(Promise):
             return str(kind)
         if kind not in (*PROGRAM_OUTCOMES, "sandbox_error"):
             return "ok" if call.results and set(self.expected) == {"ok"} else _UNCLEAR
-        infrastructure = (name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments"))
+        infrastructure = (
+            name for name in self.expected if name not in (*PROGRAM_OUTCOMES, "bad_arguments", "cancelled")
+        )
         return next(infrastructure, "infrastructure failure")
 
 
@@ -185,7 +187,8 @@ def _fits(amount: int | str, count: int, total: int) -> bool:
 
 
 class AttemptsPerCall(Promise):
-    """No call makes more HTTP requests than `at_most` or fewer than `at_least`."""
+    """No call makes more HTTP requests than `at_most` or fewer than `at_least`. Requests answered with 429 and
+    Retry-After do not count towards `at_most`: the sandbox was full and said when to come back."""
 
     needs = "ending"
 
@@ -211,8 +214,9 @@ class AttemptsPerCall(Promise):
                 unseen += 1
                 continue
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
-            most = max(most, made)
-            if self.at_most is not None and made > self.at_most:
+            counting = made - sum(map(_is_order_to_wait, call.server))
+            most = max(most, counting)
+            if self.at_most is not None and counting > self.at_most:
                 bound = f"at most {self.at_most}"
             elif self.at_least is not None and made < self.at_least and call.returned is not None:
                 bound = f"at least {self.at_least}"
@@ -226,6 +230,10 @@ class AttemptsPerCall(Promise):
         if unseen == len(story.made):
             return self.not_applicable("the sandbox saw no attempt, and the tool reports none")
         return self.held(f"at most {counted(most, 'attempt')} per call")
+
+
+def _is_order_to_wait(event: Event) -> bool:
+    return event["event"] == "answered" and event.get("status") == 429 and event.get("retry_after") is not None
 
 
 class RetryAfterHonoured(Promise):
@@ -332,7 +340,7 @@ class NoDuplicateExecution(Promise):
     def judge(self, story: Story) -> Verdict:
         wrong: list[tuple[str, list[Event]]] = []
         ran = forwarded = 0
-        for call in story.calls.values():
+        for call in story.made:
             starts, passed_on = call.of_server("started"), len(call.of_server("forwarded"))
             ran += bool(starts)
             forwarded += bool(passed_on)

@@ -91,6 +91,9 @@ class Story:
         self.limiter: list[Event] = []
         self.server: list[Event] = []
         self.engine: list[Event] = []
+        self._repeated: dict[str, list[CallStory]] = {}
+        """Calls that send the same code, by what the sandbox calls it."""
+        self._owners: dict[tuple[Any, ...], CallStory] = {}
         for event in journal.events:
             source = event["source"]
             if source == "limiter":
@@ -105,7 +108,7 @@ class Story:
             call = event.get("call")
             if call is None:
                 continue
-            story = self.calls.get(call)
+            story = self._repeating(event) if source == "server" and call in self._repeated else self.calls.get(call)
             if story is None:
                 story = self.calls[call] = CallStory(call)
             story.events.append(event)
@@ -115,8 +118,20 @@ class Story:
                 story.server.append(event)
             elif event["event"] == "called":
                 story.called = event
+                if (mark := story.intent.get("mark")) is not None:
+                    self._repeated.setdefault(mark, []).append(story)
             elif event["event"] in ("returned", "cancelled", "lost"):
                 story.endings.append(event)
+
+    def _repeating(self, event: Event) -> CallStory:
+        """Return the call that an event of repeated code belongs to: a new request is that of the call under way with
+        the fewest requests."""
+        key = attempt_of(event)
+        if key not in self._owners:
+            calls = self._repeated[event["call"]]
+            under_way = [call for call in calls if not call.endings] or calls[-1:]
+            self._owners[key] = min(under_way, key=lambda call: len(call.of_server("arrived")))
+        return self._owners[key]
 
     def of_world(self, *events: str) -> list[Event]:
         return [one for one in self.world if one["event"] in events]

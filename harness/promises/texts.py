@@ -46,6 +46,9 @@ def _lie(call: CallStory, returned: Event) -> str | None:
         return f"the outcome is {outcome}, but the program ends with {kind}"
     if outcome in PROGRAM_OUTCOMES and not call.results:
         return f"the outcome is {outcome}, but the sandbox never gave a result"
+    if "\ufffd" in text and "\ufffd" not in intent.get("early", "") + prints + intent.get("errors", ""):
+        place = max(0, text.index("\ufffd") - 20)
+        return f"the tool message has a character that was cut in two: {text[place : place + 40]!r}"
     if not text.strip() and (prints or kind != "ok"):
         return (
             f"expected {prints[:60]!r} in the tool message, found an empty text"
@@ -60,10 +63,12 @@ def _lie(call: CallStory, returned: Event) -> str | None:
             return f"the program printed {prints[:60]!r}, but the tool message is {text[:60]!r}"
         return None
     if outcome is None and call.results:
-        return None
+        seen = returned.get("chars", 0) <= len(returned.get("text") or "")  # the journal has all of it
+        silent = seen and not explains(text)
+        return f"the program ended with {kind}, but the tool message is {text[:60]!r}" if silent else None
     if prints and text.strip() == prints:
         return f"the call got no result, but the tool message looks like output: {text[:60]!r}"
-    if outcome not in PROGRAM_OUTCOMES and not _explains(text):
+    if outcome not in PROGRAM_OUTCOMES and not explains(text):
         what = "the call got no result" if outcome is None else f"the call ended {outcome}"
         return f"{what}, but the tool message does not say so: {text[:60]!r}"
     return None
@@ -71,10 +76,10 @@ def _lie(call: CallStory, returned: Event) -> str | None:
 
 _EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachable", "unavailable", "busy", "refused",
                "invalid", "exception", "not run", "unknown", "missing", "must ", "cannot", "could not", "rejected",
-               "throttled", "too many", "cancel")  # fmt: skip
+               "throttled", "too many", "cancel", "compile")  # fmt: skip
 
 
-def _explains(text: str) -> bool:
+def explains(text: str) -> bool:
     # Other tools may word it as they like, but a bare placeholder looks like output.
     words = text.lower()
     return any(word in words for word in _EXPLAINING)

@@ -5,6 +5,9 @@ line. The input ends with the generation prompt, and the output starts with the 
 the first one included, follows its role.
 
 Everything else about a request goes to ``requests/<step>.jsonl``, line by line parallel to the samples.
+
+Each sample is written when its request has ended, so a rollout that is killed leaves a dump of what was done. A step
+that is complete is written once more, in the order of its requests, so that the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -70,20 +73,57 @@ def request_record(request: AsyncRolloutRequest, **more: Any) -> dict[str, Any]:
     }
 
 
+class StepDump:
+    """The samples of a step that is still running."""
+
+    def __init__(self, directory: Path, step: int) -> None:
+        self._directory = directory
+        self._step = step
+        self._done: dict[int, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
+
+    def add(self, place: int, sample: Mapping[str, Any], request: Mapping[str, Any]) -> None:
+        """Append a sample and its request; the first of a step replaces the files of an older run."""
+        path = _path(self._directory, self._step)
+        # The viewer expects no sample without its request, so that comes first.
+        for target, record in ((_requests(path), request), (path, sample)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("ab" if self._done else "wb") as file:
+                file.write(_line(record))
+        self._done[place] = sample, request
+
+    def finish(self, most: int) -> list[Mapping[str, Any]]:
+        """Write the first ``most`` samples again, in the order of their places, and return them."""
+        kept = [self._done[place] for place in sorted(self._done)][:most]
+        samples = [sample for sample, _ in kept]
+        write_step(self._directory, self._step, samples, [request for _, request in kept])
+        return samples
+
+
 def write_step(
     directory: Path, step: int, samples: Iterable[Mapping[str, Any]], requests: Iterable[Mapping[str, Any]]
 ) -> Path:
     """Write both files of a step, each replacing an older one atomically."""
-    path = directory / f"{step}.jsonl"
-    _write(directory / REQUESTS / path.name, requests)
+    path = _path(directory, step)
+    _write(_requests(path), requests)
     _write(path, samples)
     return path
+
+
+def _path(directory: Path, step: int) -> Path:
+    return directory / f"{step}.jsonl"
+
+
+def _requests(path: Path) -> Path:
+    return path.parent / REQUESTS / path.name
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8")
 
 
 def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
-    with unfinished.open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    with unfinished.open("wb") as file:
+        file.writelines(map(_line, records))
     os.replace(unfinished, path)

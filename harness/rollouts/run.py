@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLang, WordProblem, problems
 from sfusion.harness.rollouts.counts import RolloutCounts
-from sfusion.harness.rollouts.dump_writer import request_record, sample_record, sample_text, write_step
+from sfusion.harness.rollouts.dump_writer import StepDump, request_record, sample_record, sample_text
 from sfusion.harness.rollouts.plan import RolloutPlan
 from sfusion.harness.targets.proxying import proxy_in_front_of
 from sfusion_tools.gsm8k import compute_score
-from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser, run_batch
+from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
@@ -22,7 +22,7 @@ from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 async def run_rollouts(
     plan: RolloutPlan, on_update: Callable[[int, RolloutCounts, float], None] | None = None
 ) -> RolloutCounts:
-    """Run every step of a plan and write its dump; return the counts of the whole run.
+    """Run every step of a plan and write its dump, sample by sample; return the counts of the whole run.
 
     ``on_update`` is called with the step, the counts so far and the seconds since the start when a request ends.
     """
@@ -38,36 +38,52 @@ async def run_rollouts(
                 "limiter": "local",
             }
         )
+
+        def ended(step: int, request: AsyncRolloutRequest) -> None:
+            counts.add(request)
+            if on_update is not None:
+                on_update(step, counts, asyncio.get_running_loop().time() - started)
+
         try:
             for step in range(1, plan.steps + 1):
                 batch = everything[(step - 1) * plan.requests_per_step : step * plan.requests_per_step]
-
-                def ended(request: AsyncRolloutRequest, step: int = step) -> None:
-                    counts.add(request)
-                    if on_update is not None:
-                        on_update(step, counts, asyncio.get_running_loop().time() - started)
-
-                engine = FakeSGLang(
-                    plan.policy,
-                    format=plan.format,
-                    tokenizer=plan.tokenizer,
-                    latency=plan.latency,
-                    seed=plan.seed,
-                    step=step,
-                )
-                driver = RolloutDriver(engine, [tool], format_parser(plan.format))
-                requests = [_request(plan, tool, problem, step, at) for at, problem in enumerate(batch)]
-                await run_batch(
-                    driver,
-                    requests,
-                    enough=plan.problems if plan.over_sample else None,
-                    at_once=plan.at_once,
-                    on_end=ended,
-                )
-                _dump(plan, step, list(zip(requests, batch, strict=True)), counts)
+                counts.scores += await _run_step(plan, step, batch, tool, partial(ended, step))
         finally:
             await tool.aclose()
     return counts
+
+
+async def _run_step(
+    plan: RolloutPlan,
+    step: int,
+    batch: Sequence[WordProblem],
+    tool: SandboxFusionTool,
+    on_end: Callable[[AsyncRolloutRequest], None],
+) -> list[float]:
+    """Run the requests of a step and dump each when it has ended; return the scores."""
+    dump = StepDump(plan.out, step)
+
+    def ended(request: AsyncRolloutRequest) -> None:
+        if _is_sample(plan, request):
+            _add(dump, request, batch[request.batch_data_id], step)
+        on_end(request)
+
+    engine = FakeSGLang(
+        plan.policy,
+        format=plan.format,
+        tokenizer=plan.tokenizer,
+        latency=plan.latency,
+        seed=plan.seed,
+        step=step,
+    )
+    await run_batch(
+        RolloutDriver(engine, [tool], format_parser(plan.format)),
+        [_request(plan, tool, problem, step, at) for at, problem in enumerate(batch)],
+        enough=plan.problems if plan.over_sample else None,
+        at_once=plan.at_once,
+        on_end=ended,
+    )
+    return [sample["score"] for sample in dump.finish(plan.problems)]
 
 
 def _request(
@@ -84,20 +100,18 @@ def _request(
     )
 
 
-def _dump(
-    plan: RolloutPlan, step: int, pairs: list[tuple[AsyncRolloutRequest, WordProblem]], counts: RolloutCounts
-) -> None:
-    """Write the files of a step. With over-sampling, only completed requests become samples."""
-    if plan.over_sample:
-        pairs = [(request, problem) for request, problem in pairs if request.state is State.COMPLETED]
-        pairs = pairs[: plan.problems]
-    samples, requests = [], []
-    for request, problem in pairs:
-        score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
-        counts.scores.append(score)
-        samples.append(sample_record(request, score, step))
-        requests.append(request_record(request, problem=problem.id, ground_truth=problem.ground_truth))
-    write_step(plan.out, step, samples, requests)
+def _is_sample(plan: RolloutPlan, request: AsyncRolloutRequest) -> bool:
+    """Return whether a request that has ended is dumped. With over-sampling, only completed ones are."""
+    return request.ended_by is not EndCause.CANCELLED and (not plan.over_sample or request.state is State.COMPLETED)
+
+
+def _add(dump: StepDump, request: AsyncRolloutRequest, problem: WordProblem, step: int) -> None:
+    score = compute_score(sample_text(request)[1], problem.ground_truth, method="strict")
+    dump.add(
+        request.batch_data_id,
+        sample_record(request, score, step),
+        request_record(request, problem=problem.id, ground_truth=problem.ground_truth),
+    )
 
 
 @asynccontextmanager
@@ -112,6 +126,6 @@ async def _sandboxes(plan: RolloutPlan, everything: Iterable[WordProblem]) -> As
         return
     scripts = []
     if plan.executor == "scripted":
-        scripts = [{"pattern": re.escape(problem.code), "prints": f"{problem.prints}\n"} for problem in everything]
+        scripts = [{"exact": problem.code, "prints": f"{problem.prints}\n"} for problem in everything]
     async with FakeSandbox(executor=plan.executor, faults=plan.faults, seed=plan.seed, scripts=scripts) as sandbox:
         yield [sandbox.url]

@@ -130,6 +130,22 @@ class LoadPart(ScenarioPart):
     think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
     cancel: CancelPart | None = Field(None, description="cancel some of the calls")
 
+    @model_validator(mode="after")
+    def _every_program_has_a_call(self) -> LoadPart:
+        ids = [part.call for part in self.program if part.call is not None]
+        for call in ids:
+            number = int(call[1:]) if re.fullmatch(r"c[0-9]+", call) else 0
+            if call != self.call_id(number) or not 1 <= number <= self.calls or ids.count(call) > 1:
+                known = f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, each with one program"
+                raise ValueError(f"program: there is no call {call!r} for it; {known}")
+        if len(ids) == len(self.program) < self.calls:
+            raise ValueError("program: the other calls need a program without `call`")
+        return self
+
+    def call_id(self, number: int) -> str:
+        """Return the id of a call, numbered from 1."""
+        return f"c{number:0{max(4, len(str(self.calls)))}d}"
+
 
 class Scenario(ScenarioPart):
     """A scenario: where it runs, which load and faults it has, and which promises must hold."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -13,12 +14,17 @@ from sfusion.fakes.sandbox.program import check_fill, fill
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.python_source import python_source
 from sfusion_tools.output_sizes import PIPE_BYTES
+from sfusion_tools.sandbox.text import plain
 
 
 class ProgramPart(ScenarioPart):
     """What a program does. The scripted sandbox does not run it: it waits `seconds` and answers with what it prints."""
 
     share: float = Field(1.0, gt=0, description="weight among several programs; each call draws one by its id")
+    call: str | None = Field(None, description="only for the call of this id, such as c0005, instead of a share")
+    repeated: bool = Field(
+        False, description="the same code in all its calls, as of a model that repeats itself; {call} does not differ"
+    )
     seconds: Distribution = Field(
         Distribution(numbers=(0.0,)),
         description="how long it runs: 0.2, 200ms, {uniform: [a, b]}, {lognormal: [median, sigma]}, ...",
@@ -49,8 +55,9 @@ class ProgramPart(ScenarioPart):
 
     def prepare(self, call: str, seed: int) -> PreparedCall:
         """Return the program of one call; what is drawn depends only on seed and call."""
-        seconds = round(self.seconds.sample(drawer(seed, "program", call)), 6)
-        prints, early, errors = (text.replace("{call}", call) for text in (self.prints, self.early, self.errors))
+        name = REPEATED if self.repeated else call
+        seconds = round(self.seconds.sample(drawer(seed, "program", name)), 6)
+        prints, early, errors = (text.replace("{call}", name) for text in (self.prints, self.early, self.errors))
         hints: dict[str, Any] = {}
         given = {"seconds": seconds, "prints": prints, "early": early, "errors": errors, "exit": self.exit}
         given |= {"raises": self.raises, "memory": self.memory, "sandbox_error": self.sandbox_error}
@@ -75,7 +82,9 @@ class ProgramPart(ScenarioPart):
                 raises=self.raises,
                 memory=self.memory,
             )
-        code = f"{comment} sfusion:call={call} {text}".rstrip() + "\n" + body
+        if self.repeated:  # several repeated programs are told apart
+            name = f"{REPEATED}-{hashlib.blake2b((text + body).encode(), digest_size=4).hexdigest()}"
+        code = f"{comment} sfusion:call={name} {text}".rstrip() + "\n" + body
         arguments: Any = {"code": code}
         if self.language is not None:
             arguments["language"] = self.language
@@ -83,7 +92,8 @@ class ProgramPart(ScenarioPart):
             arguments["timeout"] = self.timeout
         if self.arguments is not None:
             arguments = self.arguments
-        return PreparedCall(call, arguments, seconds, prints, early, self)
+        mark = name if self.repeated else None
+        return PreparedCall(call, mark, arguments, seconds, prints, early, errors, self)
 
     def needs_fake(self, language: str) -> str | None:
         """Return why a real sandbox cannot run this, or None; ``language`` is the tool's default."""
@@ -103,18 +113,35 @@ class ProgramPart(ScenarioPart):
 class PreparedCall:
     """The program of one call, ready to send."""
 
-    __slots__ = ("arguments", "call", "early", "part", "prints", "seconds")
+    __slots__ = ("arguments", "call", "early", "errors", "mark", "part", "prints", "seconds")
 
-    def __init__(self, call: str, arguments: Any, seconds: float, prints: str, early: str, part: ProgramPart) -> None:
+    def __init__(
+        self,
+        call: str,
+        mark: str | None,
+        arguments: Any,
+        seconds: float,
+        prints: str,
+        early: str,
+        errors: str,
+        part: ProgramPart,
+    ) -> None:
         self.call = call
+        self.mark = mark
+        """What the sandbox calls it, where that is not its id."""
         self.arguments = arguments
         self.seconds = seconds
         self.prints = prints
         self.early = early
+        self.errors = errors
         self.part = part
 
     def intent(self, default_timeout: float) -> dict[str, Any]:
         """Return what the program does when nothing goes wrong, for the journal."""
+        intent = self._intent(default_timeout)
+        return intent if self.mark is None else {**intent, "mark": self.mark}
+
+    def _intent(self, default_timeout: float) -> dict[str, Any]:
         part = self.part
         if part.arguments is not None:
             return {"kind": "bad_arguments"}
@@ -122,24 +149,31 @@ class PreparedCall:
             return {"kind": "real"}
         if part.sandbox_error:
             return {"kind": "sandbox_error"}
+        if part.compile_exit == 127:  # the shell's word for a missing compiler, which is not the program's fault
+            return {"kind": "sandbox_error"}
         if part.compile_exit:
-            # 127 is the shell's word for a missing compiler, which is not the program's fault.
-            return {"kind": "sandbox_error" if part.compile_exit == 127 else "compile_error"}
-        shown: dict[str, Any] = {}
-        if self.early:
-            shown["early"] = self.early[:SHOWN]
+            return {"kind": "compile_error", **_shown("errors", part.compile_errors)}
+        shown = _shown("early", self.early)
         if self.seconds > (part.timeout or default_timeout):
             return {"kind": "program_timeout", **shown}
         if not part.whole and len(self.early) + len(self.prints) > 2 * PIPE_BYTES:
             return {"kind": "program_timeout", "early": (self.early + self.prints)[:SHOWN]}
         kind = "program_error" if part.exit or part.raises else "ok"
-        return {"kind": kind, "prints": self.prints[:SHOWN], **shown}
+        shown |= {"prints": self.prints[:SHOWN], **_shown("errors", self.errors or part.raises)}
+        size = len(plain(self.early + self.prints))
+        size = size if part.whole else min(size, PIPE_BYTES)
+        return {"kind": kind, **shown, **({"size": size} if size > SHOWN else {})}
 
 
+REPEATED = "repeated"
 SHOWN = 400
 """How many characters of a text the journal keeps."""
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
+
+
+def _shown(key: str, text: str) -> dict[str, str]:
+    return {key: text[:SHOWN]} if text else {}
 
 
 def _hint(value: Any) -> str:

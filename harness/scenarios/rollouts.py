@@ -68,6 +68,9 @@ class RolloutTurn(ScenarioPart):
 
     @model_validator(mode="after")
     def _one_way(self) -> RolloutTurn:
+        for key in ("call", "repeated"):
+            if any(getattr(program, key) for program in self.programs):
+                raise ValueError(f"programs: `{key}` is only for the programs of a load")
         if self.malformed is None:
             wrong = [place for place in _CODE.findall(self.raw or "") if not 1 <= int(place) <= len(self.programs)]
             if wrong:

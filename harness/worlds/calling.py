@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from sfusion.harness.journal import Event
-from sfusion.harness.scenarios.program import PreparedCall
+from sfusion.harness.promises.cut_marks import cut_marks
+from sfusion.harness.scenarios.program import SHOWN, PreparedCall
 from sfusion_tools.errors import GuardTripped
+from sfusion_tools.outcome import Outcome
 
 _NOT_THE_TOOLS = (
     str(Path(__file__).parent),
     *(sysconfig.get_path(name) for name in ("purelib", "platlib")),
     str(Path(asyncio.__file__).parents[1]),
 )
+
+_OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
 @dataclass
@@ -45,6 +49,8 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
         agent = AgentData(request_id=prepared.call)
         answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
         facts = read_result(answer)
+        if (stated := stated_in(agent.extra_fields)) is not None:
+            facts["extras"] = stated
         facts["reward"] = _number(await tool.calc_reward(instance))
     except (Exception, GuardTripped) as error:  # whatever a tool raises, the model or the trainer would see
         facts = raised_facts(error)
@@ -80,7 +86,21 @@ def read_result(answer: Any) -> dict[str, Any]:
 
 def _shown(text: str | None) -> dict[str, Any]:
     whole = text or ""
-    return {"text": whole, "chars": len(whole)}
+    facts: dict[str, Any] = {"text": whole, "chars": len(whole)}
+    if len(whole) > SHOWN:
+        # The journal keeps only the beginning of the text.
+        facts["tail"] = whole[-SHOWN:]
+        if marks := "\n".join(cut_marks(whole)):
+            facts["cut_marks"] = marks
+    return facts
+
+
+def stated_in(extra_fields: Any) -> str | None:
+    """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
+    if isinstance(extra_fields, dict | list | tuple):
+        inner = list(extra_fields.values() if isinstance(extra_fields, dict) else extra_fields)
+        return next((found for one in reversed(inner) if (found := stated_in(one)) is not None), None)
+    return extra_fields if isinstance(extra_fields, str) and extra_fields in _OUTCOMES else None
 
 
 def _number(reward: Any) -> float | None:

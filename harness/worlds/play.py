@@ -70,6 +70,9 @@ class Backend(Protocol):
     def lease(self) -> float | None:
         """The limiter's lease; None if there is no limiter to observe."""
 
+    async def first_request(self) -> None:
+        """Return when the load has reached a sandbox, or a call has ended without that; events count from here."""
+
     async def kill(self, target: str, names: list[str]) -> None:
         """Kill the workers of these names, with their node or driver if that is the target."""
 
@@ -170,6 +173,8 @@ class Play:
 
     async def _event(self, event: EventPart) -> None:
         backend, scale = self._backend, self._backend.time_scale
+        if event.at > 0:
+            await backend.first_request()
         await asyncio.sleep(event.at * scale)
         seconds = None if event.seconds is None else event.seconds * scale
         target = str(event.target)

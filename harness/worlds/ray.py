@@ -12,10 +12,10 @@ from sfusion.harness.scenarios.real_programs import with_real_programs
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.worlds.measuring import bounds_of
 from sfusion.harness.worlds.play import note_stuck
-from sfusion.harness.worlds.ray_backend import RayBackend, SandboxOn
+from sfusion.harness.worlds.ray_backend import START_SECONDS, RayBackend, SandboxOn
 from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes, open_cluster
 
-__all__ = ["SandboxOn", "run"]
+__all__ = ["START_SECONDS", "SandboxOn", "run"]
 
 
 def run(
@@ -25,16 +25,20 @@ def run(
     sandbox_on: SandboxOn = "driver",
     listen: str = "127.0.0.1",
     real: Sequence[RealSandbox] = (),
+    start_timeout: float = START_SECONDS,
 ) -> Journal:
     """Run one cell of a scenario on a cluster (default: one of its own) and return its journal.
 
     ``listen`` is the address at which workers on other machines reach the journal and the sandbox on this one. ``real``
-    are sandboxes to use instead of fakes; the scenario's programs are then real code.
+    are sandboxes to use instead of fakes; the scenario's programs are then real code. ``start_timeout`` is how many
+    seconds processes and tools may take to start.
     """
     if cluster is None:
         own = open_cluster()
         try:
-            return run(scenario, cluster=own, sandbox_on=sandbox_on, listen=listen, real=real)
+            return run(
+                scenario, cluster=own, sandbox_on=sandbox_on, listen=listen, real=real, start_timeout=start_timeout
+            )
         finally:
             own.close()
     cluster.check([scenario])
@@ -48,8 +52,11 @@ def run(
     scenario = with_real_programs(scenario) if real else scenario
     # Nodes are started here because Ray does that only in the main thread, and it is slow.
     nodes = cluster.nodes(scenario.cluster.nodes, killed_nodes(scenario))
-    backend = RayBackend(scenario, journal, cluster, nodes, bounds_of(scenario), sandbox_on, listen, real)
     try:
+        bounds = bounds_of(scenario)
+        backend = RayBackend(
+            scenario, journal, cluster, nodes, bounds, sandbox_on, listen, real=real, start_timeout=start_timeout
+        )
         asyncio.run(backend.run())
     except MissingWorld:
         raise

@@ -16,13 +16,13 @@ from sfusion.harness.journal import Event, Journal
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.targets import RealSandbox
 from sfusion.harness.worlds.play import Play, note_began
-from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes
+from sfusion.harness.worlds.ray_cluster import RayCluster, killed_nodes, unscheduled_actors
 from sfusion.harness.worlds.ray_driver import SecondDriver
 from sfusion.harness.worlds.ray_limiter import PROCESS as LIMITER
 from sfusion.harness.worlds.ray_limiter import RunLimiter
 from sfusion.harness.worlds.ray_sandbox import RemoteSandboxes
-from sfusion.harness.worlds.ray_worker import WorkerSetup
-from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers
+from sfusion.harness.worlds.ray_worker import WARM_UP, WorkerSetup
+from sfusion.harness.worlds.ray_workers import RayWorker, RayWorkers, cause_of
 from sfusion.harness.worlds.real_sandboxes import RealSandboxes
 from sfusion.harness.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.worlds.remote_journal import ClockRecorder, JournalServer
@@ -32,7 +32,9 @@ from sfusion_tools.rollout import RolloutLimits
 
 LONGEST_RUN = 120.0
 """Hard cap on the seconds of load, even if the scenario's ``horizon`` is larger."""
-_START_SECONDS = 90.0
+START_SECONDS = 90.0
+"""How long processes and tools may take to start."""
+_LOOK_SECONDS = 0.01
 
 SandboxOn = Literal["driver", "node"]
 
@@ -52,6 +54,7 @@ class RayBackend:
         sandbox_on: SandboxOn,
         listen: str,
         real: Sequence[RealSandbox] = (),
+        start_timeout: float = START_SECONDS,
     ) -> None:
         self.horizon = min(scenario.horizon, LONGEST_RUN)
         self.time_scale = scenario.time_scale
@@ -63,6 +66,8 @@ class RayBackend:
         self._sandbox_on = sandbox_on
         self._real = real
         self._listen = listen
+        self._start_timeout = start_timeout
+        self._starting = "the sandboxes"
         self._limiter: RunLimiter | None = None
         self._limiter_lives = 0
         self._limiter_alive = False
@@ -87,13 +92,16 @@ class RayBackend:
             self._workers = RayWorkers(self._scenario, self.recorder, local=not self._cluster.other_machines())
             stack.enter_context(recorded_logs(self.recorder))
             try:
-                async with asyncio.timeout(_START_SECONDS):
+                async with asyncio.timeout(self._start_timeout):
                     await self._start(stack)
             except TimeoutError:
-                raise WorldError(f"the processes of the run did not start within {_START_SECONDS:g} s") from None
+                late = self._workers.unready if self._starting == "the workers" else f"{self._starting} did not start"
+                hint = await unscheduled_actors()
+                limit = f"within {self._start_timeout:g} s (--start-timeout)"
+                raise WorldError(f"{late} {limit}{hint}") from None
             except RayError as error:
-                why = str(error).strip().splitlines()[-1]
-                raise WorldError(f"a process of the run could not start: {why}") from error
+                raise WorldError(f"{self._starting} could not start: {cause_of(error)}") from error
+            await self.sandboxes.begin()
             began = self.recorder.now()
             play = Play(self._scenario, self)
             await play.run()
@@ -103,8 +111,9 @@ class RayBackend:
         self._sort(began, ended)
 
     def _sort(self, began: float, ended: float) -> None:
-        """Sort by time, with zero where the load begins; events after ``ended`` belong to the teardown and go."""
-        events = [event for event in self._journal.events if event["at"] <= ended]
+        """Sort by time, with zero where the load begins; events of the warm-up and of the teardown go."""
+        load = (event for event in self._journal.events if event.get("call") != WARM_UP.call)
+        events = [event for event in load if event["at"] <= ended]
         events.sort(key=lambda event: event["at"])
         for event in events:
             event["at"] = round(max(0.0, event["at"] - began), 6)
@@ -117,6 +126,7 @@ class RayBackend:
         self._journal.events.append(event)
 
     def _on_connect(self, process: str, at: float) -> None:
+        self._workers.on_connect(process)
         if process == LIMITER:
             self._record_limiter_death()
             self._limiter_lives += 1
@@ -169,7 +179,9 @@ class RayBackend:
             self._driver = SecondDriver(self._cluster.address, f"run-{uuid4().hex[:12]}")
             stack.callback(self._driver.kill)
         if self._limiter is not None:
+            self._starting = "the limiter"
             await self._limiter.start()
+        self._starting = "the workers"
         await self._workers.start(places, WorkerSetup(scenario, urls, journal, known, self._bounds), self._driver)
 
     def _make_sandboxes(self, hidden: dict[str, str]) -> SandboxGroup:
@@ -192,6 +204,12 @@ class RayBackend:
     @property
     def lease(self) -> float | None:
         return self._limiter.settings.lease if self._limiter is not None else None
+
+    async def first_request(self) -> None:
+        seen = 0
+        while not any(_is_request_or_end(event) for event in self._journal.events[seen:]):
+            seen = len(self._journal.events)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def kill(self, target: str, names: list[str]) -> None:
         chosen = [worker for worker in self.workers if worker.name in names]
@@ -237,6 +255,13 @@ class RayBackend:
 
     def closing_facts(self) -> dict[str, Any]:
         return {"clock_error": self._server.clock_error}
+
+
+def _is_request_or_end(event: Event) -> bool:
+    if event.get("call") == WARM_UP.call:
+        return False
+    ends = ("returned", "cancelled", "lost", "rollout_ended")
+    return event["event"] in ("arrived", "attempt_started", *ends)
 
 
 def bare_address(url: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from sfusion.harness.errors import MissingWorld
@@ -65,10 +68,11 @@ class OwnCluster:
         self._quiet = _Quiet()
         self._nodes: list[Any] = []
         try:
-            self._cluster = Cluster(
-                initialize_head=True,
-                head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": _QUICK_HEALTH},
-            )
+            with inherited_path():
+                self._cluster = Cluster(
+                    initialize_head=True,
+                    head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": _QUICK_HEALTH},
+                )
             self._nodes.append(self._cluster.head_node)
             self.address: str = self._cluster.address
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -87,7 +91,8 @@ class OwnCluster:
         survivors = [number for number in range(1, count + 1) if number not in killed]
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
-            self._nodes.append(self._cluster.add_node(num_cpus=2))
+            with inherited_path():
+                self._nodes.append(self._cluster.add_node(num_cpus=2))
         head, others = self._nodes[0], iter(self._nodes[1:])
         return [
             (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)
@@ -165,10 +170,46 @@ class GivenCluster:
         self._quiet.restore()
 
 
+@contextmanager
+def inherited_path() -> Iterator[None]:
+    """Let processes that are started meanwhile, and their children, import what this one can import."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
 def killed_nodes(scenario: Scenario) -> set[int]:
     """Return the numbers of the nodes that a scenario kills."""
     targets = [str(event.target) for event in scenario.events if event.kind == "kill"]
     return {int(target.removeprefix("node-")) for target in targets if target.startswith("node-")}
+
+
+async def unscheduled_actors() -> str:
+    """Return a clause on the actors of this job that Ray has not started; an empty text if there are none."""
+    try:
+        async with asyncio.timeout(_REACH_SECONDS):
+            return await asyncio.to_thread(_unscheduled_actors)
+    except TimeoutError:
+        return "; the cluster does not answer"
+
+
+def _unscheduled_actors() -> str:
+    import ray
+    from ray._private.state import actors  # the public API needs Ray's dashboard
+
+    job = ray.get_runtime_context().get_job_id()
+    pending = [one for one in actors().values() if one["State"] == "PENDING_CREATION" and one["JobID"] == job]
+    if not pending:
+        return ""
+    names = ", ".join(sorted({one["ActorClassName"] for one in pending}))
+    free, total = (found.get("CPU", 0.0) for found in (ray.available_resources(), ray.cluster_resources()))
+    return f"; Ray has not started {names} ({free:g} of {total:g} CPUs are free)"
 
 
 def reach(address: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import ray
 
+from sfusion.harness.worlds.ray_cluster import inherited_path
 from sfusion.harness.worlds.ray_worker import WorkerSetup, create_worker
 
 READY = b"ready\n"
@@ -36,7 +37,8 @@ class SecondDriver:
 
     def _start(self, orders: bytes) -> bytes:
         command = [sys.executable, "-m", __name__, self._address, self._namespace]
-        self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with inherited_path():
+            self._process = process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(orders)

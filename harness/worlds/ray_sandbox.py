@@ -39,6 +39,9 @@ class RemoteSandboxes:
         urls: list[str] = await self._actor.start.remote()
         return urls
 
+    async def begin(self) -> None:
+        await self._actor.begin.remote()
+
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         await self._actor.do.remote(kind, target, seconds, ping)
 

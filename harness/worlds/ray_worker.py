@@ -12,6 +12,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.worlds.calling import call_tool
 from sfusion.harness.worlds.recorder import LogHandler
 from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion.harness.worlds.worker import Worker
@@ -20,6 +22,9 @@ from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
 from sfusion_tools.limiter.ray_limiter import RayTransport
 from sfusion_tools.rollout import RolloutLimits
+
+WARM_UP = ProgramPart(prints="ready\n", real=True).prepare("warm-up", seed=0)
+"""A call that is not part of the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,16 @@ class WorkerProcess(Worker):
         """Make the tools and return the process id."""
         self.make_tools(self._urls)
         return os.getpid()
+
+    async def warm_up(self) -> None:
+        """Make a call before the load begins: another class may start processes of its own when it is first used."""
+        try:
+            raised = (await call_tool(self._tools[0], WARM_UP)).get("raised")
+        except Exception as error:  # of ``release``
+            raised = type(error).__name__
+        if raised is not None:
+            text = f"the warm-up call of {self.name} raised {raised}"
+            self._recorder.note("world", "log", level="warning", text=text)
 
     async def cut_off(self, off: bool) -> None:
         """Cut the connection to the limiter, or restore it."""

@@ -8,8 +8,9 @@ import signal
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
+from sfusion.harness.errors import WorldError
 from sfusion.harness.journal import Event
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.calling import call_facts
@@ -18,13 +19,16 @@ from sfusion.harness.worlds.ray_driver import SecondDriver
 from sfusion.harness.worlds.ray_worker import WorkerSetup, create_worker, on_node, signal_process
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.workload import Workload
+from sfusion_tools.wording import counted
 
 CLOSE_SECONDS = 15.0
 """How long workers may take to exit before they are killed."""
 
 
 class RayWorker:
-    def __init__(self, name: str, node: str, actor: Any, scenario: Scenario, *, local: bool) -> None:
+    def __init__(
+        self, name: str, node: str, actor: Any, scenario: Scenario, *, local: bool, connected: bool = False
+    ) -> None:
         self.name = name
         self.actor = actor
         self.pid = 0
@@ -33,6 +37,9 @@ class RayWorker:
         self.assigned: dict[str, Event] = {}
         """Calls it was given and has not answered, with the keys of the event ``called`` for each."""
         self.gone = asyncio.Event()
+        self.next_step: str | None = "create its tools" if connected else "start"
+        """What it must do before the load can begin; None when it is ready."""
+        self._warms_up = scenario.own_config is None
         self._node = node
         self._local = local
         self._default_timeout = scenario.default_timeout
@@ -42,6 +49,17 @@ class RayWorker:
     def alive(self) -> bool:
         """Is its connection to the journal open?"""
         return not self.gone.is_set()
+
+    async def start(self) -> None:
+        """Have its tools created and, if they are another class, used once; raise WorldError if that fails."""
+        try:
+            self.pid = await self.actor.start.remote()
+            if self._warms_up:
+                self.next_step = "finish its warm-up call"
+                await self.actor.warm_up.remote()
+        except RayError as error:
+            raise WorldError(f"{self.name} could not {self.next_step}: {cause_of(error)}") from error
+        self.next_step = None
 
     async def call(self, number: int) -> None:
         """Have a call made; return when it has ended or the process has died."""
@@ -95,6 +113,14 @@ class RayWorker:
             gone.cancel()
 
 
+def cause_of(error: RayError) -> str:
+    """Return what another process raised, without Ray's account of it."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, BaseException):
+        return f"{type(cause).__name__}: {cause}"
+    return str(error).strip().splitlines()[-1].strip()
+
+
 async def _result(ref: Any) -> Any:
     return await ref
 
@@ -110,6 +136,7 @@ class RayWorkers:
         self._calls: dict[str, str] = {}
         self._rollouts: dict[str, str] = {}
         self._seen: set[str] = set()
+        self._connected: set[str] = set()
         self.closing = False
 
     @property
@@ -124,11 +151,19 @@ class RayWorkers:
         else:
             actors = {name: create_worker(name, node, setup) for name, node in places.items()}
         self._workers = {
-            name: RayWorker(name, places[name], actor, self._scenario, local=self._local)
+            name: RayWorker(
+                name, places[name], actor, self._scenario, local=self._local, connected=name in self._connected
+            )
             for name, actor in actors.items()
         }
-        for worker in self._workers.values():
-            worker.pid = await worker.actor.start.remote()
+        await asyncio.gather(*(worker.start() for worker in self.workers))
+
+    @property
+    def unready(self) -> str:
+        """Say which workers are not ready for the load, and what the first of them has not done."""
+        first, *others = [worker for worker in self.workers if worker.next_step is not None]
+        more = f" (nor did {counted(len(others), 'other worker')})" if others else ""
+        return f"{first.name} did not {first.next_step}{more}"
 
     async def broadcast(self, method: str, *args: Any) -> None:
         """Call a method of every living worker and wait for all of them."""
@@ -169,6 +204,13 @@ class RayWorkers:
             self._calls[event["call"]] = event["worker"]
         else:
             self._calls.pop(event["call"], None)
+
+    def on_connect(self, name: str) -> None:
+        """A process has started."""
+        self._connected.add(name)
+        worker = self._workers.get(name)
+        if worker is not None and worker.next_step == "start":
+            worker.next_step = "create its tools"
 
     def on_disconnect(self, name: str) -> None:
         """The connection of a process ended, and all its events are here: it is dead."""

@@ -33,10 +33,10 @@ class RealSandboxes:
         self._over = asyncio.Event()
         # The sandbox runs any code it is sent, so a proxy that other machines can reach asks for a token.
         self._token = None if is_loopback(host) else secrets.token_urlsafe(16)
+        self._faults = [part.instance(number).faults for number in range(1, count + 1)]
         self._proxies = [
             proxy_in_front_of(
                 sandbox.url,
-                faults=part.instance(number).faults,
                 model=part.instance(number).model,
                 seed=scenario.seed,
                 host=host,
@@ -56,6 +56,10 @@ class RealSandboxes:
             return [proxy.url for proxy in self._proxies]
         self._recorder.keep_secret(self._token, "token of the proxy")
         return [proxy.url.replace("://", f"://sfusion:{self._token}@", 1) for proxy in self._proxies]
+
+    async def begin(self) -> None:
+        for proxy, faults in zip(self._proxies, self._faults, strict=True):
+            proxy.set_faults(faults)
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         for place in places(target, len(self._proxies)):

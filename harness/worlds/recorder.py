@@ -72,7 +72,8 @@ class Recorder:
         for secret, name in self._secrets.items():
             if secret in text:
                 text = text.replace(secret, "<secret>")
-                leaked.append(name)
+                if name not in leaked:
+                    leaked.append(name)
         return text
 
 

@@ -13,7 +13,10 @@ class SandboxGroup(Protocol):
     """The sandboxes of a run: fakes here, fakes on a node, or real ones behind proxies."""
 
     async def start(self) -> list[str]:
-        """Start listening and return the addresses."""
+        """Start listening, without faults, and return the addresses."""
+
+    async def begin(self) -> None:
+        """Inject the scenario's faults from now on; their clocks start here."""
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         """Crash, restart or wedge all of them (target ``sandbox``) or one (``sandbox-2``)."""
@@ -27,11 +30,11 @@ class FakeSandboxes:
     def __init__(self, scenario: Scenario, recorder: Recorder, host: str = "127.0.0.1") -> None:
         self._recorder = recorder
         names = scenario.sandbox.names
+        self._faults = [scenario.sandbox.instance(number).faults for number in range(1, len(names) + 1)]
         self._all = [
             FakeSandbox(
                 executor=part.executor,
                 profile=part.profile,
-                faults=part.faults,
                 model=part.model,
                 seed=scenario.seed,
                 host=host,
@@ -46,6 +49,10 @@ class FakeSandboxes:
             await sandbox.start()
             self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
         return [sandbox.url for sandbox in self._all]
+
+    async def begin(self) -> None:
+        for sandbox, faults in zip(self._all, self._faults, strict=True):
+            sandbox.set_faults(faults)
 
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         for place in places(target, len(self._all)):

@@ -57,6 +57,7 @@ class _SimBackend:
         scenario, recorder, settings = self._scenario, self.recorder, self._scenario.settings
         stack.push_async_callback(self.sandboxes.stop)
         urls = await self.sandboxes.start()
+        await self.sandboxes.begin()
         count, loss = scenario.sandbox.instances, scenario.cluster.link.loss
         note_began(recorder, scenario, sandboxes=count, limit=scenario.stated_limit, loss=loss)
         if settings is not None and settings.enable_global_rate_limit:
@@ -73,6 +74,9 @@ class _SimBackend:
     def lease(self) -> float | None:
         snapshot = self._limiter.snapshot() if self._limiter is not None else None
         return snapshot.lease if snapshot is not None else None
+
+    async def first_request(self) -> None:
+        """Return at once: starting takes no virtual time."""
 
     async def kill(self, target: str, names: list[str]) -> None:
         await asyncio.gather(*(worker.die() for worker in self.workers if worker.name in names))

@@ -12,7 +12,8 @@ import asyncio
 import itertools
 import selectors
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
@@ -107,6 +108,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         """Return the virtual seconds since the loop was created."""
         return self._virtual.now
 
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock on although something is running."""
+        self._virtual.now += max(0.0, seconds)
+
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
 
@@ -170,7 +175,26 @@ def _let_aiohttp_see_virtual_time() -> None:
     connector.monotonic = _monotonic  # type: ignore[attr-defined] # its import, not its interface
 
 
+@contextmanager
+def _sleeping_blocks() -> Iterator[None]:
+    """Let ``time.sleep`` inside the loop do what it does in real time: time passes, and nothing else happens."""
+    real = time.sleep
+
+    def sleep(seconds: Any) -> None:
+        loop = asyncio._get_running_loop()
+        if isinstance(loop, VirtualTimeLoop):
+            loop.pass_time(seconds)
+        else:
+            real(seconds)
+
+    time.sleep = sleep
+    try:
+        yield
+    finally:
+        time.sleep = real
+
+
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on a virtual-time loop of its own and return its result."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner, _sleeping_blocks():
         return runner.run(main)

@@ -216,7 +216,7 @@ class Rollouts:
         lists = ("input_ids", "attention_mask", "position_ids", "loss_mask")
         lengths = {name: len(getattr(request, name)) for name in lists}
         lengths |= {"prompt": len(request.prompt_ids), "response": len(request.response_ids)}
-        scores = [score for score in request.reward_scores.values() if score is not None]
+        scores = [score for score in request.reward_scores.values() if score not in (None, [])]
         return {
             "rollout": request.request_id,
             "worker": self._worker,

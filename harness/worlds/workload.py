@@ -16,8 +16,9 @@ class Workload:
         self._seed = seed
         self._scale = scale
         self._default_timeout = default_timeout
-        self._width = max(4, len(str(load.calls)))
-        self._total = sum(part.share for part in load.program)
+        self._fixed = {part.call: part for part in load.program if part.call is not None}
+        self._drawn = [part for part in load.program if part.call is None]
+        self._total = sum(part.share for part in self._drawn)
 
     @classmethod
     def of(cls, scenario: Scenario, scale: float) -> Workload:
@@ -27,7 +28,7 @@ class Workload:
 
     def name(self, number: int) -> str:
         """Return the id of a call."""
-        return f"c{number:0{self._width}d}"
+        return self._load.call_id(number)
 
     def prepare(self, number: int) -> PreparedCall:
         """Return a call with its program.
@@ -55,7 +56,9 @@ class Workload:
         return cancel.after.sample(drawer(self._seed, "cancel", call)) * self._scale
 
     def _part(self, call: str) -> ProgramPart:
-        parts = self._load.program
+        if call in self._fixed:
+            return self._fixed[call]
+        parts = self._drawn
         if len(parts) == 1:
             return parts[0]
         left = uniform(self._seed, "program", call) * self._total

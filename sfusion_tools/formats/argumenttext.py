@@ -122,14 +122,29 @@ class SectionParser(ArgumentTextParser):
             yield from self.call_opened(start)
             return
         self._open = True
-        following = yield from self.reader.ahead((end,))
+        following = yield from self.reader.ahead((end, *self.openers))
         if following == end:
             self.refuse(Flaw("empty_call", "the section of calls is empty"), position=start, raw=marker)
         elif following == "":
             flaw = Flaw("truncated", "the text ends where the call should begin")
             self.refuse(flaw, position=start, raw=marker)
             self._open = False
+        elif following is None and (yield from self.reader.upcoming(self.edges)) not in self.openers:
+            yield from self._without_call(start, marker)
         self.interrupt()
+
+    def _without_call(self, start: int, marker: str) -> Scan[None]:
+        """Refuse a section whose text begins no call."""
+        call = next(opener for opener in self.openers if opener != marker)
+        skipped: list[str] = []
+        edge = yield from self.reader.before(self.edges, skipped.append)
+        text = "".join(skipped)
+        if edge is None and call.startswith(text.strip()):
+            flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
+            self._open = False
+        else:
+            flaw = Flaw("no_call_object", f"there is no {call} after {marker}")
+        self.refuse(flaw, position=start, raw=marker + text)
 
     @abstractmethod
     def call_opened(self, start: int) -> Scan[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -199,4 +198,4 @@ def _kind(value: Any) -> str:
         case dict():
             return "an object"
         case _:
-            return f"a number ({json.dumps(value)[:20]})"
+            return "a number"

@@ -5,14 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = ["MARKS", "lookalikes"]
+__all__ = ["MARKS", "lookalikes", "position_in"]
 
 MARKS: dict[re.Pattern[str], list[str]] = {}
 """The marks of all formats and which formats have each; filled by ``registry``."""
 
+_EXTRA = r"""["'](?:type|id|index)["']\s*+:\s*+(?:["'][^"'\n]{0,80}+["']|[0-9]{1,9}+)\s*+,\s*+"""
 _OBJECT = re.compile(
-    r'\{\s*"(?:name"\s*:\s*"[^"\n]*"\s*,\s*"(?:arguments|parameters)|(?:arguments|parameters)"\s*:\s*[{"\[])'
+    rf"""\{{\s*+(?:{_EXTRA}){{0,3}}["'](?:"""
+    rf"""name["']\s*+:\s*+["'][^"'\n]*+["']\s*+,\s*+(?:{_EXTRA}){{0,3}}["'](?:arguments|parameters)"""
+    r"""|(?:arguments|parameters)["']\s*+:\s*+[{"'\[]"""
+    r"""|function["']\s*+:\s*+(?:\{\s*+["']name["']|["'][^"'\n]*+["']\s*+,\s*+["'](?:arguments|parameters)))"""
 )
+_OTHERS = re.compile(
+    r"<(?:\w+:)?(?:invoke|function_calls?|tool_use|tool_code|start_function_call|[|｜]tool_calls?[|｜]|｜DSML｜)\b"
+    r"|<[|｜]tool_calls?[|｜]>|<｜DSML｜|\[TOOL_REQUEST\]"
+    r"|\bfunctions\.\w++(?::[0-9]++)?\s*+[({]",
+    re.IGNORECASE,
+)
+"""How models whose formats are not among ours write calls."""
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")
 _FENCE = re.compile(r"^[ \t]*```[ \t]*(?:py|python3?|tool_call|tool_code)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 _REPLY = re.compile(
     r"<tool_response>|<\|tool_response\|?>|<｜tool▁outputs?▁begin｜>|\[TOOL_RESULTS\]|<\|observation\|>\s*\S"
@@ -28,16 +40,22 @@ def lookalikes(
     ``pieces`` is the text outside of calls and outside of the thinking, each with its position in the whole text.
     """
     text = "".join(piece for _, piece in pieces)
+    if _INVISIBLE.search(text):
+        places = [at for at, char in enumerate(text) if not _INVISIBLE.match(char)]
+        # Models copy invisible characters into names and markers.
+        for kind, message, at, excerpt in lookalikes([(0, "".join(text[at] for at in places))], form, tools):
+            yield kind, message, position_in(pieces, places[at]), excerpt
+        return
     reply = _REPLY.search(text)
     if reply:
         yield (
             "invented_reply",
             "The text contains a made-up tool reply. Stop after the calls and wait for the real reply.",
-            _position(pieces, reply.start()),
+            position_in(pieces, reply.start()),
             _excerpt(text, reply.start()),
         )
     for kind, message, at in _calls(text, form, tools):
-        yield kind, message, _position(pieces, at), _excerpt(text, at)
+        yield kind, message, position_in(pieces, at), _excerpt(text, at)
         return
 
 
@@ -52,6 +70,9 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
                 f"The text contains markers of a tool call that {whose}, so no call was made.",
                 found.start(),
             )
+    if found := _OTHERS.search(text):
+        message = f"The text contains a tool call in a form that does not belong to {form}, so no call was made."
+        yield "stray_marker", message, found.start()
     if found := _OBJECT.search(text):
         yield "untagged_call", _UNTAGGED, found.start()
     if found := _FENCE.search(text):
@@ -59,6 +80,8 @@ def _calls(text: str, form: str, tools: Sequence[str]) -> Iterator[tuple[str, st
         yield "fenced_code", message, found.start()
     if tools and (found := _bare(tools).search(text)):
         yield "untagged_call", _UNTAGGED, found.start("line")
+    if tools and (found := _named(tools).search(text)):
+        yield "untagged_call", _UNTAGGED, found.start()
 
 
 def _bare(tools: Sequence[str]) -> re.Pattern[str]:
@@ -67,15 +90,20 @@ def _bare(tools: Sequence[str]) -> re.Pattern[str]:
     White space is only entered at its beginning, so that a search does not read it again from each of its lines.
     """
     names = "|".join(map(re.escape, tools))
-    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|^(?=\[))(?P<line>\[?)"
-    return re.compile(rf"{begin}\s*+(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
+    begin = r"(?:\A|(?<!\s)[^\S\n]*+\n|(?=\[))(?P<line>\[?)"
+    return re.compile(rf"{begin}\s*+(?:await\s++)?(?:{names})\s*+\(\s*+(?:\w++\s*+=|['\"\[{{]|\))", re.MULTILINE)
+
+
+def _named(tools: Sequence[str]) -> re.Pattern[str]:
+    """Match the name of a tool where a broken object has it."""
+    return re.compile(rf"""["']?name["']?\s*+:\s*+["'](?:{"|".join(map(re.escape, tools))})\b""")
 
 
 def _excerpt(text: str, at: int) -> str:
     return text[at : at + 80].split("\n", 1)[0]
 
 
-def _position(pieces: Sequence[tuple[int, str]], at: int) -> int:
+def position_in(pieces: Sequence[tuple[int, str]], at: int) -> int:
     for offset, piece in pieces:
         if at < len(piece):
             return offset + at

@@ -7,20 +7,37 @@ import re
 from .jsontext import ENOUGH, TOO_DEEP, Flaw
 from .text_reader import Scan, TextReader
 
-__all__ = ["UNBALANCED", "scan_brackets", "stray_escapes", "without_raw_breaks"]
+__all__ = [
+    "ADJACENT",
+    "UNBALANCED",
+    "adjacent_strings",
+    "scan_brackets",
+    "spelt_breaks",
+    "stray_escapes",
+    "without_strings",
+]
 
 _CODE = re.compile(r"""[^'"()\[\]{}]+""")
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]+") for quote in "'\""}
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _LITERAL = re.compile(
     r"""(?s)(?<![A-Za-z])([A-Za-z]*+)"""
-    r"""('''.*?(?<!\\)'''|\"\"\".*?(?<!\\)\"\"\"|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
+    r"""('''(?:[^'\\]|\\.|'(?!''))*+'''|\"\"\"(?:[^"\\]|\\.|"(?!""))*+\"\"\"|'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 )
-_RAW_BREAK = re.compile(r"(?<!\\)\n")
+_BREAK = re.compile(r"\\(?:\r\n|.)|\r\n?|\n", re.DOTALL)
+"""An escape or a line break."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _KNOWN = set("\n\\'\"abfnrtvxNuU01234567")
 _CONTROLS = set("abfnrtvxNuU01234567")
 
+_GAP = re.compile(r"(?:\s|\\\r?\n|#[^\n]*)*+")
+
+ADJACENT = Flaw(
+    "adjacent_strings",
+    "two strings stand side by side, which may be one string with a quote in it; "
+    "escape the quotes inside a string, or write a single string",
+)
+"""Python joins such strings and so drops the quotes between them."""
 UNBALANCED = Flaw("unbalanced", "its brackets or quotes do not match")
 
 
@@ -85,13 +102,60 @@ def stray_escapes(code: str) -> tuple[str, bool]:
     return "", False
 
 
-def without_raw_breaks(code: str) -> str:
-    """Escape the line breaks inside of single-line strings, where they cannot mean anything else."""
+def adjacent_strings(code: str) -> str | None:
+    """Return the least that stands between two strings that Python would join; None if there are no such strings."""
+    least: str | None = None
+    begin = end = -1
+    for match in _LITERAL.finditer(code):
+        if match.start() == end:
+            least = code[begin:end] if least is None else min(least, code[begin:end], key=len)
+        gap = _GAP.match(code, match.end())
+        begin, end = match.end(), gap.end() if gap else match.end()
+    return least
+
+
+def without_strings(code: str) -> str:
+    return _LITERAL.sub("", code)
+
+
+def spelt_breaks(code: str) -> tuple[str, bool]:
+    """Write the line breaks inside of strings as escapes where Python would refuse them or drop the ``\\r``.
+
+    Return also whether there was one in a single-line string, where Python allows none.
+    """
+    raw_break = False
 
     def spelt(match: re.Match[str]) -> str:
+        nonlocal raw_break
         prefix, literal = match[1], match[2]
-        if not _RAW_BREAK.search(literal) or literal.startswith(("'''", '"""')) or "r" in prefix.lower():
+        quote = literal[:3] if literal.startswith(("'''", '"""')) else literal[0]
+        if "r" in prefix.lower():
+            if len(quote) == 1 or "\r" not in literal:
+                return match[0]
+            inner = literal[3:-3].replace("\\", "\\\\").replace(quote[0], "\\" + quote[0])
+            prefix, literal = re.sub("[rR]", "", prefix), f"{quote}{inner}{quote}"
+        if len(quote) == 3:
+            return prefix + _BREAK.sub(_carriage_return, literal)
+        if all(found[0] == "\\" for found in _BREAK.findall(literal)):
             return match[0]
-        return prefix + literal.replace("\r", "\\r").replace("\\\n", "\\\\\\n").replace("\n", "\\n")
+        raw_break = True
+        return prefix + _BREAK.sub(_one_line, literal)
 
-    return _LITERAL.sub(spelt, code)
+    return _LITERAL.sub(spelt, code), raw_break
+
+
+def _carriage_return(found: re.Match[str]) -> str:
+    text = found[0]
+    if text[0] != "\\":
+        return text.replace("\r", "\\r")
+    # A backslash before a line break removes it, also before \r\n.
+    return "\\\n" if text[1] == "\r" else text
+
+
+def _one_line(found: re.Match[str]) -> str:
+    text = found[0]
+    if text[0] == "\\":
+        if text[1] not in "\r\n":
+            return text
+        text = "\\" + text
+    return text.replace("\r", "\\r").replace("\n", "\\n")

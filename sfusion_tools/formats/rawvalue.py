@@ -15,7 +15,7 @@ from sfusion_tools.errors import RenderError
 
 from .format import Format
 from .jsontext import ENOUGH, TOO_DEEP, Flaw, Loaded, TooDeepError, dump, nesting
-from .literal import decode_json, decode_python
+from .literal import NOT_PYTHON, decode_json, decode_python
 from .streamparser import StreamParser
 from .text_reader import Markers, Scan
 from .toolbox import Toolbox
@@ -85,12 +85,17 @@ def read_value(text: str, types: frozenset[str], parameter: str) -> Loaded | Fla
         return TOO_DEEP
     if known and (not types or _fits(value, types)):
         return Loaded(value)
+    flaw = NOT_PYTHON
     if types:
-        known, value = decode_python(text)
-        if known and _fits(value, types):
+        value = decode_python(text)
+        if isinstance(value, Flaw):
+            flaw = value
+        elif _fits(value, types):
             return Loaded(value)
     if not types or "string" in types:
         return Loaded(text)
+    if flaw is not NOT_PYTHON:
+        return Flaw(flaw.kind, f"in its parameter {parameter}, {flaw.message}")
     if nesting(text) > ENOUGH:
         return TOO_DEEP
     shown = json.dumps(text[:40], ensure_ascii=False)

@@ -265,8 +265,7 @@ class StreamParser(ABC):
             flaw = Flaw("truncated", "the text ends inside the marker that would begin it")
             self.refuse(flaw, position=position, raw=cut)
             return
-        names = () if self._handled else self.tools.names
-        for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, names):
+        for kind, message, at, excerpt in lookalikes(self._plain, self.form.name, self.tools.names):
             if kind != "fenced_code" or not self._handled:
                 self.problem(kind, f"{message} Write calls as {self.form.example}", at, excerpt, "noticed")
 

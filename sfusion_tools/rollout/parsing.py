@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from sfusion_tools.formats import Parsed, ParsedCall, Problem, get_format
@@ -12,6 +13,9 @@ from sfusion_tools.schemas import OpenAIFunctionToolSchema
 _THINK = "<think>"
 # Kinds of problems that, in a turn without calls, suggest that the model meant to make one.
 _LOOKS_LIKE_A_CALL = frozenset({"call_in_think", "fenced_code", "invented_reply", "stray_marker", "untagged_call"})
+# Those that are a call of their own beside others: not a draft of one of them, nor a superfluous closing marker.
+_ANOTHER_CALL = frozenset({"stray_marker", "untagged_call"})
+_CLOSING = re.compile(r"</|<[|｜][^<>]*end[|｜]>", re.IGNORECASE)
 
 
 def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
@@ -35,15 +39,21 @@ def format_parser(name: str, *, in_think: bool = False) -> TurnParser:
 
 
 def _turn(content: str, parsed: Parsed, notices: tuple[str, ...] = ()) -> ParsedTurn:
-    missed = () if parsed.calls or parsed.refused else parsed.problems
-    meant = [problem for problem in missed if problem.kind in _LOOKS_LIKE_A_CALL]
+    alone = not parsed.calls and not parsed.refused
+    meant = [
+        problem
+        for problem in parsed.problems
+        if problem.severity == "noticed"
+        and problem.kind in (_LOOKS_LIKE_A_CALL if alone else _ANOTHER_CALL)
+        and (alone or not _CLOSING.match(problem.excerpt))
+    ]
     # Report only the first: it was one attempt, however many traces it left.
     found: list[ParsedCall | Problem] = [*parsed.calls, *parsed.refused, *meant[:1]]
     found.sort(key=lambda item: item.position)
     calls = tuple(
         UnreadableCall(item.message, item.call_name, _refusal(item.kind))
         if isinstance(item, Problem)
-        else FoundCall(item.name, item.arguments)
+        else FoundCall(item.name, item.arguments, item.call_id)
         for item in found
     )
     kinds = tuple(problem.kind for problem in parsed.problems if problem.severity != "refused")

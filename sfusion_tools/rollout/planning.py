@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sfusion_tools.rollout.metrics import Refusal
+from sfusion_tools.rollout.templating import call_id
 from sfusion_tools.rollout.turns import FoundCall, PlannedCall, UnreadableCall
 
 _JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
 
+_LONGEST_ID = 80
+"""A longer id of the model's is not repeated in the reply."""
 TOLD_REFUSALS = 16
 """How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
 
@@ -19,13 +22,20 @@ def plan_calls(
     found: Iterable[FoundCall | UnreadableCall],
     tool_names: Sequence[str],
     max_parallel_calls: int | None,
-    id_prefix: str,
+    turn: str,
 ) -> list[PlannedCall]:
-    """Plan every call that was found, in order; none is dropped, but many refused ones share a message."""
+    """Plan every call that was found, in order; none is dropped, but many refused ones share a message.
+
+    ``turn`` names the turn among all others; a call that the model gave no id gets one that is made from it.
+    """
     planned: list[PlannedCall] = []
+    used: set[str] = set()
     executing = 0
     for position, call in enumerate(found):
-        call_id = f"{id_prefix}.{position}"
+        given = call.id if isinstance(call, FoundCall) else None
+        if not given or len(given) > _LONGEST_ID or given in used:
+            given = call_id(turn, position)
+        used.add(given)
         name = call.name or ""
         refused = _refusal(call, tool_names)
         if refused is None and max_parallel_calls is not None and executing >= max_parallel_calls:
@@ -35,10 +45,10 @@ def plan_calls(
                 "It was not executed; send it again in your next turn if you still need it.",
             )
         if refused is not None:
-            planned.append(PlannedCall(call_id, name, refusal=refused[0], message=f"Error: {refused[1]}"))
+            planned.append(PlannedCall(given, name, refusal=refused[0], message=f"Error: {refused[1]}"))
             continue
         assert isinstance(call, FoundCall)
-        planned.append(PlannedCall(call_id, name, call.arguments))
+        planned.append(PlannedCall(given, name, call.arguments))
         executing += 1
     return _summed_up(planned)
 

@@ -91,7 +91,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         prompt = apply(self.template_messages, tools, add_generation_prompt=True)
         bare = apply(self.template_messages, tools, add_generation_prompt=False)
         self._rows = TokenRows.of_prompt(prompt)
-        self._generation_prompt_ids = prompt[len(bare) :]
+        self._generation_prompt_ids = prompt[len(bare) :] if prompt[: len(bare)] == bare else []
 
     @property
     def rows(self) -> TokenRows:
@@ -143,7 +143,7 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             turn.calls,
             self.tool_names,
             self.limits.max_parallel_calls,
-            f"call_{self.request_id[:8]}_{self.metrics.assistant_turns}",
+            f"{self.request_id} {self.metrics.assistant_turns}",
         )
         self.messages.append(_assistant_message(turn, planned))
         self.finish_reason = FinishReasonTypeEnum.TOOL_CALL if planned else finish_reason
@@ -190,9 +190,11 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
             self.tool_rewards[call.name].append(result.reward)
             answers.append(self._tool_message(call, result.response.text or ""))
         self._planned = []
-        self._add_messages(answers)
         cap = self.limits.max_consecutive_invalid_calls
-        if cap is not None and self._consecutive_invalid >= cap:
+        over = cap is not None and self._consecutive_invalid >= cap
+        self._add_messages(answers, next_turn=not over)
+        if over:
+            self._cut_to_limits()
             self._end(EndCause.INVALID_CALLS)
         else:
             self._continue()
@@ -262,17 +264,18 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
     def _tool_message(self, call: PlannedCall, text: str) -> Message:
         shown = truncate(text, self.limits.max_tool_response_length, self.limits.tool_response_truncate_side)
         self.metrics.shortened_responses += int(shown != text)
-        return Message(role="tool", content=shown, tool_call_id=call.id)
+        return Message(role="tool", content=shown, tool_call_id=call.id, name=call.name or None)
 
-    def _add_messages(self, messages: list[Message]) -> None:
-        """Append tool or user messages and the generation prompt of the next assistant turn."""
+    def _add_messages(self, messages: list[Message], *, next_turn: bool = True) -> None:
+        """Append tool or user messages and, if there is one, the generation prompt of the next assistant turn."""
         self.messages += messages
         self._rows.append(
             continuation(
                 self.processing_class,
                 [message.model_dump(exclude_none=True) for message in messages],
                 tools=self.tool_schemas,
-                turn_is_closed=bool(self._rows.ids) and self._rows.ids[-1] == self.processing_class.eos_token_id,
+                last=self._rows.ids[-1] if self._rows.ids else None,
+                add_generation_prompt=next_turn,
             ),
             trained=False,
         )

@@ -17,6 +17,8 @@ class FoundCall:
 
     name: str
     arguments: Any
+    id: str | None = None
+    """The id that the model gave to it, to which the reply must refer."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult
-from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, may_have_run, retry_after
+from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.session import HttpSession
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.wording import counted
@@ -148,6 +148,7 @@ class SandboxClient:
         attempt_seconds, left = self._bounds.of(program)
         end = math.inf if self._bounds.total is None else started + self._bounds.total
         body = program.body()
+        told_to_wait = 0
         while True:
             number = len(result.attempts) + 1
             try:
@@ -168,14 +169,16 @@ class SandboxClient:
             if sent.may_have_run and not self._retry.retry_may_have_run:
                 sent.reading.message += "; not repeated because the program may have run"
                 return sent.reading
-            if number >= self._retry.max_attempts:
-                sent.reading.message += f"; gave up after {counted(number, 'attempt')}"
+            told_to_wait += is_order_to_wait(sent.status, sent.asked)
+            tried = counted(number, "attempt")
+            if told_to_wait and number > 1:
+                tried += f" ({told_to_wait} answered with 429 and Retry-After)"
+            if number - told_to_wait >= self._retry.max_attempts or self._retry.max_attempts == 1:
+                sent.reading.message += f"; gave up after {tried}"
                 return sent.reading
             if pause >= min(left, end - loop.time()):
                 result.out_of_time = self._limit_reached(end - pause)
-                sent.reading.message += (
-                    f"; gave up after {counted(number, 'attempt')}: the next attempt would miss the deadline"
-                )
+                sent.reading.message += f"; gave up after {tried}: the next attempt would miss the deadline"
                 return sent.reading
             self._emit("backing_off", result, attempt=number, seconds=pause, asked=sent.asked)
             before = loop.time()

@@ -66,7 +66,10 @@ class SandboxToolConfig(BaseModel):
     )
     requests_burst: Count | None = Field(None, description="how many of them may start at once after an idle period")
     adaptive_rate_limit: bool = Field(False, description="go below rate_limit on 429 and up again on success")
-    max_attempts: Count = Field(6, description="most HTTP requests for one call")
+    max_attempts: Count = Field(
+        6,
+        description="most HTTP requests for one call, without those answered with 429 and Retry-After; 1: no retries",
+    )
     backoff_base: Seconds = Field(0.5, description="first pause between attempts; doubles, with jitter")
     backoff_cap: Seconds = Field(8.0, description="longest pause, unless Retry-After asks for more")
     retry_may_have_run: bool = Field(

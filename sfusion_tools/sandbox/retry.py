@@ -21,9 +21,14 @@ def may_have_run(status: int) -> bool:
     return status == 200 or (status >= 500 and status != 503)
 
 
+def is_order_to_wait(status: int | None, asked: float | None) -> bool:
+    """True after a 429 with Retry-After: the sandbox is full and works, so only time bounds these, not max_attempts."""
+    return status == 429 and asked is not None
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How many attempts, and how far apart; jitter depends only on the call and the attempt."""
+    """How many failed attempts, and how far apart; jitter depends only on the call and the attempt."""
 
     max_attempts: int = 6
     base: float = 0.5

@@ -172,13 +172,16 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         text = model_text(result, self.name, timeout=timeout, limit=self.settings.max_output_chars, note=remark)
         return ToolResponse(text=text), None, metrics
 
-    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | None:
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> float | list[float] | None:
         """Return 1.0 if the program that started last printed the ground truth, else 0.0.
 
-        None if there is no ground truth or no call, or if the last call failed for reasons that are not the program's.
+        As verl's tool, return an empty list if there is nothing to judge: no ground truth, or no call. None if the last
+        call failed for reasons that are not the program's.
         """
         last = self._trajectories.get(instance_id)
-        if last is None or last.ground_truth is None or last.outcome is None or last.outcome.is_infrastructure:
+        if last is None or last.ground_truth is None or last.number == 0:
+            return []
+        if last.outcome is None or last.outcome.is_infrastructure:
             return None
         return float(last.outcome is Outcome.OK and plain(last.stdout).strip() == last.ground_truth.strip())
 

@@ -13,9 +13,14 @@ from sfusion_tools.tokenizers.protocol import MessageLike, ToolLike
 
 
 class HfTokenizer:
-    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has none, ChatML."""
+    """A tokenizer directory loaded by ``transformers``, with its own chat template or, if it has none, ChatML.
 
-    def __init__(self, path: str | Path) -> None:
+    ``template_options`` are passed to the template, such as ``enable_thinking=False`` to Qwen3's.
+    """
+
+    def __init__(self, path: str | Path, **template_options: Any) -> None:
+        self.name = str(path)
+        self._options = template_options
         transformers = import_extra("transformers", extra="hf", needed_by=f"the Hugging Face tokenizer {path}")
         if not Path(path).is_dir():
             raise TokenizerNotFound(
@@ -66,6 +71,7 @@ class HfTokenizer:
             tools=[dict(as_mapping(tool)) for tool in tools] if tools else None,
             add_generation_prompt=add_generation_prompt,
             tokenize=False,
+            **self._options,
         )
         return text
 

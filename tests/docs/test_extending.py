@@ -19,9 +19,6 @@ SECTIONS = re.split(r"^(?=##+ )", TEXT, flags=re.MULTILINE)
 EXAMPLES = {section.partition("\n")[0].strip("# "): section for section in SECTIONS if "<!-- snippet: " in section}
 PAGES = EXAMPLES | {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")}
 
-UNUSED_PLUGINS = " ".join(f"-p no:{name}" for name in ("schemathesis", "playwright", "faker", "anyio", "cacheprovider"))
-"""Installed pytest plugins that no example uses; importing them takes half of the time of a short run."""
-
 
 @pytest.fixture
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -29,7 +26,6 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     ignored = shutil.ignore_patterns(".*")
     folder = Path(shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=ignored))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("PYTEST_ADDOPTS", UNUSED_PLUGINS)
     yield folder
     shutil.rmtree(folder)
 

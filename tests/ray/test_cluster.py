@@ -35,6 +35,12 @@ def spread(number: int) -> dict[str, Any]:
     return {"resources": {f"node{number % 2}": 0.01}}
 
 
+def printed_by(script: str, *arguments: str) -> Any:
+    """Run a script in a process of its own; return what it prints, which is JSON."""
+    command = [sys.executable, "-c", script, *arguments]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout)
+
+
 class TestMultiNodeRateLimiterCase:
     """Pools on several nodes share one limit."""
 
@@ -52,7 +58,7 @@ class TestMultiNodeRateLimiterCase:
     def test_rotten_execution(self) -> None:
         pools = [init_execution_pool(2, rate_limit=1) for _ in range(2)]
         assert ray.get([pool.execute.remote(int, "rotten") for pool in pools for _ in range(3)]) == [None] * 6
-        until(lambda: snapshot("rate-limiter").in_use == 0)
+        assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_clients_on_several_nodes_share_the_limit(self, limiter_name: str) -> None:
         holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=4) for n in range(4)]
@@ -300,10 +306,7 @@ async def main():
         print(json.dumps((await find(sys.argv[2]).snapshot.remote()).in_use))
 asyncio.run(main())
 """
-    run = subprocess.run(
-        [sys.executable, "-c", script, cluster, limiter_name], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert json.loads(run.stdout) == 2, "its own permit and the one held here"
+    assert printed_by(script, cluster, limiter_name) == 2, "its own permit and the one held here"
 
 
 def test_a_tool_follows_the_ray_session_of_its_process(cluster: str, limiter_name: str) -> None:
@@ -333,13 +336,10 @@ async def main():
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
-        run = subprocess.run(
-            [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
-            stdout=subprocess.PIPE, text=True, timeout=120, check=True,
-        )  # fmt: skip
+    with FakeSandbox(executor="scripted") as sandbox:
+        printed = printed_by(script, cluster, limiter_name, sandbox.url)
     both = ["ray", "local"]
-    assert json.loads(run.stdout) == ["ok", ["ray"], True, *["ok", both, False, "ok", both, True, "ok", both, False]]
+    assert printed == ["ok", ["ray"], True, *["ok", both, False, "ok", both, True, "ok", both, False]]
 
 
 def test_callers_wait_in_their_order_until_ray_is_started_again(cluster: str, limiter_name: str) -> None:
@@ -379,13 +379,10 @@ async def queued(number):
 
 asyncio.run(main())
 """
-    with FakeSandbox() as sandbox:
-        run = subprocess.run(
-            [sys.executable, "-c", script, cluster, limiter_name, sandbox.url],
-            stdout=subprocess.PIPE, text=True, timeout=120, check=True,
-        )  # fmt: skip
+    with FakeSandbox(executor="scripted") as sandbox:
+        printed = printed_by(script, cluster, limiter_name, sandbox.url)
     order = ["without Ray", 1, 2, 3, "again"]
-    assert json.loads(run.stdout) == [[number, "ok"] for number in order]
+    assert printed == [[number, "ok"] for number in order]
 
 
 def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
@@ -424,7 +421,7 @@ class Trainer:
 
 def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
     """Counted at the sandbox: four processes, and a limiter that is killed three times."""
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
             "rate_limit": 5,

@@ -178,7 +178,7 @@ class TestSingleNodeRateLimiterCase:
         assert ray.get(pool.execute.remote(_raise)) is None
         assert ray.get(pool.execute.remote(sys.exit, 3)) is None
         assert ray.get(pool.execute.remote(_add, 1, 2)) == 3
-        until(lambda: snapshot("rate-limiter").in_use == 0)
+        assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_a_function_that_kills_its_process_loses_only_its_own_result(self) -> None:
         pool = init_execution_pool(num_workers=2, rate_limit=1, mode=PoolMode.ProcessMode)
@@ -299,7 +299,7 @@ def metered(sandbox: FakeSandbox, name: str, **config: Any) -> SandboxFusionTool
 def test_calls_attempts_and_times_are_passed_on_to_ray(recorded: Recorded, limiter_name: str) -> None:
     async def go() -> str:
         async with FakeSandbox(
-            faults=[{"first": 3, "what": {"status": 503}}, {"code": "hang", "what": "hang"}]
+            executor="scripted", faults=[{"first": 3, "what": {"status": 503}}, {"code": "hang", "what": "hang"}]
         ) as sandbox:
             tool = metered(sandbox, limiter_name)
             for _ in range(6):
@@ -337,7 +337,7 @@ def test_permits_calls_in_flight_and_the_guard_are_shown_while_calls_run(recorde
     faults = [{"code": "hang", "what": "hang"}, {"code": "fail", "what": {"status": 500}}]
 
     async def go() -> None:
-        async with FakeSandbox(faults=faults) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=faults) as sandbox:
             tool = metered(sandbox, limiter_name, rate_limit=1, guard={"window": 1})
             metrics = runtime.shared(RayMetrics, RayMetrics)
             await tool.execute("", {"code": "1"})
@@ -379,7 +379,7 @@ def test_metrics_are_passed_on_while_a_loop_runs(
     recorded: Recorded, limiter_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go() -> None:
-        async with FakeSandbox() as sandbox:
+        async with FakeSandbox(executor="scripted") as sandbox:
             await metered(sandbox, limiter_name).execute("", {"code": "1"})
             assert await asyncio.to_thread(recorded.news.wait, 60)
 
@@ -419,7 +419,7 @@ def test_simulated_calls_and_switched_off_metrics_are_not_passed_on(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def go() -> None:
-        async with FakeSandbox() as sandbox:
+        async with FakeSandbox(executor="scripted") as sandbox:
             tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local"})
             await tool.execute("", {"code": "1"})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,10 +18,11 @@ import ray
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Verdict, judge
+from sfusion.harness.runs.effect import judge_effect
 from sfusion.harness.scenarios import parse_scenarios
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds import ray as ray_world
-from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster
+from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path
 from tests.ray.actors import until
 
 EVERYTHING = """
@@ -88,8 +91,8 @@ load: {calls: 80, concurrency: 32, program: {prints: "{call}\\n"}}""")
 def test_a_killed_worker_loses_only_its_own_calls(place: OwnCluster) -> None:
     tried = scenario("""
 cluster: {nodes: 3}
-tools: {rate_limit: 3, permit_lease: 2}
-load: {calls: 40, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
+tools: {rate_limit: 9, permit_lease: 2}  # the other two have room for eight, so this one holds a permit
+load: {calls: 60, concurrency: 12, program: {seconds: 200ms, prints: "{call}\\n"}}
 events: [{at: 600ms, kill: n2-w1}]""")
     journal, verdicts = played(place, tried)
     all_held(verdicts)
@@ -270,8 +273,56 @@ def test_a_tool_that_cannot_be_created_is_reported_and_passes_no_promise(place: 
     journal, verdicts = played(place, tried)
     assert {verdict.state for verdict in verdicts.values()} == {"unknown"}
     assert all("no_such_module" in verdict.sentence for verdict in verdicts.values())
-    assert "could not start" in of(journal, "world", "stuck")[0]["text"]
+    assert "n1-w1 could not create its tools" in of(journal, "world", "stuck")[0]["text"]
     assert "no_such_module" in of(journal, "world", "stuck")[0]["text"]
+
+
+class SlowToStart(SilentTool):
+    """Like a tool that starts processes of its own when it is first used."""
+
+    started = False
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **rest: Any) -> str:
+        if not self.started:
+            await asyncio.sleep(3)
+            self.started = True
+        return await super().execute(instance_id, parameters, **rest)
+
+
+def test_another_tool_is_warm_before_faults_and_events_begin(place: OwnCluster) -> None:
+    tried = scenario(
+        """
+tools: [{class_name: tests.ray.test_world.SlowToStart, config: {}}]
+sandbox: {faults: [{name: odd, first: 1, what: {delay: 5ms}}, {name: early, between: [0s, 2s], what: {delay: 1ms}}]}
+load: {calls: 40, concurrency: 2, program: {seconds: 100ms}}
+events: [{at: 500ms, wedge: sandbox, seconds: 1s}]""",
+        "\n  - every_call_ends_once",
+    )
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert judge_effect(tried, journal) == []
+    assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {"c0001", "c0002"}
+    wedged = of(journal, "server", "wedge")[0]["at"]
+    arrived = [one["at"] for one in of(journal, "server", "arrived")]
+    assert len(arrived) == 40, "the warm-up call is not in the journal"
+    assert min(arrived) < wedged < max(arrived), "the event meets requests"
+
+
+def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: OwnCluster) -> None:
+    tried = scenario("tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]\nload: {calls: 1}")
+    _, verdicts = played(place, tried, start_timeout=0.2)
+    expected = r"n1-w1 did not start within 0.2 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
+    assert all(re.search(expected, verdict.sentence) for verdict in verdicts.values())
+
+
+def test_processes_of_our_own_cluster_import_what_this_one_can(tmp_path: Path, monkeypatch: Any) -> None:
+    """A checkout that was neither installed nor the current directory did not reach the workers."""
+    (tmp_path / "beside_the_scenario.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = dict(os.environ)
+    with inherited_path():
+        subprocess.run([sys.executable, "-c", "import beside_the_scenario"], check=True)
+    assert dict(os.environ) == before
 
 
 def test_what_other_tools_do_not_report_is_not_applicable_and_their_limit_is_counted_at_the_sandbox(

@@ -250,7 +250,7 @@ async def test_a_generation_that_does_not_compile_gets_its_code():
 )
 async def test_an_infrastructure_failure_is_never_a_wrong_answer(fault):
     """NVIDIA-NeMo/Gym#2212: infrastructure scored 0, like a wrong answer."""
-    async with FakeSandbox(faults=[fault]) as sandbox:
+    async with FakeSandbox(executor="scripted", faults=[fault]) as sandbox:
         judgement = await judge("print(1)", {"inputs": ["", ""], "outputs": ["1", "1"]}, client(sandbox.url))
     assert judgement.results == [INFRASTRUCTURE, INFRASTRUCTURE]
     assert judgement.score is None
@@ -350,7 +350,7 @@ async def test_the_settings_reach_the_sandbox():
 
 
 async def test_at_most_concurrency_cases_run_at_once():
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         cases = {"inputs": [str(n) for n in range(20)], "outputs": [""] * 20}
         code = "…  # sfusion:call=c seconds=0.02"
         judgement = await judge(code, cases, client(sandbox.url), concurrency=4)
@@ -365,7 +365,7 @@ def test_the_deadline_covers_the_whole_sample():
         clock = asyncio.get_running_loop().time
         limiter = local_limiter(LimiterSettings(rate_limit=8), clock)
         fault = {"code": "1", "after": 3, "what": "hang"}
-        async with FakeSandbox(faults=[fault]) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=[fault]) as sandbox:
             runner = client(sandbox.url, limiter=lambda: limiter)
             cases = {"inputs": [str(n) for n in range(10)], "outputs": [""] * 10}
             judgement = await judge("1", cases, runner, concurrency=2, deadline=20.0)
@@ -481,7 +481,7 @@ def test_judge_sync_closes_what_it_opens(python):
 
 
 def test_judge_sync_takes_the_config_of_a_tool():
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": "judge", "rate_limit": 1}
         judgement = judge_sync("…  # sfusion:call=c seconds=0.01", {"inputs": ["1"] * 4, "outputs": [""] * 4}, config)
         assert judgement.passed

@@ -48,7 +48,7 @@ ENDLESS = {"code": "1  # sfusion:call=b seconds=3600"}
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[FakeSandbox]:
     """A sandbox in its own thread."""
-    with FakeSandbox() as running:
+    with FakeSandbox(executor="scripted") as running:
         yield running
 
 
@@ -173,7 +173,7 @@ async def test_cancelling_at_any_await_leaves_nothing_behind(queued: bool) -> No
     """A call that connects or waits in the queue, is refused once and backs off is cancelled at each of its awaits."""
     rules = [{"call": "c-*", "first_attempts": 1, "what": {"status": 429}}]
     step, outcome = 0, None
-    async with FakeSandbox(faults=rules) as refusing:
+    async with FakeSandbox(executor="scripted", faults=rules) as refusing:
         tool = Watched(refusing.url)
         while outcome is None:
             ahead = asyncio.create_task(tool.outcome({"code": f"1  # sfusion:call=ahead-{step}"}))
@@ -412,7 +412,7 @@ async def test_tools_that_each_serve_one_trajectory_share_the_load() -> None:
 
 async def test_a_sandbox_that_fails_is_set_aside_for_all_tools() -> None:
     rules = [{"what": {"status": 503}}]
-    async with FakeSandbox(faults=rules) as failing, FakeSandbox() as fine:
+    async with FakeSandbox(faults=rules) as failing, FakeSandbox(executor="scripted") as fine:
         urls = [failing.url, fine.url]
         config = {"sandbox_fusion_url": urls, "enable_global_rate_limit": False, "backoff_base": 0.001}
         tried = [(await SandboxFusionTool(config).execute("x", FINE))[2] for _ in range(5)]

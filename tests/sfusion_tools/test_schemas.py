@@ -10,7 +10,7 @@ import yaml
 from faker import Faker
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 
 from sfusion_tools import schemas
 from sfusion_tools.sandbox.tool import CODE_INTERPRETER
@@ -169,6 +169,28 @@ def test_the_text_of_a_response_must_be_a_string():
     """verl#3964: a ToolResponse as the text of a ToolResponse."""
     with pytest.raises(ValidationError):
         ToolResponse(text=ToolResponse(text="3"))
+
+
+def _elsewhere(name: str, /, **fields: Any) -> Any:
+    """Return a model like those of another package, which ignores the keys that it does not know."""
+    return create_model(name, **{key: (kind, ...) for key, kind in fields.items()})
+
+
+def test_a_schema_equals_the_same_schema_of_another_package():
+    property_ = _elsewhere("OpenAIFunctionPropertySchema", type=str, description=str)
+    parameters = _elsewhere(
+        "OpenAIFunctionParametersSchema", type=str, properties=dict[str, property_], required=list[str]
+    )
+    function = _elsewhere("OpenAIFunctionSchema", name=str, description=str, parameters=parameters, strict=bool)
+    theirs = _elsewhere("OpenAIFunctionToolSchema", type=str, function=function).model_validate(PLAN)
+    ours = OpenAIFunctionToolSchema.model_validate(PLAN)
+    assert ours == theirs
+    theirs.function.parameters.properties["code"].description = "Another one."
+    assert ours != theirs
+    theirs.function.parameters.properties["code"].description = "The code to execute."
+    assert OpenAIFunctionToolSchema.model_validate({**PLAN, "x-origin": "kept"}) != theirs
+    assert ours != PLAN
+    assert ours != _elsewhere("Renamed", type=str, function=function).model_validate(PLAN)
 
 
 def test_the_exports_are_classes_in_sorted_order():

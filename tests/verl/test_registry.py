@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
+import verl.tools.schemas as verl_schemas
 from verl.tools.schemas import OpenAIFunctionToolSchema, ToolResponse
 
+import sfusion_tools.schemas as our_schemas
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.verl.releases import NEW, initialize_tools_from_config, make_loop, trainer_config
 from tests.verl.tools import OURS, SCHEMA, THEIRS, verl_config, write_tools
@@ -105,6 +108,29 @@ async def test_the_tools_response_has_the_interface_of_verls() -> None:
         assert (ours.text, ours.image, ours.video) == (theirs.text, theirs.image, theirs.video)
         assert (ours.is_empty(), bool(ours.is_text_only())) == (theirs.is_empty(), bool(theirs.is_text_only()))
     assert reward is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("OpenAIFunctionToolSchema", SCHEMA),
+        ("OpenAIFunctionToolCall", {"id": "1", "function": {"name": "f", "arguments": {"code": None}}}),
+        ("OpenAIFunctionParsedSchema", {"name": "f", "arguments": "{}"}),
+        ("ToolResponse", {"text": "3", "image": ["a picture"]}),
+    ],
+)
+def test_our_models_equal_verls_of_the_same_content(name: str, content: dict[str, Any]) -> None:
+    ours, theirs = (getattr(package, name).model_validate(content) for package in (our_schemas, verl_schemas))
+    assert ours == theirs
+    assert ours != getattr(verl_schemas, name).model_validate({**content, **OTHERS[name]})
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "OpenAIFunctionToolSchema": {"function": {**SCHEMA["function"], "description": "Another one."}},
+    "OpenAIFunctionToolCall": {"function": {"name": "f", "arguments": {}}},
+    "OpenAIFunctionParsedSchema": {"arguments": "[]"},
+    "ToolResponse": {"image": []},
+}
 
 
 @pytest.mark.skipif(not NEW, reason="function tools were added after 0.7")

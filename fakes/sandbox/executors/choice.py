@@ -13,11 +13,12 @@ from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
 from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
 from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.program import ProgramScript
+from sfusion.fakes.sandbox.program import NOTHING, ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion_tools.errors import near
 
-EXECUTORS = ("scripted", "python", "recorded")
+EXECUTORS = ("none", "scripted", "python", "recorded")
+"""``none`` is the default: nothing runs, and a program without a script fails."""
 
 
 def make_executor(
@@ -28,11 +29,12 @@ def make_executor(
     cassette: Cassette | str | Path | None = None,
     work: Work = asyncio.sleep,
 ) -> Executor:
-    """Return the executor of that name; ``scripts`` and ``work`` are for scripted, ``cassette`` for recorded."""
+    """Return the executor of that name; a ``cassette`` is for recorded only."""
     match name:
-        case "scripted":
+        case "none" | "scripted":
+            default = None if name == "none" else NOTHING
             try:
-                return ScriptedExecutor(scripts, profile=profile, work=work)
+                return ScriptedExecutor(scripts, default=default, profile=profile, work=work)
             except ValidationError as error:
                 first = error.errors()[0]
                 place = ".".join(str(part) for part in first["loc"])

@@ -23,6 +23,7 @@ from sfusion.fakes.sandbox.protocol import (
     RunJupyterAnswer,
 )
 from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
+from sfusion.fakes.wire.message import json_line
 from sfusion_tools.wording import counted
 
 _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
@@ -208,5 +209,5 @@ def _result(body: dict[str, Any] | None) -> CommandResult | None:
 
 
 def write_cassette(records: Iterable[dict[str, Any]], path: str | Path) -> None:
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    text = "".join(map(json_line, records))
     Path(path).write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from sfusion.fakes.sandbox.profile import Profile
-from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of
+from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of, without_mark
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
     CommandResult,
@@ -27,8 +27,19 @@ Work = Callable[[float], Awaitable[None]]
 """Waits for the duration of a program; a server model may stretch it."""
 
 
+UNSCRIPTED = ScriptedProgram(
+    sandbox_error="sfusion: this fake runs no code, and it has no script for this program. To run programs: --executor "
+    'python, FakeSandbox(executor="python") or the pytest fixture `sandbox`. To script them: docs/fake-sandbox.md. To '
+    "let them succeed silently: executor scripted."
+)
+"""What becomes of a program that nothing is known about, unless somebody chose what."""
+
+
 class ScriptedExecutor:
-    """Answers from hints in the code, else from the first matching script, else from the default."""
+    """Answers from hints in the code, else from the first matching script, else from the default.
+
+    Without a default, a program that has neither hints nor a script fails with an error that says how to choose.
+    """
 
     runs_code = False
 
@@ -36,12 +47,19 @@ class ScriptedExecutor:
         self,
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         *,
-        default: ScriptedProgram | Mapping[str, Any] = NOTHING,
+        default: ScriptedProgram | Mapping[str, Any] | None = NOTHING,
         profile: Profile = "2026-07",
         work: Work = asyncio.sleep,
     ) -> None:
         self.scripts = [one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one) for one in scripts]
-        self.default = default if isinstance(default, ScriptedProgram) else ScriptedProgram.model_validate(default)
+        self.default = ScriptedProgram.model_validate(default) if isinstance(default, Mapping) else default
+        self._exact: dict[str, int] = {}
+        self._others: list[int] = []
+        for place, script in enumerate(self.scripts):
+            if script.exact is None or script.exact in self._exact:
+                self._others.append(place)
+            else:
+                self._exact[script.exact] = place
         self.profile = profile
         self.work = work
         self._running = 0
@@ -64,6 +82,9 @@ class ScriptedExecutor:
             message = f"exception on running jupyter {shown[:100]}: {error} None"
             return RunJupyterAnswer("SandboxError", message)
         programs = [self.program(cell, "python") for cell in request.cells]
+        for program in programs:
+            if program.sandbox_error:
+                return RunJupyterAnswer("SandboxError", program.sandbox_error)
         needed = sum(program.seconds for program in programs)
         limit = max(0.0, request.total_timeout + 10.0)
         if needed > limit or limit <= 0:
@@ -83,14 +104,22 @@ class ScriptedExecutor:
 
     def program(self, code: str, language: str) -> ScriptedProgram:
         """Return what this code does."""
-        base = self.default
-        if self.scripts:
-            call = mark_of(code)
-            for script in self.scripts:
-                if script.fits(code, language, call):
-                    base = script
-                    break
-        return hinted(code, base).filled
+        base = self._script(code, language) or self.default
+        program = hinted(code, base or NOTHING)
+        if base is None and program is NOTHING:
+            return UNSCRIPTED
+        return program.filled
+
+    def _script(self, code: str, language: str) -> ProgramScript | None:
+        """Return the first script that fits."""
+        if not self.scripts:
+            return None
+        call = mark_of(code)
+        exact = self._exact.get(without_mark(code)) if self._exact else None
+        for place in self._others if exact is None else sorted((*self._others, exact)):
+            if self.scripts[place].fits(code, language, call):
+                return self.scripts[place]
+        return None
 
     async def _run(self, request: RunCode) -> RunCodeAnswer:
         try:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion.fakes.sglang.calls import CallPiece, Extract
+from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialect import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
 from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, from_objects, held, literal
@@ -26,10 +26,13 @@ def _parse(text: str, table: ToolTable) -> Extract:
         if match is None:
             continue
         name = match[1].strip()
-        pairs = re.findall(r"(?s)<arg_key>(.*?)</arg_key>(?:\\n|\s)*<arg_value>(.*?)</arg_value>", match[2])
-        arguments = {key.strip(): _glm_value(value, table.type_of(name, key.strip())) for key, value in pairs}
-        calls += from_objects({"name": name, "parameters": arguments}, table)
+        calls += from_objects({"name": name, "parameters": _arguments(name, match[2], table)}, table)
     return Extract(text[:start].strip(), calls)
+
+
+def _arguments(name: str, body: str, table: ToolTable) -> dict[str, Any]:
+    pairs = re.findall(r"(?s)<arg_key>(.*?)</arg_key>(?:\\n|\s)*<arg_value>(.*?)</arg_value>", body)
+    return {key.strip(): _glm_value(value, table.type_of(name, key.strip())) for key, value in pairs}
 
 
 def _glm_value(text: str, kind: str | None) -> Any:
@@ -46,13 +49,17 @@ def _glm_value(text: str, kind: str | None) -> Any:
 
 
 class GlmQuirkStream(QuirkStream):
-    """Translates keys and values into JSON as they arrive, and loses the last brace after an object."""
+    """Translates keys and values into JSON as they arrive, and loses the last brace after an object.
+
+    The server then sends what it believes to be missing of the last call: that brace, or ``{}`` a second time.
+    """
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(tools)
         self.call = -1
         self.name: str | None = None
         self.sent = ""
+        self.known: dict[str, Any] = {}
 
     def feed(self, delta: str) -> Extract:
         self.buffer += delta
@@ -69,6 +76,7 @@ class GlmQuirkStream(QuirkStream):
             self.name = head[1].strip()
             self.call += 1
             self.sent = ""
+            self.known = {}
             self.buffer = self.buffer[head.end() :]
             result.pieces.append(CallPiece(self.call, self.name, ""))
         body, end, rest = self.buffer.partition("</tool_call>")
@@ -79,9 +87,18 @@ class GlmQuirkStream(QuirkStream):
             result.pieces.append(CallPiece(self.call, None, text[len(self.sent) :]))
             self.sent = text
         if end:
+            self.known = _arguments(self.name, body, self.table)
+            self.sent = self.sent if body.strip() else ""  # {} is not counted as sent
             self.name = None
             self.buffer = rest
         return result
+
+    def finish(self, reason: str) -> Extract:
+        known = arguments_text(self.known)
+        if self.call < 0 or self.sent not in known:
+            return Extract()
+        rest = known.replace(self.sent, "", 1)
+        return Extract("", [CallPiece(self.call, None, rest)] if rest else [])
 
     def _translated(self, body: str) -> str:
         out: list[str] = []

@@ -12,6 +12,7 @@ from sfusion.fakes.sglang.dialect import Dialect
 from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable
 
 _TOKENS = re.compile(r"<\|(?:call|end|return|start)\|>")
+_MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>")
 _MESSAGE = re.compile(
     r"(?s)(?:<\|start\|>assistant)?<\|channel\|>(?:analysis(?:<\|message\|>.*?)?"
     r"(?:<\|end\|>|<\|return\|>|(?=<\|start\|>)|\Z)"
@@ -52,51 +53,72 @@ def _call(recipient: str, body: str, place: int, table: ToolTable) -> list[CallP
 
 
 class HarmonyQuirkStream(QuirkStream):
-    """Sends a call in one piece when its message ends."""
+    """Sends a call in one piece when its message ends.
 
-    _tokens = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>")
+    Two parts of sglang read the same text, each with its own buffer. The parser of messages waits for a marker and then
+    passes on what it held. The detector around it passes on text without markers at once: text before the first marker
+    is sent twice, and words behind a marker that the detector has already forgotten are taken for plain text.
+    """
 
     def __init__(self, tools: Sequence[Any]) -> None:
         super().__init__(tools)
         self.calls = 0
         self.channel: str | None = None
         self.head = ""
-        self.plain: str | None = ""
+        self.begun = False
+        self.unread = ""
+        """What the detector has not passed on or forgotten."""
+        self.after_call = False
+        """Text that may be the word "commentary" is dropped."""
+        self.eventful = False
+
+    def feed(self, delta: str) -> Extract:
+        self.unread += delta
+        self.eventful = False
+        parsed = super().feed(delta)
+        if not self.eventful and not any(marker in self.unread for marker in _MARKERS):
+            text, self.unread = self.unread, ""
+            return Extract(text)
+        if "<|channel|>commentary to=" not in self.unread:
+            parsed.pieces.clear()
+        if self.eventful:
+            self.unread = ""
+            self.after_call = bool(parsed.pieces) or (self.after_call and not parsed.content.strip())
+        return parsed
 
     def _step(self, result: Extract) -> bool:
+        self.begun = self.begun or "<|start|>" in self.buffer or "<|channel|>" in self.buffer
+        if not self.begun:
+            return False
         if self.channel is None:
-            match = re.search(r"(?:<\|start\|>assistant)?<\|channel\|>|<\|(?:end|call|return)\|>", self.buffer)
+            match = re.search(r"<\|(?:start|channel|end|call|return)\|>", self.buffer)
             if match is None:
-                tokens = ("<|start|>assistant<|channel|>", "<|channel|>", "<|end|>", "<|call|>")
-                self._plain(result, self._take_plain(tokens))
+                self._plain(result, self._take_plain(_MARKERS))
                 return False
             self._plain(result, self.buffer[: match.start()])
-            if not match[0].endswith("<|channel|>"):
-                self.buffer = self.buffer[match.end() :]
+            self.buffer = self.buffer[match.start() :]
+            if match[0] not in ("<|start|>", "<|channel|>"):
+                self.buffer = self.buffer[len(match[0]) :]
                 return True
-            head, sign, rest = self.buffer[match.end() :].partition("<|message|>")
-            if not sign:
-                self.buffer = self.buffer[match.start() :]
+            message = re.match(r"(?s)(?:<\|start\|>assistant)?<\|channel\|>(.*?)<\|message\|>", self.buffer)
+            if message is None:
                 return False
-            if self.plain and match[0].startswith("<|start|>"):
-                # The first message after plain text repeats that text, with its role.
-                result.content += f"{self.plain}assistant"
-            self.plain = None
-            self.head, self.buffer = head, rest
-            self.channel = re.split(r"[\s<]", head.strip(), maxsplit=1)[0]
+            self.head, self.buffer = message[1], self.buffer[message.end() :]
+            self.channel = re.split(r"[\s<]", self.head.strip(), maxsplit=1)[0]
         return self._message(result)
 
     def _plain(self, result: Extract, text: str) -> None:
-        result.content += text
-        if self.plain is not None:
-            self.plain += text
+        if text and not (self.after_call and "commentary".startswith(text.strip().lower())):
+            result.content += text
+            self.eventful = True
 
     def _message(self, result: Extract) -> bool:
         match = re.search(r"<\|(?:end|call|return)\|>", self.buffer)
         recipient = re.search(r"to=([\w.]+)", self.head)
         if match is None:
-            if self.channel == "final":
-                result.content += self._take_plain(self._tokens)
+            if self.channel == "final" and (text := self._take_plain(_MARKERS)):
+                result.content += text
+                self.eventful = True
             return False
         body, self.buffer = self.buffer[: match.start()], self.buffer[match.end() :]
         if self.channel == "commentary" and recipient and match[0] == "<|call|>":
@@ -105,6 +127,7 @@ class HarmonyQuirkStream(QuirkStream):
             self.calls += len(found)
         elif self.channel == "final":
             result.content += body
+        self.eventful = True
         if self.channel != "analysis" or match[0] != "<|call|>":
             self.channel = None
         return True

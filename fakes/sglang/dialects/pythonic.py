@@ -68,7 +68,7 @@ def _value(node: ast.expr) -> Any:
 
 
 class PythonicQuirkStream(QuirkStream):
-    """Waits for the bracket that closes the list, also counting brackets in strings."""
+    """Waits for the bracket that closes the list, also counting brackets in strings; text behind it waits as well."""
 
     def feed(self, delta: str) -> Extract:
         self.buffer = (self.buffer + delta).replace("<|python_start|>", "").replace("<|python_end|>", "")
@@ -86,8 +86,7 @@ class PythonicQuirkStream(QuirkStream):
         else:
             with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 result.pieces += _calls(code, self.table)
-        rest = self.feed("") if self.buffer else Extract()
-        return Extract(result.content + rest.content, result.pieces + rest.pieces)
+        return result
 
     def _end(self) -> int:
         depth = 0

@@ -17,6 +17,7 @@ _BODY = Markers((END, RETURN, CALL, START, CHANNEL))
 _ANALYSIS = Markers((END, RETURN, CALL))
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _RECIPIENT = re.compile(r"\bto=\s*([^\s<]*)")
+_SENDER = re.compile(r"<\|start\|>\s*([\w.:-]*)")
 
 
 class HarmonyParser(ArgumentTextParser):
@@ -35,15 +36,20 @@ class HarmonyParser(ArgumentTextParser):
         edge = yield from reader.before(_HEAD, head.append)
         header = "".join(head)
         channel = _CHANNEL.search(header)
-        recipient = _RECIPIENT.search(header)
+        recipients = list(dict.fromkeys(_RECIPIENT.findall(header)))
         if edge != MESSAGE:
-            self._headless(header, edge, start, called=recipient is not None)
+            self._headless(header, edge, start, called=bool(recipients))
             return
         reader.take(len(MESSAGE))
         self.interrupt()
-        if recipient:
-            name = recipient[1].removeprefix("functions.")
-            yield from self.arguments(name or None, start, header + MESSAGE)
+        sender = _SENDER.match(header)
+        role = sender[1] if sender else "assistant"
+        if role.startswith("functions.") or role == "tool":
+            message = "The text contains a made-up tool reply. Stop after the calls and wait for the real reply."
+            self.problem("invented_reply", message, start, header, "noticed")
+            yield from reader.before(_BODY, self.content)
+        elif recipients:
+            yield from self._called(recipients, role, start, header + MESSAGE)
         elif channel and channel[1] == "analysis":
             yield from self.think(start)
         else:
@@ -51,6 +57,22 @@ class HarmonyParser(ArgumentTextParser):
             if edge == CALL:
                 flaw = Flaw("missing_name", "it does not say which tool is meant (to=functions.TOOL)")
                 self.refuse(flaw, position=start, raw=header + MESSAGE)
+
+    def _called(self, recipients: list[str], role: str, start: int, header: str) -> Scan[None]:
+        name = recipients[0].removeprefix("functions.")
+        if role in ("assistant", "") and len(recipients) == 1 and "," not in name:
+            unnamed = Flaw("wrong_sender", "its header does not name the sender; write <|start|>assistant")
+            yield from self.arguments(name or None, start, header, repaired=[] if role else [unnamed])
+            return
+        if role not in ("assistant", ""):
+            flaw = Flaw("wrong_sender", f"its sender is {role}; only the assistant makes calls")
+        else:
+            flaw = Flaw("several_recipients", f"it has several recipients ({', '.join(recipients)}); write one")
+        skipped = [header]
+        edge = yield from self.reader.before(self.edges, skipped.append)
+        if edge in self.ends:
+            skipped.append(self.reader.take(len(edge or "")))
+        self.refuse(flaw, position=start, raw="".join(skipped), name=name or None)
 
     def _headless(self, header: str, edge: str | None, start: int, *, called: bool) -> None:
         if edge is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sfusion_tools.formats.callobject import SIBLINGS, UNESCAPED, FoundObject, ObjectCallParser, ObjectFormat
 from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw, JsonScan, dump, scan_json
-from sfusion_tools.formats.literal import decode_python
+from sfusion_tools.formats.literal import NOT_PYTHON, decode_python
 from sfusion_tools.formats.pytext import scan_brackets
 from sfusion_tools.formats.text_reader import Markers, Scan, drop
 from sfusion_tools.formats.toolbox import Toolbox
@@ -141,8 +141,10 @@ class Llama3Parser(ObjectCallParser):
         text = yield from scan_brackets(reader)
         if text is TOO_DEEP:
             scan.fault, scan.too_deep = TOO_DEEP, True
-        known, value = decode_python(text) if isinstance(text, str) else (False, None)
-        if not known:
+        value = decode_python(text) if isinstance(text, str) else NOT_PYTHON
+        if isinstance(value, Flaw):
+            if value is not NOT_PYTHON:
+                scan.fault = value
             reader.waste(scan.start)
             return scan, []
         again = JsonScan(scan.start)
@@ -190,7 +192,7 @@ class Llama3(ObjectFormat):
 
     name = "llama3"
     parser = Llama3Parser
-    marks = (re.compile(r"<\|python_tag\|>", re.IGNORECASE),)
+    marks = (re.compile(r"<\|python_", re.IGNORECASE),)
     variants = ("python_tag", "bare")
     closing = _ENDS[0]
 

@@ -181,7 +181,7 @@ class Mistral(ObjectFormat):
 
     name = "mistral"
     parser = MistralParser
-    marks = (re.compile(r"\[TOOL_CALLS|\[ARGS\]", re.IGNORECASE),)
+    marks = (re.compile(r"\[TOOL_CALL|TOOL_CALLS\]|\[ARGS\]", re.IGNORECASE),)
     variants = ("list", "compact")
     closing = "]"
 

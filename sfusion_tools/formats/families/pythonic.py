@@ -6,17 +6,27 @@ import ast
 import itertools
 import keyword
 import re
+import unicodedata
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from sfusion_tools.errors import RenderError
 from sfusion_tools.formats.format import Format
-from sfusion_tools.formats.jsontext import TOO_DEEP, Flaw
-from sfusion_tools.formats.literal import is_json_tree
-from sfusion_tools.formats.pytext import UNBALANCED, scan_brackets, stray_escapes, without_raw_breaks
+from sfusion_tools.formats.jsontext import TOO_DEEP, DuplicateKeyError, Flaw
+from sfusion_tools.formats.literal import evaluate
+from sfusion_tools.formats.lookalikes import position_in
+from sfusion_tools.formats.pytext import (
+    ADJACENT,
+    UNBALANCED,
+    adjacent_strings,
+    scan_brackets,
+    spelt_breaks,
+    stray_escapes,
+    without_strings,
+)
 from sfusion_tools.formats.streamparser import StreamParser
-from sfusion_tools.formats.text_reader import Scan
+from sfusion_tools.formats.text_reader import Markers, Scan
 from sfusion_tools.formats.toolbox import Toolbox
 
 __all__ = ["Pythonic"]
@@ -32,6 +42,12 @@ _TOKEN = re.compile(
     r"""|(?P<call>[A-Za-z_][\w.]*+(?=\())|(?P<blank>\s++)|[\w.]++|."""
 )
 _LINE = re.compile(r"[^\n]+")
+_ALMOST = re.compile(r"\[[^\[\]()\n]{1,80}+\([^()\n]{1,80}?=(?!=)")
+"""A list of calls with something else than a name before the parenthesis."""
+_CUT = Flaw(
+    "stray_text", "text that ends like a call follows its list; a quote inside a string is probably not escaped"
+)
+_REST = Markers(("\n", "[", "')]", '")]'))
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
@@ -64,11 +80,20 @@ class PythonicParser(StreamParser):
         reader = self.reader
         reader.mark()
         yield from reader.spaces()
-        name = yield from reader.run(_WORD)
-        yield from reader.spaces()
+        name, _ = yield from self._name()
         char = yield from reader.peek()
         reader.rewind()
         return name, char
+
+    def _name(self) -> Scan[tuple[str, bool]]:
+        """Read the name of a call and the blanks after it; return also whether ``await`` came before it."""
+        name = yield from self.reader.run(_WORD)
+        blanks = yield from self.reader.spaces()
+        if name != "await" or not blanks or not (yield from self.reader.peek()).isidentifier():
+            return name, False
+        name = yield from self.reader.run(_WORD)
+        yield from self.reader.spaces()
+        return name, True
 
     def _begins(self, name: str, char: str) -> bool:
         if not char:
@@ -79,6 +104,12 @@ class PythonicParser(StreamParser):
         name, char = yield from self._head()
         self.reader.unmark()
         return char == "(" and bool(_NAME.fullmatch(name)) and self.tools.knows(name)
+
+    def ended(self) -> None:
+        text = "".join(piece for _, piece in self._plain)
+        if found := _ALMOST.search(text):
+            message = f"A list of calls has no name before its parenthesis; no call was made. Write {self.form.example}"
+            self.problem("stray_marker", message, position_in(self._plain, found.start()), found[0], "noticed")
 
     def _list(self, start: int) -> Scan[None]:
         reader = self.reader
@@ -96,13 +127,11 @@ class PythonicParser(StreamParser):
             calls += 1
             reader.mark()
             position = reader.offset
-            name = yield from reader.run(_WORD)
-            yield from reader.spaces()
+            name, awaited = yield from self._name()
             text = (yield from scan_brackets(reader)) if (yield from reader.sees("(")) else UNBALANCED
             broken_lines = False
-            if isinstance(text, str) and "\n" in text:
-                repaired = without_raw_breaks(text)
-                broken_lines, text = repaired != text, repaired
+            if isinstance(text, str) and ("\n" in text or "\r" in text):
+                text, broken_lines = spelt_breaks(text)
             read = text if isinstance(text, Flaw) else read_arguments(text)
             sibling = 0
             unclosed = read is UNBALANCED or (isinstance(read, Flaw) and read.kind == "positional_argument")
@@ -115,11 +144,17 @@ class PythonicParser(StreamParser):
                     return
             else:
                 last = self._checked(name, text, read, position, reader.since_mark())
+                if last and awaited:
+                    last[4].append(Flaw("python_spelling", "there is an await before it, which was ignored"))
                 if last and broken_lines:
                     message = "a string contains a raw line break, which was kept; write \\n instead"
                     last[4].append(Flaw("raw_control", message))
         if not closed and last:
             last[4].append(Flaw("missing_close", "the ] after the calls is missing"))
+        if closed and last and (yield from reader.upcoming(_REST)) not in ("\n", "[", None):
+            # The string may have been closed too early.
+            self.refuse(_CUT, position=last[2], raw=last[3], name=last[0])
+            last = None
         self._flush(last)
         if not calls:
             self.refuse(Flaw("truncated", "the text ends where the call should begin"), position=start, raw="[")
@@ -174,8 +209,13 @@ class PythonicParser(StreamParser):
             )
             self.refuse(flaw, position=position, raw=raw, name=name)
             return None
-        message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
-        return name, read, position, raw, [Flaw("bad_escape", message)] if stray else []
+        repaired: list[Flaw] = []
+        if stray:
+            message = f"{stray} is not an escape; it was read as a literal backslash (write \\\\)"
+            repaired.append(Flaw("bad_escape", message))
+        if adjacent_strings(text) is not None:
+            repaired.append(Flaw("adjacent_strings", "strings that stand side by side were joined; write a single one"))
+        return name, read, position, raw, repaired
 
 
 def read_arguments(text: str) -> dict[str, Any] | Flaw:
@@ -191,39 +231,25 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):
         return Flaw("positional_argument", "write every argument as KEY=VALUE")
+    if adjacent_strings(text) == "":
+        return ADJACENT
+    if not text.isascii() and unicodedata.normalize("NFKC", names := without_strings(text)) != names:
+        # Python would read a name such as ｃode as code.
+        return Flaw("bad_literal", "its argument names contain characters that Python would replace")
     arguments: dict[str, Any] = {}
     for item in tree.keywords:
         assert item.arg is not None
+        if item.arg in arguments:
+            return Flaw("duplicate_key", f"it has the argument {item.arg} twice; write every argument once")
         try:
-            value = _value(item.value)
+            value = evaluate(item.value, _JSON_NAMES)
+        except DuplicateKeyError as twice:
+            return Flaw("duplicate_key", f"its argument {item.arg} has the key {twice} twice; write every key once")
         except (TypeError, ValueError, RecursionError):
             kinds = "string, number, list, dict, True, False or None"
             return Flaw("bad_literal", f"its argument {item.arg} is not a literal ({kinds})")
         arguments[item.arg] = value
     return arguments
-
-
-def _value(node: ast.expr) -> Any:
-    match node:
-        case ast.Name(id=name) if name in _JSON_NAMES:
-            return _JSON_NAMES[name]
-        case ast.List(elts=elements):
-            return [_value(element) for element in elements]
-        case ast.Dict(keys=keys, values=values):
-            return dict(zip(_keys(keys), map(_value, values), strict=True))
-        case _:
-            value = ast.literal_eval(node)
-            if not is_json_tree(value):
-                raise ValueError("not representable as JSON")
-            return value
-
-
-def _keys(nodes: Sequence[ast.expr | None]) -> list[str]:
-    keys = [ast.literal_eval(node) if node else None for node in nodes]
-    named = [key for key in keys if isinstance(key, str)]
-    if len(set(named)) < len(keys):
-        raise ValueError("dict keys must be unique strings")
-    return named
 
 
 def _sibling(text: str) -> int:

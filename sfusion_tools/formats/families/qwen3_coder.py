@@ -16,6 +16,7 @@ __all__ = ["Qwen3Coder"]
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 _EDGES = Markers((CLOSE, OPEN, FUNCTION))
+_TAGS = Markers((CLOSE, OPEN, FUNCTION, FUNCTION_END, PARAMETER, PARAMETER_END))
 _HEADER = Markers((">", "\n", "<"))
 _IMPLICIT = re.compile(rf"\n(?={PARAMETER}[^<>\n]+>|{FUNCTION_END}\s*(?:{CLOSE}|\Z))")
 _SPEC = TagSpec(PARAMETER, PARAMETER_END, (PARAMETER, FUNCTION_END), (OPEN,), implicit=_IMPLICIT)
@@ -52,6 +53,9 @@ class Qwen3CoderParser(RawTextParser):
                 else:
                     flaw = Flaw("empty_call", f"there is nothing between {OPEN} and {CLOSE}")
                 self.refuse(flaw, position=start, raw=OPEN + text)
+            elif text.strip() and edge == CLOSE:
+                message = f"There is text after {FUNCTION_END}, which was ignored."
+                self.problem("stray_text", message, reader.offset, text.strip(), "noticed")
             elif edge != CLOSE:
                 message = f"A {CLOSE} is missing. The call before it was complete and was made."
                 self.problem("missing_close", message, reader.offset, text.strip(), "noticed")
@@ -73,7 +77,8 @@ class Qwen3CoderParser(RawTextParser):
         repaired = [Flaw("stray_text", f"there is text before it ({stray[:40]!r})")] if stray else []
         arguments: dict[str, Any] = {}
         while True:
-            raw.append((yield from reader.spaces()))
+            gap = yield from reader.spaces()
+            raw.append(gap)
             if (yield from reader.accept(FUNCTION_END)):
                 raw.append(FUNCTION_END)
                 break
@@ -102,10 +107,13 @@ class Qwen3CoderParser(RawTextParser):
                 return False
             if value.implied:
                 repaired.append(Flaw("missing_close", f"the {PARAMETER_END} of {key} is missing"))
-            # The layout puts a line break at either end of a value.
-            text = value.text.removeprefix("\n").removesuffix("\n")
+            text = _without_layout(value.text, crlf="\r\n" in gap)
             wrong = self.add_argument(arguments, name, key, text, "parameter")
             flaw = flaw or wrong
+        if (yield from reader.upcoming(_TAGS)) in (FUNCTION_END, PARAMETER, PARAMETER_END):
+            flaw = flaw or Flaw(
+                "bad_layout", f"it goes on after {FUNCTION_END}, so a value may contain tags of the format"
+            )
         if flaw:
             self.refuse(flaw, position=start, raw="".join(raw), name=name)
         else:
@@ -121,6 +129,14 @@ class Qwen3CoderParser(RawTextParser):
             return None
         raw.append(self.reader.take(1))
         return "".join(parts).strip()
+
+
+def _without_layout(text: str, *, crlf: bool) -> str:
+    """Remove the line break that the layout puts at either end of a value."""
+    crlf = crlf or text.startswith("\r\n")
+    inner = text.removeprefix("\r\n" if text.startswith("\r\n") else "\n")
+    # A lone \r before the last line break belongs to the value if the layout does not use it.
+    return inner.removesuffix("\r\n" if crlf and inner.endswith("\r\n") else "\n")
 
 
 class Qwen3Coder(RawTextFormat):

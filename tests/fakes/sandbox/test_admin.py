@@ -23,7 +23,7 @@ async def test_state_shows_the_settings() -> None:
     async with FakeSandbox(model={"quota": 8}, seed=7, profile="2025-06") as sandbox:
         state = (await ask(sandbox, "GET", "state")).json
     assert state["url"] == sandbox.url
-    assert (state["profile"], state["executor"], state["runs_code"]) == ("2025-06", "scripted", False)
+    assert (state["profile"], state["executor"], state["runs_code"]) == ("2025-06", "none", False)
     assert (state["model"], state["seed"]) == ({"in_flight": 8, "kind": "quota"}, 7)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from sfusion.fakes.sandbox import FakeSandbox, ProgramScript, SandboxSetupError,
 from sfusion.fakes.sandbox.protocol import RunCode, RunCodeAnswer, RunJupyter, RunJupyterAnswer
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.output_sizes import PIPE_BYTES
-from tests.fakes.wire.raw import one, run_code
+from tests.fakes.wire.raw import one, post, run_code
+
+SCRIPTED = '# sfusion:call=b prints="hi"'
 
 
 def run(code: str, executor: ScriptedExecutor | None = None, **fields: Any) -> tuple[RunCodeAnswer, float]:
@@ -146,6 +149,24 @@ def test_first_matching_script_wins_and_hints_override_it() -> None:
     assert result_of("pass") == ("otherwise", 0)
 
 
+def test_a_script_for_exact_code_is_found_in_one_step_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[ProgramScript] = []
+    fits = ProgramScript.fits
+    monkeypatch.setattr(ProgramScript, "fits", lambda self, *about: tried.append(self) or fits(self, *about))
+    many = [{"exact": f"print({number})", "prints": f"{number}"} for number in range(1000)]
+    executor = ScriptedExecutor([{"call": "first", "prints": "by call"}, *many, {"pattern": "print", "prints": "last"}])
+
+    def printed(code: str) -> str | None:
+        result = run(code, executor)[0].run_result
+        return result.stdout if result is not None else None
+
+    assert printed("print(999)") == "999"
+    assert printed("# sfusion:call=x\nprint(7)") == "7"
+    assert printed("print(7)  # sfusion:call=first") == "by call"
+    assert printed("print(-1)") == "last"
+    assert len(tried) < 10
+
+
 def test_files_are_returned_when_fetched() -> None:
     given = {"in.txt": base64.b64encode(b"hi").decode(), "empty": None}
     executor = ScriptedExecutor([ProgramScript(files={"out.txt": "made"})])
@@ -155,6 +176,36 @@ def test_files_are_returned_when_fetched() -> None:
         "out.txt": b"made",
     }
     assert run("x", files={"a": "aGVsbG8"})[0].message == "exception on running code x: Incorrect padding None"
+
+
+UNSCRIPTED = ["print(1+1)", "# sfusion:call=a\nprint(1+1)", "# sfusion:call=a is x = 2?\nprint(1+1)", ""]
+
+
+@pytest.mark.parametrize("code", UNSCRIPTED)
+async def test_a_program_without_a_script_fails_and_is_told_how_to_choose(code: str) -> None:
+    async with FakeSandbox(scripts=[{"pattern": "numpy"}]) as sandbox:
+        answer = (await one(sandbox.port, run_code(code))).json
+        notebook = (
+            await one(sandbox.port, post("/run_jupyter", json.dumps({"cells": [SCRIPTED, code]}).encode()))
+        ).json
+        scripted = (await one(sandbox.port, run_code(SCRIPTED))).json
+    for said in (answer, notebook):
+        assert said["status"] == "SandboxError"
+        for word in ("--executor python", 'executor="python"', "fixture `sandbox`", "scripted"):
+            assert word in said["message"]
+    assert (scripted["status"], scripted["run_result"]["stdout"]) == ("Success", "hi")
+
+
+@pytest.mark.parametrize("code", UNSCRIPTED)
+def test_scripted_programs_succeed_silently_if_that_was_asked_for(code: str) -> None:
+    answer, _ = run(code)
+    assert answer.run_result is not None
+    assert (answer.status, answer.run_result.stdout) == ("Success", "")
+
+
+def test_mistake_in_a_hint_of_a_cell_is_an_error_too() -> None:
+    answer, _ = notebook(["# sfusion:call=a secnds=1"])
+    assert (answer.status, "unknown hint 'secnds'" in answer.message) == ("SandboxError", True)
 
 
 def test_sql_passes_validation_but_has_no_runner() -> None:
@@ -186,7 +237,7 @@ def test_notebook_over_its_time_limit_loses_its_cells() -> None:
 
 
 async def test_published_image_loses_the_stdin_race_only_with_concurrent_programs() -> None:
-    async with FakeSandbox(profile="2025-06") as sandbox:
+    async with FakeSandbox(executor="scripted", profile="2025-06") as sandbox:
         request = run_code("print(1)", stdin="x")
         alone = [(await one(sandbox.port, request)).json["status"] for _ in range(5)]
         together = await asyncio.gather(*(one(sandbox.port, request) for _ in range(20)))
@@ -194,7 +245,7 @@ async def test_published_image_loses_the_stdin_race_only_with_concurrent_program
     lost = [answer.json for answer in together if answer.json["status"] == "SandboxError"]
     assert lost
     assert "the handler is closed | None" in lost[0]["message"]
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         together = await asyncio.gather(*(one(sandbox.port, request) for _ in range(20)))
     assert {answer.json["status"] for answer in together} == {"Success"}
 

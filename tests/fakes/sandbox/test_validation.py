@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.app import no_dataset
 from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than, nesting
@@ -97,3 +100,17 @@ def test_depth_ignores_brackets_in_strings() -> None:
     assert not deeper_than(b'{"a": "' + b"[" * 50 + b'\\""}', 20)
     assert deeper_than(b"[" * 21, 20)
     assert nesting([[], {"a": [1]}]) == 3
+
+
+def test_the_published_image_does_not_know_the_memory_limit() -> None:
+    """The field came some days after it: any value was accepted, and none was used."""
+    for profile, status in (("2025-06", 200), ("2026-07", 422)):
+        with FakeSandbox(profile=profile, executor="scripted") as sandbox:
+            connection = HTTPConnection(urlsplit(sandbox.url).netloc, timeout=10)
+            for path, fields in (("/run_code", {"code": "", "language": "python"}), ("/run_jupyter", {"cells": []})):
+                connection.request("POST", path, json.dumps({**fields, "memory_limit_MB": ["any"]}))
+                answer = connection.getresponse()
+                assert (answer.status, bool(answer.read())) == (status, True)
+            connection.request("GET", "/openapi.json")
+            assert (b"memory_limit_MB" in connection.getresponse().read()) == (status == 422)
+            connection.close()

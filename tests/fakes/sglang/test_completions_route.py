@@ -98,6 +98,12 @@ async def test_models_are_listed_and_unknown_ones_are_404() -> None:
         assert (await get(server.url, "/v1/models")).json == {"object": "list", "data": [card]}
         assert list(card) == ["id", "object", "created", "owned_by", "root", "parent", "max_model_len"]
         assert (await get(server.url, "/model_info")).json == (await get(server.url, "/get_model_info")).json
+        info = (await get(server.url, "/get_server_info")).json
+        assert (await get(server.url, "/server_info")).json == info
+    assert f"http://{info['host']}:{info['port']}" == server.url
+    assert (info["served_model_name"], info["tool_call_parser"], info["status"]) == ("org/name", "qwen", "ready")
+    assert info["context_length"] == info["max_req_input_len"] + 1 == server.engine.context_length
+    assert info["internal_states"][0]["num_running_reqs"] == 0
 
 
 async def test_pause_holds_requests_until_continue() -> None:

@@ -7,9 +7,10 @@ import hashlib
 import json
 from typing import Any
 
-from sfusion.fakes.sglang import FakeSGLang, Gsm8kSolver, Latency, problems
+from sfusion.fakes.sglang import FakeSGLang, FakeSGLangServer, Gsm8kSolver, Latency, Misbehaving, problems
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.tokenizers import ByteTokenizer
+from tests.fakes.sglang.client import CODE_TOOL, chat
 
 
 async def rollout(seed: int, order: int = 1) -> dict[str, Any]:
@@ -60,3 +61,23 @@ def test_answers_do_not_depend_on_the_order_of_requests() -> None:
 def test_another_seed_gives_another_run() -> None:
     assert digest(run_virtually(rollout(4))) != digest(run_virtually(rollout(5)))
     assert run_virtually(timed(4))[1] != run_virtually(timed(5))[1]
+
+
+async def test_the_seed_of_a_request_changes_what_a_policy_draws_and_repeats_it() -> None:
+    john = problems(0, 1)[0]
+
+    async def texts(server: FakeSGLangServer, seeds: Any) -> list[str]:
+        answers = [
+            (await chat(server.url, messages=john.messages(), tools=[CODE_TOOL], tool_choice="none", seed=seed)).json
+            for seed in seeds
+        ]
+        return [answer["choices"][0]["message"]["content"] for answer in answers]
+
+    async with FakeSGLangServer(Misbehaving(rate=0.5)) as server:
+        first, again = await texts(server, range(20)), await texts(server, reversed(range(20)))
+        unseeded = await texts(server, [None, None])
+    assert first == again[::-1]
+    assert len(set(first)) > 5
+    assert len(set(unseeded)) == 1
+    async with FakeSGLangServer(Misbehaving(rate=0.5), seed=1) as server:
+        assert await texts(server, range(20)) != first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -55,6 +56,46 @@ async def test_a_stream_can_be_cut_off() -> None:
     async with serving({"what": {"truncate": 400}}) as server:
         with pytest.raises(aiohttp.ClientPayloadError):
             await chat(server.url, stream=True)
+
+
+TEXT = "one two three four five six seven eight nine ten"
+
+
+@pytest.mark.parametrize("at", [0, 0.5, 0.9])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", ASKED),
+        ("/v1/chat/completions", ASKED | {"n": 2}),
+        ("/v1/completions", {"prompt": "hi", "max_tokens": 99}),
+        ("/generate", {"text": "hi"}),
+    ],
+)
+async def test_a_share_of_a_stream_is_one_of_its_text_and_ends_between_events(path: str, body: Any, at: float) -> None:
+    got = b""
+    rule = {"what": {"truncate": {"at": at, "then": "close"}}}
+    engine = FakeSGLang(ScriptedPolicy([], otherwise=TEXT), stream_interval=2)
+    async with (
+        serving(rule, engine=engine) as server,
+        aiohttp.ClientSession() as session,
+        session.post(server.url + path, json=body | {"stream": True}) as answer,
+    ):
+        with contextlib.suppress(aiohttp.ClientPayloadError):
+            async for data in answer.content.iter_any():
+                got += data
+            pytest.fail("the stream came to its end")
+    events = [json.loads(event.removeprefix("data: ")) for event in got.decode().split("\n\n")[:-1]]
+    assert got == b"" or got.endswith(b"\n\n"), "no event is cut"
+    shown = 0
+    for event in events:
+        if path == "/generate":
+            shown = len(event["text"])
+        elif "chat" in path:
+            shown += len(event["choices"][0]["delta"].get("content") or "")
+        else:
+            shown += len(event["choices"][0]["text"])
+    total = len(TEXT) * body.get("n", 1)
+    assert at * total <= shown <= at * total + 2 * body.get("n", 1)
 
 
 async def test_a_crash_stops_server_and_engine_and_a_restart_recovers_both() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sglang.keyed_digest import whole
+from sfusion.fakes.sglang.partial_json import partial_json
 from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, held_by_client, quirk_stream, sglang_parse
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
 
@@ -20,14 +21,14 @@ EVENTS = [
 ]
 # How many recorded streams are reproduced; the others depend on cuts that were not recorded, or are not understood.
 REACHED = {
-    "hermes": 88,
+    "hermes": 89,
     "qwen25": 80,
     "llama3": 75,
     "mistral": 87,
     "deepseekv3": 74,
     "deepseekv31": 74,
     "kimi_k2": 76,
-    "glm45": 58,
+    "glm45": 59,
     "qwen3_coder": 64,
     "pythonic": 62,
     "gpt-oss": 71,
@@ -135,3 +136,67 @@ def cuts(text: str) -> Iterator[list[str]]:
                 pieces.append(match[0])
                 at = match.end()
         yield pieces
+
+
+def sent(form: str, *deltas: str) -> list[tuple[str, list[tuple[int, str | None, str]]]]:
+    """Return what a stream sends for each delta, and at its end."""
+    stream = quirk_stream(form, TOOLS)
+    found = [*map(stream.feed, deltas), stream.finish("stop")]
+    return [(one.content, [(p.index, p.name, p.arguments) for p in one.pieces]) for one in found]
+
+
+@pytest.mark.parametrize("half", ["", "\\", "\\u", "\\u00e"])
+@pytest.mark.parametrize("size", range(5))
+def test_a_run_of_backslashes_is_no_half_escape(size: int, half: str) -> None:
+    begun = json.dumps("\\" * size)[:-1]
+    assert partial_json(begun + half, strings=True) == ("\\" * size, len(begun + half), False)
+
+
+def test_glm_sends_empty_arguments_twice_and_a_lost_brace_at_the_end() -> None:
+    assert sent("glm45", "<tool_call>search\n", "</tool_call>")[1:] == [
+        ("", [(0, None, "{}")]),
+        ("", [(0, None, "{}")]),
+    ]
+    call = '<tool_call>search\n<arg_key>filters</arg_key>\n<arg_value>{"a": 1}</arg_value>\n</tool_call>'
+    assert sent("glm45", call, call.replace("filters", "query"))[2:] == [("", [])], "only the last call counts"
+    assert sent("glm45", call)[1:] == [("", [(0, None, "}")])]
+
+
+def test_pythonic_text_behind_a_list_comes_one_delta_later() -> None:
+    call = "[search(query='q')]"
+    first = ("", [(0, "search", '{"query": "q"}')])
+    assert sent("pythonic", f"{call}\nThen ", "", "I answer.")[:3] == [first, ("\nThen ", []), ("I answer.", [])]
+    assert sent("pythonic", f"{call}{call}", "")[:2] == [first, first]
+
+
+CALL = '<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "q"}<|call|>'
+
+
+@pytest.mark.parametrize(
+    ("deltas", "contents"),
+    [
+        (["Hi. ", "<|start|>", "assist", "ant", CALL], ["Hi. ", "Hi. ", "assist", "ant", ""]),
+        (["Hi. ", "<|start|>assistant", CALL], ["Hi. ", "Hi. ", ""]),
+        (["Hi. <|start|>assi", "stant", CALL], ["Hi. ", "stant", ""]),
+        (["<|start|>", "assistant", CALL], ["", "", ""]),
+    ],
+)
+def test_gpt_oss_shows_the_role_that_comes_behind_forgotten_markers(deltas: list[str], contents: list[str]) -> None:
+    found = sent("gpt-oss", *deltas)[:-1]
+    assert [content for content, _ in found] == contents
+    assert found[-1][1] == [(0, "search", '{"query": "q"}')]
+
+
+@pytest.mark.parametrize(
+    ("deltas", "contents"),
+    [
+        (["\n<|start|>assistant", CALL], ["", ""]),
+        (["\n", "<|start|>assistant", CALL], ["\n", "", ""]),
+        (["commentary<|start|>assistant", CALL], ["", ""]),
+        (["\nThen <|start|>assistant", CALL], ["\nThen ", ""]),
+    ],
+)
+def test_gpt_oss_drops_a_newline_before_a_marker_behind_a_call(deltas: list[str], contents: list[str]) -> None:
+    found = sent("gpt-oss", f"<|start|>assistant{CALL}", *deltas)[1:-1]
+    assert [content for content, _ in found] == contents
+    assert found[-1][1] == [(1, "search", '{"query": "q"}')]

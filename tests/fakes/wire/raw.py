@@ -60,13 +60,23 @@ class Raw:
         self.reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
         return self
 
+    @property
+    def socket(self) -> Any:
+        return self._writer.get_extra_info("socket")
+
     async def __aexit__(self, *exc: object) -> None:
         self._writer.close()
         with contextlib.suppress(OSError):  # it may have been reset, which is what the test was about
             await self._writer.wait_closed()
 
-    async def send(self, data: bytes) -> None:
+    def half_close(self) -> None:
+        self._writer.write_eof()
+
+    def write(self, data: bytes) -> None:
         self._writer.write(data)
+
+    async def send(self, data: bytes) -> None:
+        self.write(data)
         with contextlib.suppress(ConnectionError):  # reading will show it
             await self._writer.drain()
 

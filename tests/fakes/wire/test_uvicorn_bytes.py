@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.wire.raw import PING, Raw, one, post, run_code
+from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire.connection import is_readable
+from tests.fakes.wire.raw import PING, Raw, get, one, post, run_code
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvicorn_bytes.jsonl").read_text().splitlines()]
 
@@ -32,7 +35,7 @@ async def test_answers_byte_for_byte(case: dict[str, Any]) -> None:
 
 
 async def test_body_of_20_megabytes_is_accepted() -> None:
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         answer = await one(sandbox.port, run_code("x" * 20_000_000))
     assert answer.json["status"] == "Success"
 
@@ -61,3 +64,86 @@ async def test_missing_dataset_is_named() -> None:
         for path in ("/list_ids", "/get_prompts", "/get_prompt_by_id", "/submit", "/get_metrics_function"):
             answer = await raw.ask(post(path, body))
             assert (answer.status, answer.body) == (400, b'{"detail":"no eval class found for dataset mbpp"}')
+
+
+async def test_a_request_that_was_sent_in_time_is_answered_although_its_connection_was_about_to_be_closed() -> None:
+    loop = asyncio.get_running_loop()
+
+    async def handler(request: Request) -> Answer:
+        if request.path == "/first":
+            # Two turns later the idle time is over. The loop looks for input before, and this is sent afterwards.
+            loop.call_soon(loop.call_soon, raw.write, get("/second"))
+        return Answer.json(request.path)
+
+    async with WireServer(WireApp(handler), keep_alive=0.0) as server, Raw(server.port) as raw:
+        assert (await raw.ask(get("/first"))).json == "/first"
+        assert (await raw.answer()).json == "/second"
+        assert await raw.rest() == (b"", "closed")
+
+
+async def test_a_client_can_see_at_once_that_its_idle_connection_was_closed() -> None:
+    """Before it reuses a connection, a client looks for input, and finds the end of it."""
+    loop = asyncio.get_running_loop()
+    seen: list[bool] = []
+
+    async def handler(request: Request) -> Answer:
+        # The third turn after the answer is the one after the idle time was over.
+        loop.call_soon(loop.call_soon, loop.call_soon, lambda: seen.append(is_readable(raw.socket)))
+        return Answer.json("hi")
+
+    async with WireServer(WireApp(handler), keep_alive=0.0) as server, Raw(server.port) as raw:
+        answer = await raw.ask(PING)
+        assert await raw.rest() == (b"", "closed")
+    assert (answer.json, seen) == ("hi", [True])
+
+
+ODD = {
+    "two hosts": b"host: x\r\nHost: y\r\n",
+    "no host": b"accept: */*\r\n",
+    "a folded header": b"host: x\r\nx-folded: one\r\n two\r\n\tthree\r\n",
+    "a space in a header name": b"host: x\r\nx odd: one\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_requests_that_only_uvicorn_accepts_are_served(name: str) -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(b"GET /v1/ping HTTP/1.1\r\n" + ODD[name] + b"\r\n")
+        assert (answer.status, answer.body) == (200, b'"pong"')
+        body = b'{"code":"","language":"python"}'
+        length = f"content-length: {len(body)}\r\n\r\n".encode()
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(b"POST /run_code HTTP/1.1\r\n" + ODD[name] + length + body)
+        assert answer.status == 200, "the body is not touched"
+
+
+async def test_a_get_is_answered_although_the_client_sends_nothing_more() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(PING)
+        raw.half_close()
+        got, end = await raw.rest()
+    assert (got[:15], got[-6:], end) == (b"HTTP/1.1 200 OK", b'"pong"', "closed")
+
+
+async def test_a_half_closed_connection_without_a_request_is_closed() -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.ask(PING)
+        raw.half_close()
+        assert await raw.rest() == (b"", "closed")
+
+
+async def test_a_request_after_connection_close_is_ignored() -> None:
+    last = PING.replace(b"host: x", b"host: x\r\nconnection: close")
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(last + run_code())
+        got, _ = await raw.rest()
+        assert sandbox.ledger.arrived == 0, "and not run"
+    assert got.count(b"HTTP/1.1 ") == 1
+
+
+async def test_an_upgrade_to_a_websocket_is_forbidden() -> None:
+    head = b"host: x\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        await raw.send(b"GET /v1/ping HTTP/1.1\r\n" + head + b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+        got, end = await raw.rest()
+    assert (got.startswith(b"HTTP/1.1 403 Forbidden\r\n"), end) == (True, "closed")

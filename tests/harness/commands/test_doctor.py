@@ -73,7 +73,7 @@ def test_json_on_stdout_moves_the_text_to_stderr() -> None:
 
 
 def test_a_finding_that_breaks_training_exits_with_1_and_is_printed_in_full() -> None:
-    with FakeSandbox() as fake:
+    with FakeSandbox(executor="scripted") as fake:
         done = RUN.invoke(app, ["doctor", fake.url])
     assert done.exit_code == 1
     assert re.search(r"^breaks: wrong-output\n  seen +\S.*\n  training +\S.*\n  change +\S", done.stdout, re.MULTILINE)

@@ -94,6 +94,42 @@ def test_jsonl_keeps_a_lone_surrogate() -> None:
     assert json.loads(result.stdout)["content"] == "\ud800"
 
 
+HEX = "0x" + "f" * 3600
+BAD_LINES = [
+    b'{"format": "\\ud800", "text": ""}',
+    b'{"format": "hermes", "text": "\xff"}',
+    b'{"id": ' + b"9" * 5000 + b', "format": "hermes", "text": ""}',
+    b'{"id": ' + b"[" * 100_000 + b"]" * 100_000 + b', "format": "hermes", "text": ""}',
+    b'{"\\ud800": 1}',
+]
+ODD_TEXTS = [
+    ("pythonic", f"[search(query={HEX})]"),
+    ("pythonic", f"[search(query={{{HEX}: 1}})]"),
+    ("llama3", f"{{'name': {HEX}, 'parameters': {{}}}}"),
+    ("llama3", f"{{'name': 'search', 'parameters': {HEX}}}"),
+    ("glm45", f"<tool_call>search\n<arg_key>top_k</arg_key>\n<arg_value>{HEX}</arg_value>\n</tool_call>"),
+    ("pythonic", "[search(query='\ud800')]"),
+    ("hermes", '<tool_call>\n{"name": "\ud800", "arguments": {}}\n</tool_call>'),
+]
+
+
+def test_jsonl_never_stops_at_a_line() -> None:
+    """Neither what cannot be read, nor what Python cannot write, keeps the other lines from being parsed."""
+    odd = [
+        json.dumps({"id": "\udfff", "format": form, "text": text, "finish_reason": ["\ud800"]}).encode()
+        for form, text in ODD_TEXTS
+    ]
+    last = json.dumps({"id": "last", "format": "hermes", "text": GOOD}).encode()
+    result = CliRunner().invoke(app, ["parse", "--jsonl"], input=b"\n".join([*BAD_LINES, *odd, last]))
+    assert result.exit_code == 2
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == [f"line {n}" for n in range(1, 6)]
+    *answers, final = (json.loads(line) for line in result.stdout.splitlines())
+    assert final["calls"] == [{"name": "search", "arguments": {"query": "q"}}]
+    assert len(answers) == len(odd)
+    assert [bool(answer["calls"] or answer["problems"]) for answer in answers] == [True] * len(odd)
+    assert not any(problem["kind"] == "parser_failed" for answer in answers for problem in answer["problems"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

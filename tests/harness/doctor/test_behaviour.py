@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +108,13 @@ async def test_the_output_limit_is_measured() -> None:
         assert "200,000 bytes arrive complete; 400,000 bytes end as a Success with 219,264 bytes of output" in text
         assert "1,000,000 bytes end as a TimeLimitExceeded" in text
         assert result.measured["output_bytes"] == 219_264
+        # A loop of short prints loses bytes earlier, so that is what the advice is about.
+        looped = result.measured["output_bytes_of_short_prints"]
+        assert 131_072 <= looped < 200_000
+        assert f"of 200,000 bytes in short prints, {looped:,} arrive" in text
+        change = result.findings[0].change
+        assert f"less than {looped:,} bytes" in change
+        assert "may vary from run to run" in change
 
 
 async def test_cutting_ordinary_output_breaks_training() -> None:
@@ -118,15 +127,51 @@ async def test_cutting_ordinary_output_breaks_training() -> None:
 
 async def test_no_finding_if_long_output_arrives_complete() -> None:
     def prints_all(request: RunCode) -> RunCode | RunCodeAnswer:
-        found = re.search(r"'x' \* (\d+)", request.code)
+        found = re.search(r"(?:range\((\d+)\): print\()?'x' \* (\d+)", request.code)
         if found is None:
             return request
-        return RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, "x" * int(found[1]), ""))
+        stdout = "x" * int(found[2]) if found[1] is None else ("x" * int(found[2]) + "\n") * int(found[1])
+        return RunCodeAnswer("Success", "", None, CommandResult("Finished", 0.1, 0, stdout, ""))
 
     async with FakeSandbox(executor=Changed(prints_all)) as sandbox:
         result = await examined(sandbox.url, checks=only(*START, "long output"))
         assert ids(result) == set()
         assert result.measured["output_bytes"] == 1_000_000
+
+
+class Unconfined(Changed):
+    """Runs programs as the real server does: all in one place, and what they leave behind stays."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(self._run)
+        self._directory = directory
+
+    def _run(self, request: RunCode) -> RunCodeAnswer:
+        code = request.code.replace("/tmp/", f"{self._directory}/")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        result = CommandResult("Finished", 0.1, done.returncode, done.stdout, done.stderr)
+        return RunCodeAnswer("Success" if done.returncode == 0 else "Failed", "", None, result)
+
+
+async def test_what_calls_leave_behind_is_found_and_removed(tmp_path: Path) -> None:
+    async with FakeSandbox(executor=Unconfined(tmp_path)) as sandbox:
+        result = await examined(sandbox.url, checks=only(*START, "leaks"))
+    assert ids(result) == {"leaks"}
+    assert severity(result, "leaks") == "hurts"
+    assert "finds a file in /tmp and a running process" in seen(result, "leaks")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_nothing_leaks_between_calls_of_the_fake() -> None:
+    async with FakeSandbox(executor="python") as sandbox:
+        result = await examined(sandbox.url, checks=only(*START, "leaks"))
+    assert (ids(result), result.measured["leaks"]) == (set(), [])
+
+
+async def test_leaks_are_not_examined_where_programs_are_not_run() -> None:
+    async with scripted() as sandbox:
+        result = await examined(sandbox.url, checks=only(*START, "leaks"))
+    assert [name for name, _ in result.not_examined] == ["leaks"]
 
 
 async def test_output_that_is_not_utf8_is_a_note() -> None:

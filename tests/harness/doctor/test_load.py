@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.doctor import Plan, SandboxSettings, examine
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
+from sfusion.harness.doctor import Plan, SandboxSettings, examine, throughput
 from sfusion.harness.doctor.examination import NullObserver
-from tests.harness.doctor.servers import SFUSION, VERL, breaking, examined, ids, only, scripted, seen, severity
+from sfusion.harness.doctor.knee import Point
+from sfusion.harness.doctor.throughput import Sweep, is_stable, pooled
+from tests.harness.doctor.servers import GREETS, SFUSION, VERL, breaking, examined, ids, only, scripted, seen, severity
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
 SWEEP = only("connection", "ping", "run_code", "throughput")
@@ -119,6 +121,49 @@ async def test_failures_under_load_bound_the_recommended_limit() -> None:
         assert result.measured["recommended_rate_limit"] <= 5
 
 
+async def test_throughput_is_measured_with_the_given_program() -> None:
+    scripts = [ProgramScript(pattern="crunch", seconds=0.02), GREETS]
+    async with FakeSandbox(executor="scripted", scripts=scripts, model={"queue": 2}) as sandbox:
+        result = await examined(sandbox.url, replace(PLAN, levels=8, program="crunch()"), checks=SWEEP)
+        assert sandbox.ledger.snapshot()["arrived"] > 10
+    assert "measured with the given program" in seen(result, "rate-limit")
+    assert "--program" not in result.findings[0].change
+    fast = result.measured["sweep"][0]["latency"]
+    assert fast < 10, "and not with sleepers"
+
+
+def test_the_advice_is_repeated_until_two_sweeps_agree() -> None:
+    assert not is_stable([])
+    assert not is_stable([10])
+    assert not is_stable([10, 5])
+    assert is_stable([10, 5, 6])
+    assert is_stable([30, 26])
+
+
+def test_several_sweeps_are_pooled_by_their_medians() -> None:
+    sweeps = [[Point(1, 10, 0.1, 2), Point(2, by, 0.1, 4, failed=1)] for by in (18.0, 30.0, 20.0)]
+    sweeps[0].append(Point(4, 99, 0.1, 8))
+    assert pooled(sweeps) == [Point(1, 10, 0.1, 6), Point(2, 20, 0.1, 12, failed=3)]
+
+
+async def test_the_range_of_all_sweeps_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same server gave 10, 5, 9, 5, 5 and 6 in six runs."""
+    measured = iter([8, 16, 4, 8])
+
+    async def measure(context: object, levels: object) -> Sweep:
+        knee = next(measured)
+        return Sweep([Point(level, 10.0 * min(level, knee), 0.1, 2 * level) for level in (1, 2, 4, 8, 16, 32)])
+
+    monkeypatch.setattr(throughput, "_measure", measure)
+    async with scripted() as sandbox:
+        result = await examined(sandbox.url, PLAN, checks=SWEEP)
+    assert result.measured["recommended_by_sweep"] == [8, 16, 4, 8]
+    assert "set rate_limit: 8 (4 to 16 in 4 sweeps)" in result.findings[0].change
+    text = seen(result, "rate-limit")
+    assert "at best it runs 80 programs per second; 8 at a time are enough for nearly all of that" in text
+    assert "8: 80/s" in text
+
+
 async def test_the_load_is_bounded_and_announced() -> None:
     announced: list[str] = []
     arrived: list[int] = []
@@ -131,8 +176,9 @@ async def test_the_load_is_bounded_and_announced() -> None:
     async with scripted() as sandbox:
         await examine(SandboxSettings(sandbox.url), PLAN, environ={}, observer=Watching(), checks=SWEEP)
         sent = sandbox.ledger.snapshot()["arrived"] - arrived[0]
-        assert announced[0].startswith("load: at most 62 programs of 0.05 s, at most 16 at a time")
-        assert sent <= 62 + 1, "plus one to check that it is still alive"
+        assert announced[0].startswith("load: programs that sleep 0.05 s, at most 62 of them and 16 at a time")
+        assert announced[0].endswith("repeated up to 4 times until the result is stable")
+        assert sent <= 4 * (62 + 1), "plus one each to check that it is still alive"
 
 
 @pytest.mark.parametrize(("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")])

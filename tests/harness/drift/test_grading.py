@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfusion.harness.drift import GRADES, RULES, Difference, rule_for
+from sfusion.fakes.wire import dump_json
+from sfusion.harness.drift import GRADES, RULES, Difference, ServerAnswers, compare_answers, rule_for
 from sfusion.harness.drift.difference import KINDS, matches
+from sfusion.harness.drift.reporting import drift_headline
+from sfusion.harness.probes import ProbeAnswer, bundled_probes
 from tests import ROOT
 
 PLACES = ["body", "status", "headers", "header.x-any", "body.run_result.stdout", "body.files.a", "body.detail[0].msg"]
@@ -82,3 +85,24 @@ def test_long_texts_are_shown_from_where_they_diverge() -> None:
     assert "right" in right
     assert max(len(left), len(right)) <= 22
     assert Difference("a/b", "body", "type", None, "\x1b[1m").shown() == ("null", '"\\u001b[1m"')
+
+
+def test_races_inside_the_server_do_not_count_as_drift() -> None:
+    """Above 131,072 bytes the real server cuts at random: the same probe is whole, cut, or out of time."""
+    racy = {probe.id: probe for probe in bundled_probes() if probe.racy}
+    assert set(racy) == {"output/silently-cut", "output/blocked-for-ever", "jupyter/asks"}
+    probe = racy["output/silently-cut"]
+    result = {"status": "Finished", "return_code": 0, "stdout": "x" * 1000}
+    late = {"status": "TimeLimitExceeded", "return_code": None, "stdout": "x" * 500}
+    one, other = (
+        ServerAnswers(name, {probe.id: ProbeAnswer(200, (), dump_json({"status": status, "run_result": ran}))})
+        for name, status, ran in (("one", "Success", result), ("other", "Failed", late))
+    )
+    report = compare_answers([probe], one, other)
+    assert {finding.grade for finding in report.findings} == {"variable"}
+    assert not report.breaking
+    assert "4 variable" in drift_headline(report)
+    steady = probe.model_copy(update={"racy": False})
+    assert compare_answers([steady], one, other).breaking
+    refused = ServerAnswers("refused", {probe.id: ProbeAnswer(503)})
+    assert compare_answers([probe], one, refused).breaking, "no race answers with another HTTP status"

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import Cassette, FakeSandbox
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer, dump_json
 from sfusion.harness.cli import app
 from sfusion.harness.drift import compare_answers, live_answers, recorded_answers
 from sfusion.harness.probes import (
@@ -31,7 +31,8 @@ from sfusion.harness.probes import (
     read_recording,
     write_atomically,
 )
-from sfusion.harness.probes.cassette import read_response, response_record
+from sfusion.harness.probes.cassette import read_response, recording_lines, response_record
+from sfusion.harness.probes.scrubbing import Scrubber
 from tests.harness.drift.served import PATIENCE
 
 CODE = [
@@ -128,6 +129,15 @@ def test_the_bytes_of_an_answer_are_kept(body: bytes) -> None:
     answer = ProbeAnswer(200, (("X-A", "b"),), body)
     written = json.loads(json.dumps(response_record(answer)))
     assert read_response(written) == answer
+
+
+def test_every_record_is_one_line_for_every_reader() -> None:
+    """Python's splitlines, JavaScript and some editors end a line at these."""
+    probe = bundled_probes()[0]
+    answer = ProbeAnswer(200, (), dump_json({"stdout": "one\u2028two\u0085three\u2029four"}))
+    lines = recording_lines([probe], [answer], target="t", recorded_at="", scrubber=Scrubber.of())
+    assert "".join(lines).splitlines(keepends=True) == lines
+    assert read_response(json.loads(lines[1])["response"]) == answer
 
 
 def test_a_failure_is_recorded_as_one(tmp_path: Path) -> None:

@@ -258,6 +258,14 @@ def test_a_masked_answer_keeps_its_formatting() -> None:
     assert compact == '{"detail":"café at <PATH>"}'.encode()
 
 
+def test_references_inside_a_document_are_no_paths() -> None:
+    """The `$ref`s of /openapi.json."""
+    body = b'{"$ref":"#/components/schemas/RunCodeRequest"}'
+    assert Scrubber.of().answer(ProbeAnswer(200, (), body)).body == body
+    outside = Scrubber.of().answer(ProbeAnswer(200, (), b'{"$ref":"/srv/data/x","a":"#/srv/data/x"}')).body
+    assert b"/srv/" not in outside
+
+
 def test_requests_are_masked_only_for_secrets() -> None:
     request = ProbeRequest(json={"code": "open('/srv/data')  # zq-secret-zq", "language": "python"})
     probe = Probe(id="a/b", about="Any question will do.", request=request)

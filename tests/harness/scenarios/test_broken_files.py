@@ -48,6 +48,8 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "fill without a number": ("seconds: 200ms", 'prints: "{fill:ten}"', 12, "{fill:ten} needs a whole number"),
     "fill that is not closed": ("seconds: 200ms", 'prints: "{fill:10"', 12, "{fill:10 needs a whole number"),
     "fill that is too large": ("seconds: 200ms", 'errors: "{fill:999999999}"', 12, "up to 200,000,000"),
+    "program of no call": ("seconds: 200ms", "call: c0011", 9, "no call 'c0011' for it; the calls are c0001 to c0010"),
+    "calls without a program": ("seconds: 200ms", "call: c0003", 9, "the other calls need a program without `call`"),
     "unknown promise": (
         "- every_call_ends_once",
         "- every_call_ends_twice",

@@ -47,11 +47,25 @@ def judged(scenario: Scenario) -> dict[str, Verdict]:
 def test_tools_with_either_return_shape_run_and_what_they_hide_is_not_applicable(name: str) -> None:
     found = judged(with_tool(name))
     states = {promise: verdict.state for promise, verdict in found.items()}
-    assert {promise for promise, state in states.items() if state == "broken"} == set()
+    assert {promise for promise, state in states.items() if state == "broken"} == {
+        "connections_reused"  # they open a session for each call
+    }
     for hidden in ("no_permit_leaked", "grants_in_order", "no_starvation", "deadline_honoured", "no_secret_leaked"):
         assert states[hidden] == "not_applicable", found[hidden]
     for seen in ("in_flight_within_limit", "every_call_ends_once", "attempts_per_call", "text_is_truthful", "outcomes"):
         assert states[seen] == "held", found[seen]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("Retrying", set()), ("InStep", {"retries_spread"}), ("Clinging", {"no_permit_while_backing_off"})],
+)
+def test_retries_of_other_tools_are_judged_at_the_sandbox(name: str, wrong: set[str]) -> None:
+    busy = {"faults": [{"first_attempts": 1, "what": {"status": 503}}]}
+    found = judged(with_tool(name, sandbox=busy))
+    assert {promise for promise, verdict in found.items() if verdict.state == "broken"} == wrong
+    for promise in {"retries_spread", "no_permit_while_backing_off", "connections_reused"} - wrong:
+        assert found[promise].held, found[promise]
 
 
 def test_a_tool_that_ignores_its_limit_is_caught_at_the_sandbox() -> None:

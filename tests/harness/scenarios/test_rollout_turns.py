@@ -67,6 +67,7 @@ def test_large_output_does_not_use_up_the_response() -> None:
         ),
         ("turns: [{say: x}], format: hermez", "'hermes'"),
         ("turns: [{raw: '{code:1}'}]", "needs a program number 1"),
+        ("turns: [{programs: [{repeated: true}]}]", "`repeated` is only for the programs of a load"),
         ("turns: [{raw: '{code:0}', programs: [{}]}]", "needs a program number 0"),
         ("turns: [{say: x, sees: '('}]", "is not a regular expression"),
     ],

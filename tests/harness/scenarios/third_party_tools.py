@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
+import zlib
 from typing import Any, ClassVar
 
 import aiohttp
@@ -56,6 +57,59 @@ class OldShape(NewShape):
         response, reward, metrics = await super().execute(instance_id, parameters)
         text = response.text or "error"
         return ("no stdout here" if text.startswith("error") else text), reward, metrics
+
+
+class Retrying(NewShape):
+    """A tool that tries again after a 503, at a time of its own, without its permit and on the same connection."""
+
+    def __init__(self, config: dict[str, Any], tool_schema: Any) -> None:
+        super().__init__(config, tool_schema)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        for number in range(1, 4):
+            async with self._gate:
+                status, text = await self._send(parameters["code"])
+            if status != 503:
+                return ToolResponse(text=text), None, {}
+            await asyncio.sleep(self._pause(number, zlib.crc32(parameters["code"].encode()) / 2**32))
+        return ToolResponse(text="error: the sandbox is busy"), None, {}
+
+    def _pause(self, number: int, jitter: float) -> float:
+        return number + jitter
+
+    async def _send(self, code: str) -> tuple[int, str]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        async with self._session.post(self._url, json={"code": code, "language": "python"}) as answer:
+            data = await answer.json()
+            return answer.status, data["run_result"]["stdout"] if answer.status == 200 else ""
+
+    async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:
+        return None
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class InStep(Retrying):
+    """A tool whose calls all wait for the same time."""
+
+    def _pause(self, number: int, jitter: float) -> float:
+        return 1.0
+
+
+class Clinging(Retrying):
+    """A tool whose calls keep their permit while they wait."""
+
+    async def execute(self, instance_id: str, parameters: dict[str, Any], **kwargs: Any) -> Any:
+        async with self._gate:
+            free = type(self)({"sandbox_fusion_url": self._url, "rate_limit": 1000}, self.tool_schema)
+            try:
+                return await Retrying.execute(free, instance_id, parameters)
+            finally:
+                await free.aclose()
 
 
 class Unlimited(NewShape):

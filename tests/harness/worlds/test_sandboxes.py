@@ -26,7 +26,7 @@ CHANGED = scene(
 
 
 @pytest.mark.parametrize("kind", ["fake", "real"])
-async def test_one_of_several_sandboxes_can_be_different(kind: str) -> None:
+async def test_one_of_several_sandboxes_can_be_different_and_none_fails_before_the_load_begins(kind: str) -> None:
     recorder = Recorder(Journal.begin(scenario="s", cell="", seed=0, world="sim"), lambda: 0.0)
     async with FakeSandbox() as behind:
         group: Any = FakeSandboxes(CHANGED, recorder)
@@ -34,7 +34,10 @@ async def test_one_of_several_sandboxes_can_be_different(kind: str) -> None:
             group = RealSandboxes(CHANGED, recorder, [UrlSandbox(UrlTarget(behind.url))], "127.0.0.1")
         try:
             ports = [int(url.rpartition(":")[2]) for url in await group.start()]
+            before = [await one(port, run_code("print(1)")) for port in ports]
+            await group.begin()
             answers = [await one(port, run_code("print(1)")) for port in ports]
         finally:
             await group.stop()
+    assert [answer.status for answer in before] == [200, 200, 200]
     assert [answer.status for answer in answers] == [500, 503, 200]

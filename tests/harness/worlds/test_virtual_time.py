@@ -36,6 +36,24 @@ def test_timers_fire_in_the_order_of_their_times() -> None:
     assert run_virtually(main()) == [1, 2, 3]
 
 
+def test_a_blocking_sleep_holds_up_everything_else() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+
+        async def late() -> float:
+            await asyncio.sleep(1.0)
+            return loop.time()
+
+        waiting = asyncio.ensure_future(late())
+        await asyncio.sleep(0)
+        time.sleep(3600)  # noqa: ASYNC251 - what a careless tool does
+        return [loop.time(), await waiting]
+
+    real = time.sleep
+    assert run_virtually(main()) == [3600.0, 3600.0]
+    assert time.sleep is real
+
+
 def test_the_clock_stands_still_while_a_thread_works() -> None:
     async def main() -> tuple[bool, float]:
         loop = asyncio.get_running_loop()

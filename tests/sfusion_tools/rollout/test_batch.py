@@ -13,6 +13,7 @@ import pytest
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.rollout import AsyncRolloutRequest, EndCause, RolloutDriver, RolloutLimits, format_parser, run_batch
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout.templating import call_id
 from sfusion_tools.schemas import ToolResponse
 from tests.sfusion_tools.rollout.helpers import RecordingTool, ScriptedEngine, calling, request
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
@@ -248,7 +249,7 @@ def test_a_tool_that_hangs_cannot_keep_a_batch_from_being_cancelled(
         tool.let_go.set()
 
     in_virtual_time(go)
-    call = " (call_r0_1.0)" if step == "execute" else ""
+    call = f" ({call_id('r0 1', 0)})" if step == "execute" else ""
     assert f"{step} of tool 'code_interpreter' for request 'r0'{call} does not stop" in caplog.text
 
 

@@ -115,6 +115,30 @@ async def test_a_call_in_another_format_is_answered_instead_of_ending_the_reques
     assert done.metrics.refused == {"malformed": 1}
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ('{"id": "call_2", "name": "code_interpreter", "arguments": {"code": "print(4)"}}', True),
+        ("functions.code_interpreter({'code': 'print(4)'})", True),
+        ("<|python_tag|>print(4)", True),
+        ("</tool_call>", False),
+        ("```python\nprint(4)\n```", False),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_call_that_was_only_noticed_beside_a_good_one_is_told_to_the_model(
+    other: str, told: bool, first: bool
+) -> None:
+    texts = (other, calling("3")) if first else (calling("3"), other)
+    done = await RolloutDriver(ScriptedEngine("\n\n".join(texts), "ok"), [RecordingTool()], PARSE).run(request())
+    answers = [str(message.content) for message in done.messages if message.role == "tool"]
+    assert done.metrics.executed == 1
+    assert done.metrics.refused == ({"malformed": 1} if told else {})
+    assert len(answers) == 1 + told
+    if told:
+        assert "so no call was made" in answers[not first] or "it was not made" in answers[not first]
+
+
 async def test_a_parser_that_fails_refuses_the_call_and_not_the_request(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

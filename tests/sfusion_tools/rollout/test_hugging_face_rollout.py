@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sglang import FakeSGLang
-from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
+from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, format_parser
 from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
 from sfusion_tools.tokenizers import load_tokenizer
 from tests.sfusion_tools.rollout.helpers import RecordingTool, roles, schema
@@ -21,7 +21,6 @@ USER_TURN_TEMPLATE = (
     "{% else %}{{ message.content }}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-REWRITING_TEMPLATE = "{{ messages | length }}" + TEMPLATE
 
 
 def answers(code: str) -> tuple[str, float, dict[str, str]]:
@@ -48,17 +47,3 @@ async def test_a_trajectory_has_the_tokens_of_the_whole_conversation(tmp_path: P
     ]
     whole = tokenizer.apply_chat_template(conversation)
     assert tokenizer.decode(done.input_ids) == tokenizer.decode(whole).removesuffix("\n")
-
-
-async def test_a_template_that_rewrites_earlier_turns_fails_the_request(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(save_tokenizer(tmp_path, REWRITING_TEMPLATE))
-    made = AsyncRolloutRequest(
-        messages=[{"role": "user", "content": QUESTION}], tool_schemas=[schema()], processing_class=tokenizer
-    )
-    engine = FakeSGLang(students(), format="hermes", tokenizer=tokenizer)
-    tool = RecordingTool(answers)
-    done = await RolloutDriver(engine, [tool], format_parser("hermes")).run(made)
-    assert done.state is State.FAILED
-    assert done.failure is not None
-    assert done.failure.startswith(TemplateError.__name__)
-    assert tool.open_instances == []

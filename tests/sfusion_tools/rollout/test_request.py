@@ -210,6 +210,19 @@ def test_invalid_calls_in_a_row_end_the_request_and_a_valid_one_resets_the_count
     assert (request.state, request.ended_by) == (State.COMPLETED, EndCause.INVALID_CALLS)
 
 
+def test_a_request_ended_by_invalid_calls_keeps_the_reply_but_no_header_of_another_turn() -> None:
+    request = make(max_consecutive_invalid_calls=1)
+    say(request, "calling", UnreadableCall("no name"))
+    request.add_tool_results([])
+    assert TOKENIZER.decode(request.response_ids).endswith("<|im_start|>tool\nError: no name<|im_end|>\n")
+    assert request.messages[-1].role == "tool"
+    cut = make(max_consecutive_invalid_calls=1, max_response_len=len(request.response_ids) - 3)
+    say(cut, "calling", UnreadableCall("no name"))
+    cut.add_tool_results([])
+    assert cut.ended_by is EndCause.INVALID_CALLS
+    assert cut.response_ids == request.response_ids[:-3]
+
+
 def test_calls_refused_by_max_parallel_calls_do_not_count_as_invalid() -> None:
     request = make(max_consecutive_invalid_calls=1, max_parallel_calls=1)
     say(request, "two", CALL, CALL)

@@ -103,7 +103,7 @@ async def test_over_size_case(sandbox: FakeSandbox, tool: SandboxFusionTool) -> 
     assert done.state is State.COMPLETED
     assert (done.finish_reason, done.ended_by) == (FinishReasonTypeEnum.LENGTH, EndCause.LENGTH)
     assert roles(done.messages) == ["user", "assistant"]
-    assert done.tool_rewards == {"code_interpreter": []}
+    assert done.tool_rewards == done.reward_scores == {"code_interpreter": []}
     assert len(done.response_ids) == 40
     assert done.response_loss_mask == [1] * 40
     assert sandbox.ledger.arrived == 0

@@ -81,7 +81,7 @@ async def test_permanent_failures_are_not_retried(final):
 
 def test_a_server_that_comes_back_is_reached_by_a_retry():
     async def go() -> None:
-        async with FakeSandbox(faults=[{"first": 1, "what": {"crash": "5s"}}]) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=[{"first": 1, "what": {"crash": "5s"}}]) as sandbox:
             result = await client(sandbox.url, retry=RetryPolicy()).run(PROGRAM)
         assert result.outcome is Outcome.OK
         assert len(result.attempts) > 3
@@ -96,6 +96,34 @@ async def test_attempts_stop_at_max_attempts():
     assert (result.outcome, len(result.attempts), len(server.requests)) == (Outcome.THROTTLED, 4, 4)
     assert result.message.endswith("; gave up after 4 attempts")
     assert result.metrics()["attempt_outcomes"] == ["throttled"] * 4
+
+
+FULL = http("", "429 Too Many Requests", "retry-after: 2")
+
+
+def test_orders_to_wait_do_not_use_up_the_attempts():
+    """Real programs are slower than scripted ones: each call meets a full gateway more often than max_attempts."""
+
+    async def go() -> None:
+        failed = http("", "503 Service Unavailable", "retry-after: 1")
+        async with answering(*[FULL] * 9, failed, *[FULL] * 2, FINE) as (url, _):
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=600)).run(PROGRAM)
+        assert (result.outcome, len(result.attempts)) == (Outcome.OK, 13)
+
+    in_virtual_time(go)
+
+
+def test_orders_to_wait_are_bounded_by_the_deadline_and_counted_in_the_message():
+    async def go() -> None:
+        async with answering(http("", "503 Service Unavailable"), FULL) as (url, server):
+            result = await client(url, retry=RetryPolicy(2), bounds=Bounds(deadline=60)).run(PROGRAM)
+        assert result.outcome is Outcome.THROTTLED
+        assert 45 < result.seconds <= 60
+        made = len(server.requests)
+        counts = f"gave up after {made} attempts ({made - 1} answered with 429 and Retry-After)"
+        assert result.message.endswith(f"{counts}: the next attempt would miss the deadline")
+
+    in_virtual_time(go)
 
 
 @pytest.mark.parametrize("failure", [http("", "504 Gateway Timeout"), http("", "502 Bad Gateway"), Ending.RESET])
@@ -120,7 +148,9 @@ async def test_retry_may_have_run_false_still_retries_what_cannot_have_run():
 async def test_possible_executions_never_undercount_the_ledger():
     """The code runs three times before an answer arrives: the ledger and the result agree."""
     rule = {"first_attempts": 2, "phase": "after", "what": {"status": 504}}
-    async with FakeSandbox(faults=[rule, {"first": 1, "phase": "before", "what": {"status": 503}}]) as sandbox:
+    async with FakeSandbox(
+        executor="scripted", faults=[rule, {"first": 1, "phase": "before", "what": {"status": 503}}]
+    ) as sandbox:
         result = await client(sandbox.url).run(Program("print(3)  # sfusion:call=twice"))
         executions = sandbox.ledger.executions("twice")
     assert result.outcome is Outcome.OK
@@ -202,7 +232,7 @@ async def test_each_attempt_has_its_own_permit():
 
 async def test_attempts_in_flight_never_exceed_the_permits():
     limiter = local_limiter(LimiterSettings(rate_limit=4))
-    async with FakeSandbox(faults=[{"every": 3, "what": {"status": 503}}]) as sandbox:
+    async with FakeSandbox(executor="scripted", faults=[{"every": 3, "what": {"status": 503}}]) as sandbox:
         tool = client(sandbox.url, limiter=lambda: limiter, retry=RetryPolicy(12, 0.001, 0.01))
         results = await asyncio.gather(
             *(tool.run(Program(f"{n}  # sfusion:call=c{n} seconds=0.01")) for n in range(40))
@@ -254,7 +284,7 @@ async def test_a_closed_or_failing_limiter_becomes_an_outcome():
 
 
 async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
-    async with FakeSandbox() as first, FakeSandbox() as second:
+    async with FakeSandbox(executor="scripted") as first, FakeSandbox(executor="scripted") as second:
         urls = [f"http://127.0.0.1:{free_port()}", first.url, f"{second.url}/run_code"]
         sandbox = client(urls, retry=FAST)
         results = await asyncio.gather(*(sandbox.run(Program(f"print({n})")) for n in range(30)))
@@ -268,7 +298,7 @@ async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
 
 def test_an_endpoint_that_was_set_aside_is_used_again_once_it_is_back():
     async def go() -> None:
-        async with FakeSandbox() as steady, FakeSandbox() as flaky:
+        async with FakeSandbox(executor="scripted") as steady, FakeSandbox(executor="scripted") as flaky:
             sandbox = client([flaky.url, steady.url])
             flaky.server.crash()
             for _ in range(4):
@@ -295,7 +325,7 @@ def test_an_endpoint_that_was_set_aside_is_used_again_once_it_is_back():
     ids=["404", "302", "page", "empty", "SandboxError"],
 )
 async def test_a_sandbox_that_refuses_every_call_at_once_does_not_attract_them(refusal):
-    async with answering(refusal) as (bad, refusing), FakeSandbox() as good:
+    async with answering(refusal) as (bad, refusing), FakeSandbox(executor="scripted") as good:
         sandbox = client([bad, good.url])
         outcomes = [(await sandbox.run(PROGRAM)).outcome for _ in range(60)]
         assert outcomes.count(Outcome.OK) == good.ledger.arrived

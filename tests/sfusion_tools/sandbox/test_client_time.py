@@ -231,7 +231,7 @@ async def test_cancelling_frees_the_permit_at_once(where):
 def test_a_client_works_in_successive_loops_and_keeps_none_alive():
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 
-    with FakeSandbox() as sandbox:
+    with FakeSandbox(executor="scripted") as sandbox:
         tool = client(sandbox.url)
 
         async def go() -> Outcome:
@@ -244,7 +244,7 @@ def test_a_client_works_in_successive_loops_and_keeps_none_alive():
 
 
 async def test_a_loop_has_one_session_and_reuses_its_connections():
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         tool = client(sandbox.url)
         for number in range(5):
             await tool.run(Program(f"print({number})"))
@@ -258,7 +258,7 @@ async def test_a_loop_has_one_session_and_reuses_its_connections():
 
 async def test_clients_of_a_loop_share_connections_until_the_last_one_closes():
     """Some trainers make new tools for every trajectory."""
-    async with FakeSandbox() as sandbox:
+    async with FakeSandbox(executor="scripted") as sandbox:
         for number in range(5):
             await client(sandbox.url).run(Program(f"print({number})"))
         staying, leaving = client(sandbox.url), client(sandbox.url)
@@ -277,7 +277,7 @@ def test_no_connection_is_left_open_when_loops_end():
         from sfusion_tools.sandbox import Program
         from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
-        with FakeSandbox() as sandbox:
+        with FakeSandbox(executor="scripted") as sandbox:
             tool = SandboxFusionTool({"sandbox_fusion_url": sandbox.url, "limiter": "local", "rate_limit": 2})
 
             async def go(code):

@@ -56,7 +56,7 @@ def test_it_says_once_loudly_that_the_sandbox_fails_and_once_that_it_works_again
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def go() -> tuple[str, int]:
-        async with FakeSandbox(faults=[DOWN]) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=[DOWN]) as sandbox:
             tool = make(sandbox.url.replace("//", "//user:hunter2@") + "?token=hunter3")
             await call(tool, 30)
             assert len(logged(caplog)) == 1
@@ -78,7 +78,7 @@ def test_it_says_once_loudly_that_the_sandbox_fails_and_once_that_it_works_again
 
 def test_then_fail_ends_calls_with_an_error_until_probes_succeed() -> None:
     async def go() -> None:
-        async with FakeSandbox(faults=[{"first": 12, **DOWN}]) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=[{"first": 12, **DOWN}]) as sandbox:
             tool = make(sandbox, then="fail")
             assert await call(tool, 10) == ["sandbox_error"] * 9 + ["GuardTripped"]
             assert await call(tool, 20) == ["GuardTripped"] * 20

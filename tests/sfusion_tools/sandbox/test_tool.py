@@ -301,13 +301,13 @@ async def test_instances_have_separate_states():
         assert response.is_empty()
         assert wrong == "wrong"
         assert len({right, wrong, blank}) == 3
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [None, None, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [[], [], []]
         for instance in (right, wrong, blank):
             await tool.execute(instance, printing("3\n"))
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [1.0, 0.0, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [1.0, 0.0, []]
         for instance in (right, wrong, blank):
             await tool.release(instance)
-        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [None, None, None]
+        assert [await tool.calc_reward(i) for i in (right, wrong, blank)] == [[], [], []]
 
 
 async def test_nested_create_arguments_win_over_spread_ones():
@@ -412,7 +412,7 @@ def test_the_schema_of_the_config_replaces_the_default():
 def test_a_call_with_an_id_backs_off_the_same_in_every_run():
     async def go() -> list[dict[str, Any]]:
         events = Events()
-        async with FakeSandbox(faults=[{"first_attempts": 3, "what": {"status": 503}}]) as sandbox:
+        async with FakeSandbox(executor="scripted", faults=[{"first_attempts": 3, "what": {"status": 503}}]) as sandbox:
             tool = make(sandbox, on_event=events, backoff_base=0.5, backoff_cap=8.0)
             _, _, metrics = await tool.execute("instance", {"code": "1"}, call_id="step-7")
         assert metrics is not None

@@ -21,7 +21,7 @@ THROTTLED = CallResult("c", Outcome.THROTTLED).metrics()
 async def test_outcomes_are_counted_in_the_extras_of_agent_data() -> None:
     trajectory = SimpleNamespace(extra_fields={"turn_scores": []})
     other = SimpleNamespace(extra_fields={})
-    async with FakeSandbox(faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
+    async with FakeSandbox(executor="scripted", faults=[{"call": "b", "what": {"status": 500}}]) as sandbox:
         config = {"sandbox_fusion_url": sandbox.url, "limiter": "local", "limiter_name": uuid4().hex}
         tool = SandboxFusionTool(config)
         for arguments in ({"code": "1  # sfusion:call=a"}, {"code": "1  # sfusion:call=b"}, [1]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ TEMPLATE = (
 CONVERSATION = [{"role": "user", "content": "how many? 3½"}, {"role": "tool", "content": "149\n"}]
 
 
-def save_tokenizer(directory: Path, template: str | None) -> Path:
+def save_tokenizer(
+    directory: Path, template: str | None, eos: str = "<|im_end|>", special: Sequence[str] = ("<|im_start|>",)
+) -> Path:
     """Save a byte-level BPE without merges, as in a model directory."""
     pytest.importorskip("transformers", reason="extra hf is not installed")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -34,9 +37,10 @@ def save_tokenizer(directory: Path, template: str | None) -> Path:
     inner.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=inner,
-        eos_token="<|im_end|>",
+        bos_token="<|bos|>",
+        eos_token=eos,
         pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
+        additional_special_tokens=list(special),
     )
     if template is not None:
         fast.chat_template = template

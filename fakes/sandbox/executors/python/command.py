@@ -30,7 +30,8 @@ class Confinement:
     """How programs are confined, given the machine and the options."""
 
     namespaces: bool
-    """Each command has its own process ids: nothing survives, and other processes are invisible."""
+    """Each command has its own process ids: nothing survives, and other processes are invisible. Each request has its
+    own /tmp and home."""
     landlock: bool
     """The kernel refuses writes outside the work directory."""
     signals: bool
@@ -45,6 +46,10 @@ class Workspace:
     cwd: str
     writable: list[str]
     env: dict[str, str]
+    mounts: dict[str, str]
+    """Its own directory for each of these."""
+    needed: list[str]
+    """What stays visible beneath them, to be read only."""
 
 
 def error_result(command: str, exc: object) -> CommandResult:
@@ -85,6 +90,8 @@ class CommandRunner:
             self._confinement.namespaces,
             self._confinement.landlock,
             self._confinement.bounds,
+            place.mounts,
+            place.needed,
         )
         return await self._run(spec, given, race=self._stdin_race and stdin is not None)
 

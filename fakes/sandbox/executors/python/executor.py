@@ -22,10 +22,11 @@ from sfusion.fakes.sandbox.protocol import (
 )
 
 from .command import CommandRunner, Confinement, Workspace, logger
-from .files import WorkDirectory, refuse_escapes, remove_tree
+from .files import WorkDirectory, remove_tree
 from .guard.spec import ResourceBounds
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
-from .notebook import NotebookKind, installed_kind, run_notebook
+from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
+from .private import needed_directories, private_directories
 from .spawner import Spawner
 
 SIGNAL_SCOPE_VERSION = 6
@@ -82,6 +83,7 @@ class PythonExecutor:
         self._runner: CommandRunner | None = None
         self._confinement: Confinement | None = None
         self._cpp_flags: str | None = None
+        self._needed: list[str] | None = None
 
     async def confinement(self) -> Confinement:
         """Return how programs are confined on this machine."""
@@ -104,9 +106,9 @@ class PythonExecutor:
 
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
         try:
-            refuse_escapes(request.fetch_files)
             runner = await self._ready()
-            async with WorkDirectory(self._room()) as work:
+            async with self._work_directory() as work:
+                work.refuse_escapes(request.fetch_files)
                 place = self._workspace(work)
                 if self._jupyter == "auto":
                     self._jupyter = await installed_kind(runner, place)
@@ -121,7 +123,7 @@ class PythonExecutor:
             await self._runner.stop()
         if self._spawner is not None:
             await self._spawner.aclose()
-        self._spawner = self._runner = self._confinement = None
+        self._spawner = self._runner = self._confinement = self._needed = None
         if self._base is not None:
             remove_tree(self._base)
             self._base = None
@@ -130,10 +132,10 @@ class PythonExecutor:
         language = LANGUAGES[request.language]
         if refused := refused_by_language(request):
             return _answer(refused, None, {})
-        if language.gives_files:
-            refuse_escapes(request.fetch_files)
         runner = await self._ready()
-        async with WorkDirectory(self._room()) as work:
+        async with self._work_directory() as work:
+            if language.gives_files:
+                work.refuse_escapes(request.fetch_files)
             place = self._workspace(work, language)
             names = words(request) | {"cwd": work.cwd, "cpp_flags": await self._libraries(request, runner, place)}
             if language.prepare is not None:
@@ -174,18 +176,24 @@ class PythonExecutor:
         os.makedirs(self._base, exist_ok=True)  # a guard that failed may have removed it
         return self._base
 
+    def _work_directory(self) -> WorkDirectory:
+        own = private_directories() if self._confinement is not None and self._confinement.namespaces else ()
+        return WorkDirectory(self._room(), own)
+
     def _workspace(self, work: WorkDirectory, language: Language | None = None) -> Workspace:
         """Return a workspace with a minimal environment, without the server's tokens, keys and proxies."""
         env = {
             "PATH": self._path or default_path(),
-            "HOME": work.scratch,
-            "TMPDIR": work.scratch,
+            "HOME": work.home,
+            **({} if work.mounts else {"TMPDIR": work.home}),
             "LANG": "C.UTF-8",
             "SHLVL": "2",  # as recorded: the real server runs in a nested shell
             **(language.env if language else {}),
             **self._env,
         }
-        return Workspace(work.cwd, [work.outer], env)
+        if work.mounts and self._needed is None:
+            self._needed = needed_directories(env["PATH"], self._env, DRIVER_FOLDER)
+        return Workspace(work.cwd, work.writable, env, work.mounts, self._needed or [])
 
     async def _libraries(self, request: RunCode, runner: CommandRunner, place: Workspace) -> str:
         """Find out once which libraries for C++ programs are installed, of those that the real server uses."""
@@ -216,11 +224,11 @@ def _agreed(what: str, wanted: bool | None, able: bool) -> bool:
 def _write_files(request: RunCode, language: Language, work: WorkDirectory, names: Mapping[str, str]) -> str:
     """Write the files of the language and the request into the work directory; return the path of the program."""
     for name, text in language.extras.items():
-        Path(work.cwd, name).write_text(text, encoding="utf-8")
+        Path(work.folder, name).write_text(text, encoding="utf-8")
     if language.takes_files:
         work.restore(request.files)
     if language.node_modules:
-        os.symlink(os.path.join(work.scratch, "node_modules"), os.path.join(work.cwd, "node_modules"))
+        os.symlink(os.path.join(work.home, "node_modules"), os.path.join(work.folder, "node_modules"))
     if language.suffix is None and language.source is None:
         return ""
     source = language.source.format(**names) if language.source is not None else None

@@ -1,4 +1,4 @@
-"""Writes the files of a request into its work directory and reads the requested ones, never outside of it."""
+"""Writes the files of a request into its directories and reads the requested ones, never outside of them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+from .private import HOME, TMP, beneath
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SKIPPED = "IGNORE_THIS_FILE"
 """The real server skips files with this in their name."""
+MOST_LINKS = 40
+"""The kernel follows no more in one path."""
 
 
 class EscapeRefusedError(Exception):
-    """Raised for a file name that leads out of the work directory."""
+    """Raised for a file name that leads out of the directories of the request."""
 
 
 class TooMuchToFetchError(Exception):
@@ -29,15 +33,32 @@ class TooMuchToFetchError(Exception):
 
 
 class WorkDirectory:
-    """The directories of one request: for the program, and for its temporary files."""
+    """The directories of one request: for the program, and for its temporary files.
 
-    def __init__(self, base: str) -> None:
-        """Create them below `base`."""
-        # The outer one is writable, so that the program may remove its own work directory.
+    With a private `/tmp` and home, programs know them by other names than the server: what they call `/tmp/x` is
+    `outer/tmp/x` here.
+    """
+
+    def __init__(self, base: str, private: Sequence[str] = ()) -> None:
+        """Create them below `base`; `private` are the directories that become the request's own."""
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
-        self.cwd = tempfile.mkdtemp(prefix="tmp", dir=self.outer)
-        self.scratch = os.path.join(self.outer, "scratch")
-        os.mkdir(self.scratch)
+        self._root = self.outer if private else ""
+        self.mounts = {point: self.outer + point for point in private}
+        for point, directory in self.mounts.items():
+            os.mkdir(directory)
+            os.chmod(directory, 0o1777 if point == TMP else 0o700)
+        # Its parent is writable, so that the program may remove its own work directory.
+        self.folder = tempfile.mkdtemp(prefix="tmp", dir=self._root + TMP if private else self.outer)
+        """The work directory, as the server finds it."""
+        self.cwd = self.folder.removeprefix(self._root)
+        """The same as programs know it."""
+        self.writable = list(private) or [self.outer]
+        self._reachable = list(private) or [self.cwd]
+        if private:
+            self.home = HOME if HOME in private else TMP
+        else:
+            self.home = os.path.join(self.outer, "scratch")
+            os.mkdir(self.home)
 
     async def __aenter__(self) -> WorkDirectory:
         return self
@@ -49,39 +70,40 @@ class WorkDirectory:
         await asyncio.to_thread(remove_tree, self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
-        """Write the program to a file and return its path."""
+        """Write the program to a file and return the path by which programs know it."""
         if name is not None:
-            path = os.path.join(self.cwd, name)
-            Path(path).write_text(code, encoding="utf-8", newline="")
-            return path
+            Path(self.folder, name).write_text(code, encoding="utf-8", newline="")
+            return os.path.join(self.cwd, name)
         with tempfile.NamedTemporaryFile(
-            "w", dir=self.cwd, suffix=suffix, delete=False, encoding="utf-8", newline=""
+            "w", dir=self.folder, suffix=suffix, delete=False, encoding="utf-8", newline=""
         ) as file:
             file.write(code)
-        return file.name
+        return file.name.removeprefix(self._root)
 
     def restore(self, files: Mapping[str, str | None]) -> None:
         """Write the files of the request; their base64 may contain foreign characters but must have a valid length."""
         for name, content in files.items():
             if content is None or SKIPPED in name:
                 continue
-            refuse_escapes([name])
-            path = os.path.join(self.cwd, name)
+            self.refuse_escapes([name])
+            path = self._root + os.path.join(self.cwd, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
 
     def fetch(self, names: Iterable[str], limit: int) -> dict[str, str]:
         """Read the requested files that exist; a link that leads outside counts as missing."""
-        inside = os.path.realpath(self.outer) + os.sep
         found: dict[str, str] = {}
         total = 0
         for name in names:
-            path = os.path.abspath(os.path.join(self.cwd, name))
-            if name in found or not os.path.isfile(path):
+            if name in found:
                 continue
-            if not os.path.realpath(path).startswith(inside):
+            path = self._follow_links(os.path.abspath(os.path.join(self.cwd, name)))
+            if not beneath(path, self.writable):
                 logger.warning("refused to fetch %r: it is a link out of the work directory", name)
+                continue
+            path = self._root + path
+            if not os.path.isfile(path):
                 continue
             total += os.path.getsize(path)
             if total > limit:
@@ -89,13 +111,32 @@ class WorkDirectory:
             found[name] = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         return found
 
+    def refuse_escapes(self, names: Iterable[str]) -> None:
+        """Raise if a name leads out of the directories of the request. The real server would follow it."""
+        for name in names:
+            if not beneath(os.path.normpath(os.path.join(self.cwd, name)), self._reachable):
+                where = " and ".join(self._reachable) if self._root else "the work directory"
+                logger.warning("refused the file name %r: it leaves %s", name, where)
+                raise EscapeRefusedError(f"refused: the file name {name!r} leaves {where}")
 
-def refuse_escapes(names: Iterable[str]) -> None:
-    """Raise if a name leads out of the work directory. The real server would follow it."""
-    for name in names:
-        if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
-            logger.warning("refused the file name %r: it leaves the work directory", name)
-            raise EscapeRefusedError(f"refused: the file name {name!r} leaves the work directory")
+    def _follow_links(self, path: str) -> str:
+        """Return where a path leads for programs: what is absolute in a link begins at their root, not at ours."""
+        done, ahead = "", path.split(os.sep)[::-1]
+        links = 0
+        while ahead and links <= MOST_LINKS:
+            part = ahead.pop()
+            if part == os.pardir:
+                done = os.path.dirname(done).rstrip(os.sep)
+            elif part not in ("", os.curdir):
+                step = f"{done}{os.sep}{part}"
+                if os.path.islink(self._root + step):
+                    links += 1
+                    target = os.readlink(self._root + step)
+                    done = "" if os.path.isabs(target) else done
+                    ahead += target.split(os.sep)[::-1]
+                else:
+                    done = step
+        return done or os.sep
 
 
 def remove_tree(path: str) -> None:

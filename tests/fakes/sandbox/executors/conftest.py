@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -35,10 +36,24 @@ async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
 
 
 @pytest.fixture
-def liveness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivenessSocket]:
+async def private(executor: PythonExecutor) -> PythonExecutor:
+    """An executor whose requests have their own /tmp and home."""
+    if not (await executor.confinement()).namespaces:
+        pytest.skip("this machine offers no namespaces, so requests have no private /tmp")
+    return executor
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A directory of the machine that programs see but may not change; they do not see the machine's /tmp."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def liveness(elsewhere: Path) -> Iterator[LivenessSocket]:
     """A socket to which programs connect, so that a test notices when they die."""
-    # Not tmp_path: the path of a local socket may have at most 107 characters.
-    path = Path(tmp_path_factory.mktemp("w"), "s")
+    path = elsewhere / "s"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen(64)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
+from sfusion.fakes.sandbox.executors.python.executor import default_path
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
@@ -48,13 +49,13 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ],
 )
 async def test_writes_outside_the_work_directory_are_refused_and_logged(
-    held: PythonExecutor, attempt: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    held: PythonExecutor, attempt: str, elsewhere: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    target = tmp_path / "precious"
+    target = elsewhere / "precious"
     target.write_text("precious")
     answer = await run(held, "open('.bashrc', 'w')\n" + attempt.format(target=str(target)))
     assert answer.status == "Failed"
-    assert (target.read_text(), os.listdir(tmp_path)) == ("precious", ["precious"])
+    assert (target.read_text(), os.listdir(elsewhere)) == ("precious", ["precious"])
     if "cross-device" not in str(answer):  # what Landlock says to a link or rename between two places
         assert any(text.startswith("refused a program to write outside") for text in warnings(caplog))
 
@@ -70,14 +71,106 @@ async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> N
 
 
 @landlocked
-async def test_a_notebook_is_confined_like_a_program(tmp_path: Path) -> None:
+async def test_a_notebook_is_confined_like_a_program(elsewhere: Path) -> None:
     executor = PythonExecutor(jupyter="builtin")
     try:
-        answer = await cells(executor, f"open({str(tmp_path / 'x')!r}, 'w')")
+        answer = await cells(executor, f"open({str(elsewhere / 'x')!r}, 'w')")
     finally:
         await executor.aclose()
     assert answer.cells[0].error[0]["ename"] == "PermissionError"
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(elsewhere) == []
+
+
+# -- private /tmp and home --
+# These tests touch only files of their own: a broken guard must not remove those of the machine.
+
+
+async def test_files_in_tmp_and_home_work_and_reach_neither_the_machine_nor_the_next_request(
+    private: PythonExecutor, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    name = f"sfusion-{os.getpid()}"
+    places = [f"/tmp/{name}", f"/root/{name}", f"../{name}2", str(mine)]
+    code = (
+        f"import os, tempfile\nplaces = {places}\nprint([os.path.exists(place) for place in places])\n"
+        "for place in places:\n"
+        "    os.makedirs(os.path.dirname(place), exist_ok=True)\n    open(place, 'w').write('x')\n"
+        "print(os.path.expanduser('~'), tempfile.gettempdir(), os.getcwd()[:8])\n"
+    )
+    for _ in range(2):
+        assert (await ran(private, code)).stdout == f"{[False] * 4}\n/root /tmp /tmp/tmp\n"
+    assert name not in os.listdir("/tmp")
+    assert mine.read_text() == "mine"
+
+
+async def test_what_programs_need_beneath_tmp_is_visible_but_cannot_be_changed(tmp_path: Path) -> None:
+    """The sandbox may be installed in /tmp or in root's home, with programs as links to there."""
+    kit, links, library = tmp_path / "kit", tmp_path / "links", tmp_path / "library"
+    (kit / "bin").mkdir(parents=True)
+    (kit / "bin" / "tool").write_text("#!/bin/sh\ncat $(dirname $(readlink -f $0))/../data\n")
+    (kit / "bin" / "tool").chmod(0o755)
+    (kit / "data").write_text("data\n")
+    links.mkdir()
+    library.mkdir()
+    (links / "tool").symlink_to(kit / "bin" / "tool")
+    executor = PythonExecutor(path=f"{links}:{default_path()}", env={"LIBRARY": str(library)})
+    try:
+        if not (await executor.confinement()).namespaces:
+            pytest.skip("this machine offers no namespaces, so requests have no private /tmp")
+        assert (await ran(executor, "tool", "bash")).stdout == "data\n"
+        refused = await ran(executor, f"echo x > $LIBRARY/y; rm {kit}/data", "bash")
+    finally:
+        await executor.aclose()
+    assert (refused.stderr or "").count("Read-only file system") == 2
+    assert (os.listdir(library), (kit / "data").read_text()) == ([], "data\n")
+
+
+def test_no_program_starts_if_what_it_needs_is_writable(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="should be read-only and is not"):
+        kernel.refuse_writable(str(tmp_path))
+
+
+AS_ANOTHER_USER = """
+import asyncio, os
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.protocol import RunCode
+
+async def main():
+    executor = PythonExecutor(namespaces=True)
+    code = "open('/tmp/sfusion-user', 'w').write('x')\\nprint(open('/tmp/sfusion-user').read())"
+    answer = await executor.run_code(RunCode(code=code, language="python"))
+    print(os.getuid(), answer.run_result and answer.run_result.stdout, answer.message)
+    await executor.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_users_other_than_root_have_a_private_tmp_too() -> None:
+    """They need a user namespace, in which the kernel allows less."""
+    other = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
+    if subprocess.run([*other, "unshare", "--user", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine offers no user namespaces")
+    done = subprocess.run(
+        [*other, sys.executable, "-c", AS_ANOTHER_USER], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == f"{1000 if other else os.getuid()} x\n \n", done.stderr
+    assert "sfusion-user" not in os.listdir("/tmp")
+
+
+async def test_mounts_of_a_request_cannot_be_undone_from_inside(private: PythonExecutor) -> None:
+    attempts = [
+        "umount /tmp",
+        "umount -l /root",
+        "mount -o remount,rw /tmp",
+        "mount --bind / /tmp",
+        "unshare -m true",
+        "unshare -Urm umount /tmp",
+    ]
+    code = "".join(f"{attempt} 2> /dev/null && echo {attempt}\n" for attempt in attempts)
+    result = await ran(private, code + "ls -d /tmp/sfusion-* /tmp/pytest-* 2> /dev/null; true", "bash")
+    assert result.stdout == ""
 
 
 # -- environment --
@@ -88,7 +181,9 @@ async def test_programs_do_not_see_the_environment_of_the_server(
 ) -> None:
     monkeypatch.setenv("API_KEY", "hunter2")
     result = await ran(held, "import os; print('\\n'.join(sorted(os.environ)))")
-    assert set((result.stdout or "").split()) == {"HOME", "LANG", "PATH", "PWD", "SHLVL", "TMPDIR", "_"}
+    own_tmp = (await held.confinement()).namespaces
+    expected = {"HOME", "LANG", "PATH", "PWD", "SHLVL", "_"} | (set() if own_tmp else {"TMPDIR"})
+    assert set((result.stdout or "").split()) == expected
     peek = await ran(held, f"print(b'hunter2' in open('/proc/{os.getpid()}/environ', 'rb').read())")
     assert peek.return_code == 1
 

@@ -51,41 +51,72 @@ async def test_files_that_cannot_be_written_are_a_sandbox_error(
     assert answer.message.endswith(" None")
 
 
-ESCAPES = ["../x", "/etc/passwd", "a/../../x", "..", "./../x"]
-
-
-@pytest.mark.parametrize("name", ESCAPES)
-async def test_names_that_leave_the_work_directory_are_refused_and_logged(
-    executor: PythonExecutor, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    refused = f"refused: the file name {name!r} leaves the work directory None"
+async def refusals(executor: PythonExecutor, name: str, where: str) -> None:
+    refused = f"refused: the file name {name!r} leaves {where} None"
     for fields in ({"files": {name: b64("x")}}, {"fetch_files": [name]}):
         answer = await run(executor, "print(1)", **fields)
         assert (answer.status, answer.message) == ("SandboxError", f"exception on running code print(1): {refused}")
         notebook = await cells(executor, "print(1)", **fields)
         assert notebook.message == f"exception on running jupyter print(1): {refused}"
         assert (notebook.status, notebook.driver, notebook.cells) == ("SandboxError", None, [])
+
+
+async def test_names_that_leave_the_work_directory_are_refused_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    names = ["../x", "/etc/passwd", "a/../../x", "..", "./../x", "/tmp/x"]
+    executor = PythonExecutor(namespaces=False, jupyter="builtin")
+    try:
+        for name in names:
+            await refusals(executor, name, "the work directory")
+    finally:
+        await executor.aclose()
     messages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert messages == [f"refused the file name {name!r}: it leaves the work directory"] * 4
+    assert messages == [
+        f"refused the file name {name!r}: it leaves the work directory" for name in names for _ in "1234"
+    ]
+
+
+async def test_names_that_leave_the_private_directories_are_refused_and_logged(
+    private: PythonExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = ["/etc/passwd", "../../x", "/tmp/../etc/x", "/tmpx", "/"]
+    for name in names:
+        await refusals(private, name, "/tmp and /root")
+    messages = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert messages == [f"refused the file name {name!r}: it leaves /tmp and /root" for name in names for _ in "1234"]
+
+
+async def test_absolute_and_parent_names_lead_to_the_private_directories(private: PythonExecutor) -> None:
+    names = ["/tmp/sfusion/a", "../b", "/root/c", "/tmp/../root/d"]
+    code = (
+        "import os\nfor name in ('/tmp/sfusion/a', '/tmp/b', '/root/c', '/root/d'): print(open(name).read())\n"
+        "os.symlink('/tmp/b', 'absolute')\nos.symlink('../b', '/tmp/sfusion/relative')\n"
+        "os.symlink('/etc/passwd', '/tmp/outside')\nos.symlink('/tmp/loop', '/tmp/loop')\n"
+    )
+    wanted = [*names, "absolute", "/tmp/sfusion/relative", "/tmp/outside", "/tmp/loop", "/tmp/missing"]
+    answer = await run(private, code, files={name: b64(name[-1]) for name in names}, fetch_files=wanted)
+    assert answer.run_result is not None
+    assert answer.run_result.stdout == "a\nb\nc\nd\n"
+    served = {name: b64(name[-1]) for name in names}
+    assert answer.files == served | {"absolute": b64("b"), "/tmp/sfusion/relative": b64("b")}
 
 
 async def test_a_link_out_of_the_work_directory_is_not_followed(
-    executor: PythonExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    held: PythonExecutor, elsewhere: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "secret").write_text("secret")
+    (elsewhere / "secret").write_text("secret")
     code = (
-        f"import os\nos.symlink({str(tmp_path / 'secret')!r}, 'link')\nos.symlink({str(tmp_path)!r}, 'folder')\n"
+        f"import os\nos.symlink({str(elsewhere / 'secret')!r}, 'link')\nos.symlink({str(elsewhere)!r}, 'folder')\n"
         "open('own', 'w').write('own')\nos.symlink('own', 'inner')\n"
     )
-    answer = await run(executor, code, fetch_files=["link", "folder/secret", "inner"])
+    answer = await run(held, code, fetch_files=["link", "folder/secret", "inner"])
     assert answer.files == {"inner": b64("own")}
     assert sum("out of the work directory" in record.message for record in caplog.records) == 2
 
 
-async def test_a_work_directory_turned_into_a_link_is_not_followed(executor: PythonExecutor, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    code = f"import os\nhere = os.getcwd()\nos.rename(here, here + 'x')\nos.symlink({str(tmp_path)!r}, here)"
-    answer = await run(executor, code, fetch_files=["secret"])
+async def test_a_work_directory_turned_into_a_link_is_not_followed(held: PythonExecutor, elsewhere: Path) -> None:
+    (elsewhere / "secret").write_text("secret")
+    code = f"import os\nhere = os.getcwd()\nos.rename(here, here + 'x')\nos.symlink({str(elsewhere)!r}, here)"
+    answer = await run(held, code, fetch_files=["secret"])
     assert (answer.status, answer.files) == ("Success", {})
 
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Mapping, Sequence
 
 LINUX = sys.platform.startswith("linux")
 
@@ -18,7 +19,9 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+SYS_MOUNT_SETATTR = 442
+AT_RECURSIVE, MOUNT_ATTR_RDONLY = 0x8000, 1
 
 PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
@@ -88,6 +91,40 @@ def isolate_namespace(shared_memory: int) -> None:
         mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
     if os.path.isdir(TERMINALS):
         mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+
+
+def replace_directories(mounts: Mapping[str, str], needed: Sequence[str]) -> None:
+    """Mount each directory in place of the machine's; what is needed beneath that stays visible, read-only."""
+    for point, directory in mounts.items():
+        for path in needed:
+            if path.startswith(point + os.sep):
+                target = directory + path.removeprefix(point)
+                os.makedirs(target, exist_ok=True)
+                bind_read_only(path, target)
+    # Opened first: the first mount may hide the directories of the others.
+    opened = {point: os.open(directory, os.O_PATH | os.O_CLOEXEC) for point, directory in mounts.items()}
+    for point, descriptor in opened.items():
+        mount(f"/proc/self/fd/{descriptor}", point, None, MS_BIND | MS_REC)
+        os.close(descriptor)
+    for path in needed:
+        refuse_writable(path)
+
+
+def bind_read_only(path: str, target: str) -> None:
+    """Mount a directory in a second place, with all that is mounted beneath it, so that it cannot be changed there."""
+    # A user namespace may not take a directory without the mounts beneath it, which could hide something.
+    mount(path, target, None, MS_BIND | MS_REC)
+    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc.syscall(SYS_MOUNT_SETATTR, -1, target.encode(), AT_RECURSIVE, attributes, size)
+    _check(result, f"mount_setattr {target}")
+
+
+def refuse_writable(path: str) -> None:
+    """Raise unless it is on a read-only mount: Landlock lets programs write beneath the private directories, so only
+    that protects what is mounted there, and no program may start without it."""
+    if not os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise OSError(f"{path} should be read-only and is not")
 
 
 def landlock_version() -> int:

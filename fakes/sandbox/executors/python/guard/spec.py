@@ -38,6 +38,10 @@ class CommandSpec:
     namespaces: bool
     landlock: bool
     bounds: ResourceBounds
+    mounts: dict[str, str]
+    """The command's own directory for each of these, if it has namespaces."""
+    needed: list[str]
+    """What it sees of the machine's beneath them, read-only."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)

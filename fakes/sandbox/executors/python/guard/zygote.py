@@ -85,6 +85,10 @@ def _namespaces_work() -> bool:
             inner = os.fork()
             if inner == 0:
                 kernel.isolate_namespace(4096)
+                room = sys.argv[2]
+                kernel.replace_directories({room: room}, [])
+                kernel.bind_read_only(sys.prefix, room)
+                kernel.refuse_writable(room)
                 os._exit(0 if os.path.isdir("/proc/1") and census.namespace_members() == [] else 1)
             os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 1)
         os._exit(1)
@@ -105,6 +109,7 @@ def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
             if first == 0:
                 kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
                 kernel.isolate_namespace(spec.bounds.shared_memory)
+                kernel.replace_directories(spec.mounts, spec.needed)
                 _run(spec, fds)
             for fd in fds[:-1]:
                 os.close(fd)

@@ -1,0 +1,58 @@
+"""What ``sfusion prove`` does, apart from its options."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import typer
+
+from sfusion.harness.errors import BadOption
+from sfusion.harness.peers.proof import Proof
+from sfusion.harness.peers.table import HEAD, headline, page, state_of, table
+from sfusion.harness.terminal import ProgressReporter
+
+_STYLES = {"green": "green", "caught": "green", "red": "bold red", "missed": "bold red"}
+
+
+def list_mistakes(keyword: str) -> None:
+    """Print each mistake and change with the promise that names it."""
+    for row in Proof(keyword).rows.values():
+        if row.promise and " " not in row.name:
+            typer.echo(f"{row.name}  ({row.promise})\n    {row.about}")
+
+
+def run_proof(keyword: str, *, jobs: int, page_file: Path | None) -> int:
+    """Play the proof, print the table and return the exit code."""
+    text = _page_text(page_file, keyword) if page_file is not None else ""
+    proof = Proof(keyword)
+    with ProgressReporter(sys.stdout, len(proof.cases), "playing mistakes") as shown:
+        for done, result in enumerate(proof.run(jobs or os.cpu_count() or 1), 1):
+            line = f"[{done}/{len(proof.cases)}] {result.row}" if done % 50 == 0 else ""
+            shown.progress(done, result.row, line=line)
+        rows = table(proof)
+        shown.print()
+        shown.table(rows, HEAD, [_STYLES[row[0]] for row in rows], texts=len(HEAD))
+        shown.print()
+        for row in proof.rows.values():
+            for problem in row.problems:
+                shown.print(f"{state_of(row)}: {row.name}: {problem}", _STYLES["missed"])
+        for gap in proof.gaps:
+            shown.print(gap, _STYLES["missed"])
+        shown.print(f"{headline(proof)}.", "green" if proof.proved else "bold red")
+    if page_file is not None:
+        page_file.write_text(page(text, proof), encoding="utf-8")
+    return 0 if proof.proved else 1
+
+
+def _page_text(file: Path, keyword: str) -> str:
+    if keyword:
+        raise BadOption("--page needs all mistakes; leave -k out")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadOption(f"--page {file}: {error.strerror}") from None
+    if "<!-- generated: sfusion prove --page -->\n" not in text:
+        raise BadOption(f"--page {file}: the line <!-- generated: sfusion prove --page --> is missing")
+    return text

@@ -1,0 +1,35 @@
+"""``sfusion prove``: would the promises notice? One mistake at a time is played, and the right promise must break."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def prove(
+    keyword: Annotated[str, typer.Option("-k", help="Play only mistakes whose name matches, like pytest's -k.")] = "",
+    jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
+    names: Annotated[bool, typer.Option("--list", help="List the mistakes and changes, and play nothing.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the tables into this Markdown file, between its markers.")
+    ] = None,
+) -> None:
+    """Prove that the promises can fail: play classic mistakes and see each caught by the promise that names it.
+
+    A right tool of another class and our own stack run on every bundled cell in virtual time, and every promise must
+    hold. Then tools that are right but for one mistake (with and without stated outcomes), and our own stack with one
+    change, run on the scenarios that have the situation in which it shows: the promise that names the mistake must
+    break, those that follow from it may, and all others must hold. Each promise needs a mistake that breaks it.
+
+    Use `sfusion run --tools FILE` to put your own tool to the same test.
+
+    Exit code 0 if all of it is so, 1 if not, 2 if the input is wrong.
+    """
+    from sfusion.harness.commands._proving import list_mistakes, run_proof
+
+    if names:
+        list_mistakes(keyword)
+        return
+    raise typer.Exit(run_proof(keyword, jobs=jobs, page_file=page))

@@ -1,0 +1,1 @@
+"""The mistakes, one module for each thing that they are about. Importing a module registers its mistakes."""

@@ -1,0 +1,94 @@
+"""Promises about HTTP connections: they are kept open for the next request, and dead ones are not used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.story import Story, attempt_of
+from sfusion.harness.promises.verdict import Verdict
+from sfusion_tools.wording import counted
+
+_KEEP_ALIVE = 5.0
+"""After so many idle seconds the server closes a connection."""
+_USABLE = 4.5
+_FRESH = 1.0
+"""A connection that was idle for longer may have been closed by a careful client."""
+
+
+class ConnectionsReused(Promise):
+    """Connections are kept open and used again: new ones, opened while a connection of the same worker is idle that
+    just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
+
+    def judge(self, story: Story) -> Verdict:
+        results = {id(one): call for call in story.made for one in call.results}
+        worker_of = {id(one): (call.called or {}).get("worker") for call in story.made for one in call.server}
+        idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
+        """The last request and its result on each connection."""
+        requests: dict[tuple[Any, ...], Event] = {}
+        known: set[tuple[Any, Any]] = set()
+        again, needless = 0, []
+        for event in story.server:
+            if event["event"] == "crash":
+                idle.clear()
+            elif event["event"] == "arrived" and "connection" in event:
+                requests[attempt_of(event)] = event
+                if _connection(event) in known:
+                    again += 1
+                    idle.pop(_connection(event), None)
+                elif any(
+                    worker_of.get(id(event)) == worker_of[id(result)]
+                    and event.get("sandbox") == result.get("sandbox")
+                    # Those that arrive at the same moment were on their way together.
+                    and request["at"] < event["at"] < result["at"] + _FRESH
+                    for request, result in idle.values()
+                ):
+                    needless.append(event)
+                known.add(_connection(event))
+            elif id(event) in results and (request := requests.get(attempt_of(event))) is not None:
+                idle[_connection(request)] = (request, event)
+        if not again and not needless:
+            return self.unknown("no request could have used the connection of an earlier one")
+        if len(needless) > again:
+            first, count = needless[0], counted(again + len(needless), "request")
+            text = f"call {first['call']} opened connection {first['connection']} while another was idle"
+            return self.broken(f"{text}; {again} of {count} used an open one", needless, len(needless))
+        return self.held(
+            f"{counted(again, 'request')} on connections that were used again, {len(needless)} on needless ones"
+        )
+
+
+def _connection(event: Event) -> tuple[Any, Any]:
+    return event.get("sandbox"), event["connection"]
+
+
+class NoDeadConnectionUsed(Promise):
+    """No request is sent on a connection that the sandbox is about to close: it does so after 5 idle seconds, and what
+    is sent within half a second of that may be lost on the way. Judged at the sandbox."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        idle: dict[tuple[Any, Any], Event] = {}
+        requests: dict[tuple[Any, ...], Event] = {}
+        expired = False
+        after = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for event in story.server:
+            if event["event"] == "arrived" and "connection" in event:
+                requests[attempt_of(event)] = event
+                expired = expired or any(event["at"] - one["at"] > _USABLE for one in idle.values())
+                after += expired
+                since = idle.pop(_connection(event), event)
+                if event["at"] - since["at"] > _USABLE:
+                    text = f"call {event['call']} was sent on a connection that had been idle for"
+                    text += f" {event['at'] - since['at']:.3g} s; the sandbox closes it after {_KEEP_ALIVE:g} s"
+                    wrong.append((text, [since, event]))
+            elif event["event"] == "answered" and (request := requests.get(attempt_of(event))) is not None:
+                idle[_connection(request)] = event
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not after:
+            return self.unknown(f"no connection was idle for {_USABLE:g} s before another request")
+        return self.held(f"{counted(after, 'request')} after a connection had expired, none on it")

@@ -1,0 +1,20 @@
+"""Finds the marks in a tool message that say how much of it was cut, in whatever words a tool uses."""
+
+from __future__ import annotations
+
+import re
+
+_WORD = r"(?:cut|truncat|omit|elid|remov|shorten|dropp|clipp|trimm|skipp|missing|hidden|more|shown|showing)"
+_NUMBER = r"(?<![\d,_.])\d[\d,_.]{0,20}"
+_MARK = re.compile(rf"{_NUMBER}[^\n\d]{{0,60}}?{_WORD}|{_WORD}[^\n\d]{{0,60}}?{_NUMBER}[^\n]{{0,40}}", re.IGNORECASE)
+_MOST = 4
+
+
+def cut_marks(text: str) -> list[str]:
+    """Return the first few marks with a number."""
+    return [found[0] for _, found in zip(range(_MOST), _MARK.finditer(text), strict=False)]
+
+
+def numbers_in(mark: str) -> list[int]:
+    """Return the whole numbers of a mark, read without separators of thousands."""
+    return [int(re.sub(r"\D", "", number)) for number in re.findall(_NUMBER, mark)]

@@ -1,0 +1,182 @@
+"""Promises about retries: what is sent again, when, and what a call holds meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from sfusion.fakes.faults import Seconds
+from sfusion.harness.journal import Event
+from sfusion.harness.promises.base import Promise
+from sfusion.harness.promises.story import CallStory, Story, attempt_of
+from sfusion.harness.promises.verdict import Verdict
+from sfusion_tools.wording import counted
+
+_TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
+_TOGETHER = 0.005
+"""Seconds within which things happen together."""
+
+
+class OnlyTransientRetried(Promise):
+    """Only what may succeed next time is sent again: not the result of a program, whatever it is, nor a 500, nor a
+    request that was refused (4xx other than 408, 425 and 429). Judged at the sandbox; unknown if all went well."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        final = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:
+            results = {attempt_of(one) for one in call.results}
+            answer: Event | None = None
+            for event in call.server:
+                if event["event"] == "arrived" and answer is not None:
+                    what = "the result of its program" if answer["status"] == 200 else f"status {answer['status']}"
+                    wrong.append((f"call {call.call} was sent again after {what}", [answer, event]))
+                    break
+                if event["event"] == "answered" and not event.get("client_gone"):
+                    status = event["status"]
+                    if attempt_of(event) in results if status == 200 else _is_final(status):
+                        answer = event
+                        final += status != 200 or call.intent.get("kind") != "ok"
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not final:
+            return self.unknown("no request was refused and no program failed, so nothing could be retried in vain")
+        return self.held(f"{counted(final, 'final answer')}, none retried")
+
+
+def _is_final(status: int) -> bool:
+    return (400 <= status < 500 or status == 500) and status not in _TRANSIENT
+
+
+class RetriesSpread(Promise):
+    """Calls that were refused together do not come back together: most of a group of at least three return at
+    different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
+
+    needs = "ending"
+
+    def judge(self, story: Story) -> Verdict:
+        returns = sorted(_returns(story), key=lambda pair: pair[0]["at"])
+        groups: list[list[tuple[Event, float]]] = []
+        for refused, again in returns:
+            if not groups or refused["at"] - groups[-1][0][0]["at"] > _TOGETHER:
+                groups.append([])
+            groups[-1].append((refused, again))
+        groups = [group for group in groups if len(group) > 2]
+        wrong: list[tuple[str, list[Event]]] = []
+        for group in groups:
+            moment, most = Counter(round(again / _TOGETHER) for _, again in group).most_common(1)[0]
+            if most > 2 and most * 2 > len(group):
+                text = f"{most} of {len(group)} calls that were refused at {group[0][0]['at']:g} s came back together"
+                first = [refused for refused, again in group if round(again / _TOGETHER) == moment]
+                wrong.append((f"{text} at {moment * _TOGETHER:.4g} s", first))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not groups:
+            return self.unknown("no three calls were refused together and sent again")
+        return self.held(f"{counted(len(groups), 'group')} of calls refused together, all spread")
+
+
+def _returns(story: Story) -> Iterator[tuple[Event, float]]:
+    """Yield each refusal with the time at which its call comes back."""
+    if story.has_client:
+        for call in story.made:
+            for event in call.of_client("backing_off"):
+                yield event, event["at"] + event["seconds"]
+        return
+    # A request that was waiting for another one to end did not choose its moment.
+    freed: dict[int, set[str]] = {}
+    for one in story.server:
+        if one["event"] == "answered":
+            freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
+    for call in story.made:
+        for refused, again in _retries(call):
+            if freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
+                yield refused, again["at"]
+
+
+def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
+    """Yield the answers that refused a request for now, each with the next request of the call."""
+    refused: Event | None = None
+    for event in call.server:
+        if event["event"] == "arrived" and refused is not None:
+            yield refused, event
+            refused = None
+        elif event["event"] == "answered" and event["status"] in _TRANSIENT:
+            refused = event
+
+
+class NoPermitWhileBackingOff(Promise):
+    """A call that was refused and waits before its next attempt holds no permit for longer than `at_most`, since others
+    could use it. For other tools: while calls wait to be sent again and fewer than the tool's limit are in flight,
+    those that were never sent do not wait longer than `at_most`."""
+
+    needs = "ending"
+
+    at_most: Seconds = Field(1.0, description="how long a permit may stay unused")
+
+    def judge(self, story: Story) -> Verdict:
+        if story.foreign:
+            return self._at_the_sandbox(story)
+        if not any(call.of_client("permit_granted") for call in story.made):
+            return self.unknown("the tool took no permits")
+        refused = 0
+        wrong: list[tuple[str, list[Event]]] = []
+        for call in story.made:
+            releases = call.of_client("permit_released")
+            for answer in call.of_server("answered"):
+                back = next((one for one in releases if one["at"] >= answer["at"] - _TOGETHER), None)
+                if answer["status"] not in _TRANSIENT or answer.get("client_gone") or back is None:
+                    continue
+                refused += 1
+                held = back["at"] - answer["at"]
+                if held > self.at_most:
+                    text = f"call {call.call} kept permit {back['permit']} for {held:.3g} s after status"
+                    wrong.append((f"{text} {answer['status']}", [answer, back]))
+        if wrong:
+            return self.broken(*wrong[0], len(wrong))
+        if not refused:
+            return self.unknown("no request was refused for now")
+        return self.held(f"{counted(refused, 'request')} refused for now, the permit released each time")
+
+    def _at_the_sandbox(self, story: Story) -> Verdict:
+        limit = story.began.get("limit")
+        if limit is None:
+            return self.not_applicable("the limit is not known: the tool does not state a rate_limit")
+        pausing: dict[str, Event] = {}
+        unsent: dict[str, Event] = {}
+        flying: set[tuple[object, ...]] = set()
+        idle: float | None = None
+        seen = False
+        for event in story.journal.events:
+            name = str(event.get("call"))
+            if idle is not None and event["at"] - idle > self.at_most:
+                held, waiting = next(iter(pausing.values())), next(iter(unsent.values()))
+                text = (
+                    f"from {idle:g} s call {waiting['call']} was not sent for {event['at'] - idle:.3g} s, with "
+                    f"{len(flying)} in flight and a limit of {limit}: call {held['call']} was waiting to be sent again"
+                )
+                return self.broken(text, [held, waiting, event])
+            match event["source"], event["event"]:
+                case "world", "called" if event["intent"].get("kind") != "bad_arguments":
+                    unsent[event["intent"].get("mark") or name] = event
+                case "world", "returned" | "cancelled" | "lost":
+                    unsent.pop(name, None)
+                    pausing.pop(name, None)
+                case "server", "arrived":
+                    unsent.pop(name, None)
+                    pausing.pop(name, None)
+                    flying.add(attempt_of(event))
+                case "server", "answered" | "unanswered":
+                    flying.discard(attempt_of(event))
+                    if event["status"] in _TRANSIENT:
+                        pausing[name] = event
+                        seen = True
+            waits = pausing and unsent and len(flying) < limit
+            idle = (event["at"] if idle is None else idle) if waits else None
+        if not seen:
+            return self.unknown("no call was sent again")
+        return self.held("no call waited for one that was waiting itself")

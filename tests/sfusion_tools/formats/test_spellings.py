@@ -1,0 +1,212 @@
+"""No call is altered in silence, and none is dropped without a problem, however it is spelt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sfusion_tools.formats import format_names, get_format
+from tests.sfusion_tools.formats.recordings import TOOLS, chunkings, plain, streamed
+from tests.sfusion_tools.formats.test_properties import SNIPPETS, cut
+
+TYPED = [
+    {
+        "function": {
+            "name": "TOOL",
+            "parameters": {"type": "object", "properties": {"KEY": {"type": "string"}, "OBJECT": {"type": "object"}}},
+        }
+    }
+]
+DEEPSEEK, DEEPSEEK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+KIMI, KIMI_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+CODER = "<tool_call>\n<function=TOOL>\n<parameter={}>\n{}\n</parameter>\n</function>\n</tool_call>"
+GLM = "<tool_call>TOOL\n<arg_key>{}</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>"
+TWICE = '{"a": 1, "a": 2}'
+HARMONY = "<|start|>{}<|channel|>commentary{} <|constrain|>json<|message|>{{}}<|call|>"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "arguments", "problems"),
+    [
+        ("pythonic", "[TOOL(KEY='s = ''; print(len(s))')]", None, ["refused adjacent_strings"]),
+        ("pythonic", '[TOOL(KEY="a""b")]', None, ["refused adjacent_strings"]),
+        ("pythonic", "[TOOL(KEY=['a''b'])]", None, ["refused adjacent_strings"]),
+        ("pythonic", "[TOOL(KEY='a' 'b''c')]", None, ["refused adjacent_strings"]),
+        ("pythonic", "[TOOL(KEY='a'\n  'b')]", {"KEY": "ab"}, ["repaired adjacent_strings"]),
+        ("llama3", "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 's = ''; f()'}}", None, ["adjacent_strings"]),
+        ("glm45", GLM.format("OBJECT", "{'a': 'x''y'}"), None, ["refused adjacent_strings"]),
+        ("pythonic", "[TOOL(KEY='''a\r\nb''')]", {"KEY": "a\r\nb"}, []),
+        ("pythonic", "[TOOL(KEY='''a\\\\\r\nb\rc''')]", {"KEY": "a\\\r\nb\rc"}, []),
+        ("pythonic", "[TOOL(KEY=r'''\\d'\r\nb''')]", {"KEY": "\\d'\r\nb"}, []),
+        ("pythonic", "[TOOL(KEY='a\r\nb')]", {"KEY": "a\r\nb"}, ["repaired raw_control"]),
+        ("pythonic", "[TOOL(KEY='''a\nb''',\r\n OBJECT={})]", {"KEY": "a\nb", "OBJECT": {}}, []),
+        ("pythonic", "[TOOL(ＫEY=1)]", None, ["refused bad_literal"]),
+        ("qwen3_coder", CODER.format("KEY", "a\nb").replace("\n", "\r\n"), {"KEY": "a\r\nb"}, []),
+        ("qwen3_coder", CODER.format("KEY", "").replace("\n", "\r\n"), {"KEY": ""}, []),
+        ("qwen3_coder", CODER.format("KEY", "a\r"), {"KEY": "a\r"}, []),
+        ("glm45", GLM.format("KEY", "a\nb").replace("\n", "\r\n"), {"KEY": "a\r\nb"}, []),
+        ("qwen3_coder", CODER.format("KEY", "a</parameter></function>b"), None, ["bad_layout", "noticed stray_text"]),
+        ("qwen3_coder", CODER.format("KEY", "a") + "</function>", {"KEY": "a"}, []),
+        ("pythonic", "[TOOL(KEY=1, KEY=2)]", None, ["refused duplicate_key"]),
+        ("pythonic", "[TOOL(KEY=[{'a': 1, 'a': 2}])]", None, ["refused duplicate_key"]),
+        ("llama3", "<|python_tag|>{'name': 'TOOL', 'parameters': {'KEY': 1, 'KEY': 2}}", None, ["duplicate_key"]),
+        ("llama3", "{'name': 'TOOL', 'parameters': {'KEY': [{'a': 1, 'a': 2}]}}", None, ["duplicate_key"]),
+        ("glm45", GLM.format("OBJECT", TWICE), None, ["refused duplicate_key"]),
+        ("qwen3_coder", CODER.format("OBJECT", TWICE.replace('"', "'")), None, ["refused duplicate_key"]),
+        ("deepseekv31", f'{DEEPSEEK}TOOL {{"KEY": 1}}{DEEPSEEK_END}', None, ["refused no_call_object"]),
+        ("deepseekv3", f"{DEEPSEEK}TOOL {{}}", None, ["refused no_call_object", "noticed unclosed_section"]),
+        ("kimi_k2", f"{KIMI}functions.TOOL:0 {{}}{KIMI_END}", None, ["refused no_call_object"]),
+        ("kimi_k2", f"{KIMI}\n<|tool_call", None, ["refused truncated"]),
+        ("pythonic", "Well: [await TOOL(KEY='x')]", {"KEY": "x"}, ["repaired python_spelling"]),
+        ("pythonic", '[TOOL(KEY="say [")]\' \'")]', None, ["refused stray_text"]),
+        ("pythonic", "[TOOL(KEY='x')] then [TOOL(KEY='y')]", [{"KEY": "x"}, {"KEY": "y"}], []),
+        ("pythonic", "[TO<OL(KEY='x')]", None, ["noticed stray_marker"]),
+        ("pythonic", "[await further instructions (or not)]", None, []),
+        ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL"), {}, []),
+        ("gpt-oss", HARMONY.format("", " to=functions.TOOL"), {}, ["repaired wrong_sender"]),
+        ("gpt-oss", HARMONY.format("user", " to=functions.TOOL"), None, ["refused wrong_sender"]),
+        ("gpt-oss", HARMONY.format("system to=functions.TOOL", ""), None, ["refused wrong_sender"]),
+        ("gpt-oss", HARMONY.format("functions.TOOL to=assistant", ""), None, ["noticed invented_reply"]),
+        ("gpt-oss", HARMONY.format("assistant to=functions.X", " to=functions.TOOL"), None, ["several_recipients"]),
+        ("gpt-oss", HARMONY.format("assistant", " to=functions.TOOL,functions.X"), None, ["several_recipients"]),
+        ("gpt-oss", HARMONY.format("assistant to=functions.TOOL", " to=functions.TOOL"), {}, []),
+    ],
+)
+def test_a_spelling_is_read_exactly_or_reported(name: str, text: str, arguments: Any, problems: list[str]) -> None:
+    form = get_format(name)
+    parsed = form.parse(text, TYPED)
+    expected = arguments if isinstance(arguments, list) else [arguments] * (arguments is not None)
+    assert [call.arguments for call in parsed.calls] == expected
+    found = [f"{problem.severity} {problem.kind}" for problem in parsed.problems]
+    assert found == [problem if " " in problem else f"refused {problem}" for problem in problems]
+    for pieces in chunkings(text):
+        assert streamed(form, pieces, TYPED) == parsed
+
+
+CODE = '"arguments": {"code": "print(1)"}'
+ATTEMPTS = [
+    '{"type": "function", "name": "code_interpreter", ' + CODE + "}",
+    '{"id": "call_1", "name": "code_interpreter", ' + CODE + "}",
+    '{"name": "code_interpreter", "id": "call_1", ' + CODE + "}",
+    '{"id": 0, "type": "function", "function": {"name": "code_interpreter", ' + CODE + "}}",
+    "{'name': 'code_interpreter', 'arguments': {'code': 'print(1)'}}",
+    '<invoke name="code_interpreter"><parameter name="code">print(1)</parameter></invoke>',
+    "<function_calls>code_interpreter</function_calls>",
+    'functions.code_interpreter({"code": "print(1)"})',
+    'Then functions.code_interpreter:0{"code": "print(1)"}',
+    "[await code_interpreter(code='print(1)')]",
+    "await code_interpreter(code='print(1)')",
+    "[code_\u200binterpreter(code='print(1)')]",
+    "I call [code_interpreter\u2060(code='print(1)')] now",
+    "<tool_\u200bcall>\n{}\n</tool_call>",
+    "<|tool_call|>code_interpreter",
+    '<|python_t}g|>{"name": "code_interpreter", "para": {}}',
+    '[TOOL_CALL [{"name": "code_interpreter", "argument: {}}]',
+]
+
+
+@pytest.mark.parametrize("text", ATTEMPTS)
+def test_an_attempt_in_another_spelling_is_never_dropped_without_a_problem(text: str) -> None:
+    search = {"name": "search", "arguments": {"query": "x"}}
+    for form in map(get_format, format_names()):
+        alone = form.parse(text, TOOLS)
+        beside = form.parse(f"{form.render([search], tools=TOOLS)}\n\n{text}", TOOLS)
+        assert alone.calls or alone.problems, form.name
+        assert plain(beside)[0] == search
+        assert len(beside.calls) > 1 or beside.problems, form.name
+        for problem in alone.problems:
+            assert text[problem.position :][:1] == problem.excerpt[:1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A record such as {"name": "Ann", "type": "person", "id": 3} has no call.',
+        'The schema is {"type": "object", "properties": {"name": {"type": "string"}}}.',
+        "I would use code_interpreter (a tool) to invoke the functions. [await the result]",
+        "zero\u200bwidth",
+    ],
+)
+def test_prose_about_tools_is_not_taken_for_a_call(text: str) -> None:
+    for name in format_names():
+        parsed = get_format(name).parse(text, TOOLS)
+        assert (parsed.calls, parsed.problems, parsed.content) == ((), (), text)
+
+
+def spellings(name: str, body: str) -> list[str]:
+    """Ways to write a call whose only argument is ``body``, with nothing in it escaped."""
+    form = get_format(name)
+    if name in ("glm45", "qwen3_coder"):
+        return [form.example.replace("VALUE", body)]
+    if name == "pythonic":
+        return [f"[TOOL({prefix}{quote}{body}{quote})]" for prefix in ("KEY=", "KEY=r") for quote in QUOTES]
+    texts = [form.example.replace('"VALUE"', f'"{body}"')]
+    if name == "llama3":
+        texts += [f"{{'name': 'TOOL', 'parameters': {{'KEY': {quote}{body}{quote}}}}}" for quote in QUOTES]
+    return texts
+
+
+QUOTES = ("'", '"', "'''", '"""')
+# Without = and :, with which a body could close the argument and be another one, and without escapes.
+BODIES = st.lists(
+    st.one_of(
+        SNIPPETS.filter(lambda text: not set("=:\\") & set(text)),
+        st.sampled_from(
+            ["''", '""', "' '", "\r", "\n", "\r\n", "(", ")", ", ", "]", "}", "#", "\u200b", "x", "print()"]
+        ),
+    ),
+    max_size=6,
+).map("".join)
+
+
+@pytest.mark.parametrize("name", format_names())
+@given(body=BODIES, places=st.lists(st.integers(0, 10**6), max_size=4))
+@example(body="s = ''; print(len(s))".replace("=", "is"), places=[])
+@example(body="a\r\nb", places=[])
+@example(body="print(' ')", places=[])
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
+    name: str, body: str, places: list[int]
+) -> None:
+    form = get_format(name)
+    for text in spellings(name, body):
+        parsed = form.parse(text, TYPED)
+        assert streamed(form, cut(text, places), TYPED) == parsed
+        exact = [call.arguments for call in parsed.calls] == [{"KEY": body}]
+        assert exact or parsed.problems, text
+
+
+@pytest.mark.parametrize("name", format_names())
+@given(keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans())
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str], nested: bool) -> None:
+    form = get_format(name)
+    unique = len(set(keys)) == len(keys)
+    pairs = list(enumerate(keys))
+    inner = "{" + ", ".join(f'"{key}": {number}' for number, key in pairs) + "}"
+    if nested:
+        texts = [form.write_section([form.write_call("TOOL", f'{{"OBJECT": {inner}}}')])]
+        if name in ("glm45", "qwen3_coder"):
+            shape = GLM if name == "glm45" else CODER
+            texts = [shape.format("OBJECT", inner), shape.format("OBJECT", inner.replace('"', "'"))]
+        elif name == "pythonic":
+            texts = [f"[TOOL(OBJECT={inner})]"]
+    elif name in ("glm45", "qwen3_coder"):
+        before, between, after = form.argument  # type: ignore[attr-defined]
+        arguments = "".join(f"{before}{key}{between}{number}{after}" for number, key in pairs)
+        texts = [form.write_section([form.write_call("TOOL", arguments)])]
+    elif name == "pythonic":
+        texts = [f"[TOOL({', '.join(f'{key}={number}' for number, key in pairs)})]"]
+    else:
+        texts = [form.write_section([form.write_call("TOOL", inner)])]
+    if name == "llama3":
+        texts.append(texts[0].replace('"', "'"))
+    for text in texts:
+        parsed = form.parse(text, TYPED)
+        assert len(parsed.calls) == unique, text
+        assert ["duplicate_key"] * (not unique) == [problem.kind for problem in parsed.refused], text
+        json.dumps([call.arguments for call in parsed.calls])

@@ -1,0 +1,228 @@
+"""Tool turns are rendered right with the chat templates of current models; docs/rollout.md lists which."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from sfusion_tools.formats import get_format
+from sfusion_tools.rollout import AsyncRolloutRequest, RolloutDriver, TemplateError, format_parser
+from sfusion_tools.rollout import AsyncRolloutRequestStateEnum as State
+from sfusion_tools.rollout.templating import call_id, continuation
+from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer, TokenizerError, load_tokenizer
+from tests import ROOT
+from tests.sfusion_tools.rollout.helpers import RecordingTool, schema
+from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, Model
+from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
+
+CASES = [pytest.param(model, mode, id=f"{model.name} {mode}".strip()) for model in MODELS for mode in model.modes]
+USER = {"role": "user", "content": "And then?"}
+
+
+class ScriptedIds:
+    """An engine that generates these turns in order."""
+
+    def __init__(self, turns: list[list[int]]) -> None:
+        self.turns = iter(turns)
+
+    async def async_generate(self, *, input_ids: list[int], sampling_params: dict[str, Any]) -> dict[str, Any]:
+        ids = next(self.turns)
+        return {"output_ids": ids, "meta_info": {"finish_reason": {"type": "stop", "matched": ids[-1]}}}
+
+
+@cache
+def tokenizer_of(model: Model, mode: str) -> Tokenizer:
+    with TemporaryDirectory() as directory:
+        save_tokenizer(Path(directory), model.template, model.eos, model.special)
+        return load_tokenizer(directory, **model.modes[mode])
+
+
+def turns_of(model: Model, mode: str) -> list[str]:
+    """One call, then two (or one, if there cannot be more), then the answer."""
+    form = get_format(model.format)
+    thought, end = model.thought.get(mode, ""), model.call_end or model.eos
+    counts = (1, 1 if model.one_call else 2)
+    programs = iter("abc")
+    texts = [
+        form.render([{"name": "code_interpreter", "arguments": {"code": next(programs)}} for _ in range(count)])
+        for count in counts
+    ]
+    return [*(f"{thought}{text}{end}" for text in texts), f"{thought}It is 152.{model.eos}"]
+
+
+@cache
+def run(model: Model, mode: str) -> tuple[AsyncRolloutRequest, list[list[int]]]:
+    tokenizer = tokenizer_of(model, mode)
+    turns = [tokenizer.encode(text) for text in turns_of(model, mode)]
+    replies = iter(REPLIES)
+    tool = RecordingTool(lambda code: (next(replies), 1.0, {"outcome": "ok"}))
+    made = AsyncRolloutRequest(
+        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=tokenizer
+    )
+    parse = format_parser(model.format, in_think=tokenizer.decode(made.prompt_ids).endswith("<think>"))
+    return asyncio.run(RolloutDriver(ScriptedIds(turns), [tool], parse).run(made)), turns
+
+
+@pytest.mark.parametrize(("model", "mode"), CASES)
+def test_turns_and_replies_alternate_as_the_template_writes_them(model: Model, mode: str) -> None:
+    done, turns = run(model, mode)
+    tokenizer = tokenizer_of(model, mode)
+    assert (done.state, done.failure) == (State.COMPLETED, None)
+    marked = zip(done.input_ids, done.loss_mask, strict=True)
+    assert [number for number, mark in marked if mark] == [number for turn in turns for number in turn]
+    first, second, last = turns_of(model, mode)
+    told = REPLIES[:1], REPLIES[1:2] if model.one_call else REPLIES[1:]
+    text = re.sub(r'"call_id": "[0-9a-z]{9}"', '"call_id": "ID"', tokenizer.decode(done.response_ids))
+    assert text == first + model.between(told[0], mode) + second + model.between(told[1], mode) + last
+
+
+@pytest.mark.parametrize(("model", "mode"), CASES)
+def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(model: Model, mode: str) -> None:
+    tokenizer = tokenizer_of(model, mode)
+    closing = continuation(tokenizer, [USER], last=None)
+    for end in (None, *tokenizer.encode(model.eos), *tokenizer.encode(model.call_end or model.eos)):
+        ids = continuation(tokenizer, [USER], last=end)
+        assert tokenizer.decode(ids).count("And then?") == 1
+        # At most one token is left out: the one that ends the turn.
+        assert ids == closing or (ids == closing[1:] and end is not None)
+        assert ids[0] != end
+
+
+def test_a_token_that_begins_a_message_is_kept_after_a_turn_that_ended_with_another_token() -> None:
+    glm = tokenizer_of(next(model for model in MODELS if model.name == "GLM-4.5"), "on")
+    for end, begins in (("<|endoftext|>", "<|user|>\nAnd"), ("<|user|>", "\nAnd"), ("x", "<|user|>\nAnd")):
+        (last,) = glm.encode(end)
+        assert glm.decode(continuation(glm, [USER], last=last)).startswith(begins)
+
+
+@pytest.mark.parametrize(("model", "mode"), CASES)
+def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) -> None:
+    tokenizer = tokenizer_of(model, mode)
+    (end,) = tokenizer.encode(model.call_end or model.eos)
+    reply = {"role": "tool", "content": "3", "tool_call_id": call_id(), "name": "code_interpreter"}
+    opened = continuation(tokenizer, [reply], last=tokenizer.encode("x")[0])
+    rest = continuation(tokenizer, [reply], last=end)
+    assert opened[1:] == rest
+    bare = continuation(tokenizer, [reply], last=end, add_generation_prompt=False)
+    assert rest[: len(bare)] == bare
+
+
+TOO_LATE = "{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% endif %}{% endfor %}" + TEMPLATE.replace(
+    "{% for message in messages %}", "{% for message in messages if message.role != 'tool' %}"
+)
+NO_TOOLS = "{% for m in messages if m.role == 'tool' %}{{ raise_exception('No tools here.') }}{% endfor %}" + TEMPLATE
+SUMMARY = TEMPLATE + "{{ messages | map(attribute='content') | join }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (TOO_LATE, "leaves out the content of tool messages"),
+        (NO_TOOLS, "No tools here"),
+        (SUMMARY, "depends on the content of that turn"),
+    ],
+)
+def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path, template: str, reason: str) -> None:
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, template))
+    with pytest.raises(TemplateError, match=re.escape(str(tmp_path))) as error:
+        continuation(tokenizer, [{"role": "tool", "content": "3", "tool_call_id": "call_1"}], last=None)
+    assert reason in str(error.value)
+
+
+CALLS_FIRST = (
+    "{% set ns = namespace(called=false) %}{% for m in messages %}{% if m.role == 'tool' %}"
+    "{% if not ns.called %}{{ raise_exception('No call.') }}{% endif %}"
+    "{% if loop.previtem.role != 'tool' %}<|im_start|>tool{% endif %}{{ '\n' + m.name + ': ' + m.content }}"
+    "{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}{% set ns.called = m.tool_calls is defined %}"
+    "{% for call in m.tool_calls or [] %}<call>{{ call.function | tojson }}</call>{% endfor %}<|im_end|>\n"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_replies_stay_together_in_a_template_that_wants_calls_before_them(tmp_path: Path) -> None:
+    """MiniMax-M2 is such a model."""
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, CALLS_FIRST))
+    replies = [
+        {"role": "tool", "content": name.upper(), "tool_call_id": call_id(name), "name": name} for name in ("a", "b")
+    ]
+    text = tokenizer.decode(continuation(tokenizer, replies, last=tokenizer.eos_token_id))
+    assert text == "\n<|im_start|>tool\na: A\nb: B<|im_end|>\n<|im_start|>assistant\n"
+    del replies[1]["name"]
+    assert "\na: A\nunknown: B<|im_end|>" in tokenizer.decode(continuation(tokenizer, replies, last=None))
+
+
+def test_a_rollout_with_such_a_template_fails_and_releases_its_tools(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, SUMMARY))
+    made = AsyncRolloutRequest(
+        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=tokenizer
+    )
+    turn = tokenizer.encode(get_format("hermes").render([{"name": "code_interpreter", "arguments": {"code": "1"}}]))
+    tool = RecordingTool()
+    done = asyncio.run(RolloutDriver(ScriptedIds([turn]), [tool], format_parser("hermes")).run(made))
+    assert done.state is State.FAILED
+    assert str(done.failure).startswith(f"{TemplateError.__name__}: the chat template of {tmp_path} cannot")
+    assert tool.open_instances == []
+
+
+def test_ids_that_a_model_chose_are_kept_unless_its_template_refuses_them_or_they_are_used_twice() -> None:
+    by_name = {model.name: model for model in MODELS}
+    nemo, kimi = tokenizer_of(by_name["Mistral-Nemo"], ""), tokenizer_of(by_name["Kimi-K2"], "")
+    for own, written in (("abcdefgh9", "abcdefgh9"), ("call_1", call_id("call_1"))):
+        ids = continuation(nemo, [{"role": "tool", "content": "3", "tool_call_id": own}], last=nemo.eos_token_id)
+        assert f'"call_id": "{written}"' in nemo.decode(ids)
+    call = '<|tool_call_begin|>functions.code_interpreter:7<|tool_call_argument_begin|>{"code": "%s"}<|tool_call_end|>'
+    turn = kimi.encode(
+        f"<|tool_calls_section_begin|>{call % 1}{call % 2}<|tool_calls_section_end|><|im_end|>", allow_special=True
+    )
+    made = AsyncRolloutRequest(
+        messages=[{"role": "user", "content": "How many?"}], tool_schemas=[schema()], processing_class=kimi
+    )
+    engine = ScriptedIds([turn, kimi.encode("Done.<|im_end|>")])
+    done = asyncio.run(RolloutDriver(engine, [RecordingTool()], format_parser("kimi_k2")).run(made))
+    first, second = done.messages[2:4]
+    assert (first.content, second.content) == ("1", "2")
+    assert first.tool_call_id == "functions.code_interpreter:7" != second.tool_call_id
+
+
+def test_the_built_in_template_has_no_options() -> None:
+    with pytest.raises(TokenizerError, match="enable_thinking"):
+        load_tokenizer(enable_thinking=False)
+    assert isinstance(load_tokenizer(), ByteTokenizer)
+
+
+def table() -> Iterator[str]:
+    """The table of docs/rollout.md, from what the templates do."""
+    yield "| model | thinking | tools | replies to parallel calls |"
+    yield "|---|---|---|---|"
+    for model in MODELS:
+        for mode in model.modes:
+            done, _ = run(model, mode)
+            assert done.failure is None
+        tokenizer = tokenizer_of(model, mode)
+        listed = "code_interpreter" in tokenizer.decode(done.prompt_ids)
+        replies = [{"role": "tool", "content": text, "tool_call_id": call_id()} for text in ("red", "blue")]
+        text = tokenizer.decode(continuation(tokenizer, replies, last=None))
+        between = tokenizer.encode(text[text.index("red") : text.index("blue")])
+        apart = any(not tokenizer.decode([number], skip_special_tokens=True) for number in between)
+        parallel = "one call per turn" if model.one_call else "a message each" if apart else "one message"
+        thinking = ", ".join(model.modes) if list(model.modes) != [""] else "–"
+        yield f"| {model.name} | {thinking} | {'in the prompt' if listed else 'not in the template'} | {parallel} |"
+
+
+def test_the_docs_have_the_table_of_models() -> None:
+    """Run ``python -m tests.sfusion_tools.rollout.test_model_templates`` to print the table."""
+    pytest.importorskip("transformers", reason="extra hf is not installed")
+    assert "\n".join(table()) in (ROOT / "docs" / "rollout.md").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(table()) + "\n")
