@@ -43,4 +43,5 @@ class Outcome(StrEnum):
         return self not in _PROGRAMS and self is not Outcome.BAD_ARGUMENTS
 
 
-_PROGRAMS = frozenset({Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR})
+# A tuple: members are found by identity, while a set would call the hash of Enum, which is slow.
+_PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR

@@ -43,8 +43,9 @@ _RUN_CODE: dict[str, Type | tuple[Type, Any]] = {
 }
 _RUN_JUPYTER: dict[str, Type | tuple[Type, Any]] = {
     "cells": ListOf(_TEXT),
-    "cell_timeout": (_NUMBER, 0.0),
-    "total_timeout": (_NUMBER, 45.0),
+    # Whole numbers, unlike values that are sent: the driver's input.json shows the difference.
+    "cell_timeout": (_NUMBER, 0),
+    "total_timeout": (_NUMBER, 45),
     "memory_limit_MB": (_INTEGER, -1),
     "kernel": (Choice(["python3"]), "python3"),
     "files": (DictOf(_TEXT), {}),

@@ -11,7 +11,7 @@ from typing import Any
 from sfusion.fakes.errors import BadValue, EngineDown, EngineRefused
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.conversation import read_ids, read_tools
-from sfusion.fakes.sglang.generation import Generation, GenerationRequest, Progress, output, steps_of
+from sfusion.fakes.sglang.generation import Generation, GenerationRequest, StreamProgress, output, steps_of
 from sfusion.fakes.sglang.keyed_digest import hex_id, whole
 from sfusion.fakes.sglang.latency import Latency
 from sfusion.fakes.sglang.protocol import Ask, Finish, JsonObject, Policy
@@ -117,10 +117,12 @@ class FakeSGLang:
             for task in tasks:
                 task.cancel()
 
-    async def stream(self, call: GenerateCall, progress: Progress | None = None) -> AsyncGenerator[JsonObject, None]:
+    async def stream(
+        self, call: GenerateCall, progress: StreamProgress | None = None
+    ) -> AsyncGenerator[JsonObject, None]:
         """Yield the output as it is generated; the objects of a batch are interleaved and have an ``index``."""
         requests = self._requests(call)
-        progress = progress or Progress()
+        progress = progress or StreamProgress()
         progress.requests = len(requests)
         if len(requests) == 1:
             async with aclosing(self._items(requests[0], progress)) as items:
@@ -130,7 +132,7 @@ class FakeSGLang:
         queue: asyncio.Queue[tuple[JsonObject, float] | BaseException | None] = asyncio.Queue()
 
         async def feed(request: GenerationRequest) -> None:
-            own = Progress()
+            own = StreamProgress()
             try:
                 async for item in self._items(request, own):
                     queue.put_nowait((item, own.generated))
@@ -235,7 +237,7 @@ class FakeSGLang:
         return last
 
     async def _items(
-        self, request: GenerationRequest, progress: Progress | None = None
+        self, request: GenerationRequest, progress: StreamProgress | None = None
     ) -> AsyncGenerator[JsonObject, None]:
         """Yield the output of each step, if there is progress to report, or the last one."""
         state, stream = self._state, progress is not None

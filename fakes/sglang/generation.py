@@ -83,7 +83,7 @@ class Generation:
 
 
 @dataclass(slots=True)
-class Progress:
+class StreamProgress:
     """How much of the text of a call was generated, and how much of it was sent."""
 
     requests: int = 1

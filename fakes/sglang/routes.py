@@ -35,7 +35,7 @@ from sfusion.fakes.sglang.chat_rules import chat_call, completion_call, must_cal
 from sfusion.fakes.sglang.completions import CompletionStream, CompletionView, completion_body
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion.fakes.sglang.engine import FakeSGLang
-from sfusion.fakes.sglang.generation import Progress
+from sfusion.fakes.sglang.generation import StreamProgress
 from sfusion.fakes.sglang.keyed_digest import hex_id
 from sfusion.fakes.sglang.parsers import (
     Quirks,
@@ -279,7 +279,7 @@ class Handlers:
     async def generate(self, request: Request) -> Answer:
         call = self._read(_GENERATE, request).call()
         if call.stream:
-            progress = Progress()
+            progress = StreamProgress()
             return Answer(
                 stream=self._native_stream(call, progress), content_type=EVENT_STREAM, share=lambda: progress.sent
             )
@@ -300,7 +300,7 @@ class Handlers:
             raise EngineRefused(failed["message"], failed["status_code"])
         return Answer.json(output)
 
-    async def _native_stream(self, call: GenerateCall, progress: Progress) -> AsyncIterator[bytes]:
+    async def _native_stream(self, call: GenerateCall, progress: StreamProgress) -> AsyncIterator[bytes]:
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:
                 async for output in outputs:
@@ -385,7 +385,7 @@ class Handlers:
 
     async def _streamed(self, call: GenerateCall, stream: ChatStream | CompletionStream) -> Answer:
         """Wait for the first events, so that an invalid request is answered with an error status."""
-        progress = Progress()
+        progress = StreamProgress()
         events = self._events(call, stream, progress)
         try:
             first = await anext(events)
@@ -396,7 +396,7 @@ class Handlers:
         return Answer(stream=_after(first, events), content_type=EVENT_STREAM, share=lambda: progress.sent)
 
     async def _events(
-        self, call: GenerateCall, stream: ChatStream | CompletionStream, progress: Progress
+        self, call: GenerateCall, stream: ChatStream | CompletionStream, progress: StreamProgress
     ) -> AsyncGenerator[bytes, None]:
         try:
             async with aclosing(self._engine.stream(call, progress)) as outputs:

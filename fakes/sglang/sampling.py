@@ -71,7 +71,7 @@ class SamplingParams:
         _check(given, vocab_size)
         schema = given.get("json_schema")
         if schema is not None:
-            validator(schema)
+            validator(schema if isinstance(schema, str) else repr(schema))
         return cls(
             max_new_tokens=given.get("max_new_tokens", 128),
             min_new_tokens=given.get("min_new_tokens") or 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,6 +106,10 @@ def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
     )
     if isinstance(sandbox.executor, RecordedExecutor):
         typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
+    if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
+        from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
+
+        typer.echo(f"notebooks: {WITHOUT_KERNEL}")
     typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
     if sandbox.token is not None:
         typer.echo(f"token: {sandbox.token}")

@@ -12,6 +12,8 @@ from sfusion_tools.rollout.turns import FoundCall, PlannedCall, UnreadableCall
 
 _JSON_NAMES = {"list": "a list", "str": "a string", "int": "a number", "float": "a number", "bool": "a boolean"}
 
+_LONGEST_ID = 80
+"""A longer id of the model's is not repeated in the reply."""
 TOLD_REFUSALS = 16
 """How many refused calls of a turn are answered one by one: a short text can hold thousands of them."""
 
@@ -30,8 +32,8 @@ def plan_calls(
     used: set[str] = set()
     executing = 0
     for position, call in enumerate(found):
-        given = call.id if isinstance(call, FoundCall) and call.id else call_id(turn, position)
-        if given in used:  # by the model, for another call of this turn
+        given = call.id if isinstance(call, FoundCall) else None
+        if not given or len(given) > _LONGEST_ID or given in used:
             given = call_id(turn, position)
         used.add(given)
         name = call.name or ""

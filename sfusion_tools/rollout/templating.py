@@ -17,6 +17,7 @@ from sfusion_tools.tokenizers import Tokenizer
 
 _WORDS = ("ONE", "TWO")
 """Stand for the assistant's turn. Neither their first nor their last letters are equal."""
+_NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
 
 
@@ -35,14 +36,14 @@ def continuation(
 ) -> list[int]:
     """Encode messages, and the next generation prompt, as they follow an assistant turn that ended with token ``last``.
 
-    A token that ends the turn is written only if the engine did not generate it, and neither is it written twice if it
-    also begins the messages, as GLM's ``<|observation|>`` does.
+    The token that ends a turn is left out if the engine generated it, and so is one that ends a turn and begins the
+    next message, such as GLM's ``<|observation|>``.
     """
     renderer = _Renderer(tokenizer, tools)
     reasons: list[str] = []
-    for turn, asked in _ways(messages):
+    for with_calls, groups in _ways(messages):
         try:
-            return renderer.after(turn, asked, last, add_generation_prompt)
+            return renderer.after(with_calls, groups, last, add_generation_prompt)
         except Exception as error:  # whatever a template raises
             reasons.append(str(error))
     name = getattr(tokenizer, "name", type(tokenizer).__name__)
@@ -61,13 +62,15 @@ def _ways(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[bool, _Groups]]:
     yield False, [list(messages)]
     if not any("tool_call_id" in message for message in messages):
         return
-    # The model may have chosen ids that its own template refuses.
-    renamed = [{**message, "tool_call_id": call_id(message.get("tool_call_id"))} for message in messages]
+    # The model may have chosen ids that its own template refuses, and a broken call may have no name.
+    renamed = [
+        {"name": _NOBODY, **message, "tool_call_id": call_id(message.get("tool_call_id"))} for message in messages
+    ]
     yield False, [renamed]
-    # gpt-oss knows one call per turn and takes the name of the tool from it.
-    one_name = len({message.get("name") for message in messages}) == 1
     for spelt in (list(messages), renamed):
-        yield True, [spelt] if one_name else [[message] for message in spelt]
+        yield True, [spelt]
+        # gpt-oss knows one call per turn and takes the name of the tool from it.
+        yield True, [[message] for message in spelt]
 
 
 class _Renderer:
@@ -131,9 +134,8 @@ class _Renderer:
 def _writes_content(tokenizer: Tokenizer, role: str, with_calls: bool) -> bool:
     """Return whether the template shows what messages of this role say; some leave out roles that they do not know."""
     renderer = _Renderer(tokenizer, ())
-    one, two = (
-        renderer.rest(with_calls, [{"role": role, "content": word, "tool_call_id": call_id()}], True) for word in _WORDS
-    )
+    message = {"role": role, "tool_call_id": call_id(), "name": _NOBODY}
+    one, two = (renderer.rest(with_calls, [{**message, "content": word}], True) for word in _WORDS)
     return one != two
 
 
@@ -144,10 +146,13 @@ def _turn(word: str, messages: Sequence[dict[str, Any]], with_calls: bool) -> di
         {
             "id": message.get("tool_call_id"),
             "type": "function",
-            # Only the first has the word: it must be there once, and gpt-oss renders no other call.
-            "function": {"name": message.get("name", "unknown"), "arguments": {"word": "-" if place else word}},
+            # Only the last has the word, so that it is there once, if the template renders more than the first.
+            "function": {
+                "name": message.get("name", _NOBODY),
+                "arguments": {"word": word if message is messages[-1] else "-"},
+            },
         }
-        for place, message in enumerate(messages)
+        for message in messages
     ]
     return {"role": "assistant", "content": "", "tool_calls": calls}
 

@@ -121,27 +121,23 @@ class SandboxClient:
         _task = asyncio.current_task()
         if result is None:
             result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
-        if self._guard is None:
-            await self._run(program, result)
-        else:
-            with self._guard().watch(asyncio.get_running_loop().time) as ended:
-                await self._run(program, result)
-                ended(result)
-        return result
-
-    async def _run(self, program: Program, result: CallResult) -> None:
         loop = asyncio.get_running_loop()
-        started = loop.time()
-        self._emit("call_started", result)
-        try:
-            reading = await self._retry_until_done(program, result, started)
-            result.outcome, result.message = reading.outcome, reading.message
-            result.stdout, result.stderr = reading.stdout, reading.stderr
-            result.return_code, result.execution_time = reading.return_code, reading.execution_time
-            result.files = reading.files
-        finally:
-            result.seconds = loop.time() - started
-            self._emit("call_ended", result, outcome=result.outcome.value, executions=result.possible_executions)
+        with nullcontext(_ignore) if self._guard is None else self._guard().watch(loop.time) as ended:
+            started = loop.time()
+            self._emit("call_started", result)
+            try:
+                reading = await self._retry_until_done(program, result, started)
+                result.outcome, result.message = reading.outcome, reading.message
+                result.stdout, result.stderr = reading.stdout, reading.stderr
+                result.return_code, result.execution_time = reading.return_code, reading.execution_time
+                result.files = reading.files
+            finally:
+                result.seconds = loop.time() - started
+                if self._on_event is not None:
+                    facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
+                    self._emit("call_ended", result, **facts)
+            ended(result)
+        return result
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
@@ -337,6 +333,10 @@ class SandboxClient:
 def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
     # Behind a proxy, connecting is more than opening a socket; without one, use the cheaper timer.
     return aiohttp.ClientTimeout(total=None, **{"connect" if proxied else "sock_connect": seconds})
+
+
+def _ignore(_: CallResult) -> None:
+    """No guard is there to be told of the result."""
 
 
 def _health(sent: _Sent) -> Health:

@@ -279,7 +279,7 @@ async def test_create_kwargs_reach_the_tool_and_may_be_null(make: Make) -> None:
         tool.execute = execute
         for given in ({"create_kwargs": {"ground_truth": "3"}}, {"create_kwargs": None}, {}):
             await call(loop, printing(), data=agent_data(code_interpreter=given))
-    assert seen == [1.0, None, None]
+    assert seen == [1.0, [], []]
 
 
 async def test_many_trajectories_share_the_limit_and_connections(make: Make) -> None:

@@ -28,9 +28,9 @@ Work = Callable[[float], Awaitable[None]]
 
 
 UNSCRIPTED = ScriptedProgram(
-    sandbox_error="sfusion: this fake sandbox runs no code, and it has no script for this program. Choose the executor "
-    'python to run programs: sfusion serve sandbox --executor python, FakeSandbox(executor="python"), or the pytest '
-    "fixture `sandbox`. The executor scripted lets them succeed without any output."
+    sandbox_error="sfusion: this fake runs no code, and it has no script for this program. To run programs: --executor "
+    'python, FakeSandbox(executor="python") or the pytest fixture `sandbox`. To script them: docs/fake-sandbox.md. To '
+    "let them succeed silently: executor scripted."
 )
 """What becomes of a program that nothing is known about, unless somebody chose what."""
 

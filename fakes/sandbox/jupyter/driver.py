@@ -142,7 +142,8 @@ def main() -> None:
         config = json.load(file)
     for name in ("cell_timeout", "total_timeout"):
         config[name] = float(config[name])
-    print(f"config: \n{json.dumps(config, indent=2, ensure_ascii=False)}", flush=True)
+    # Not flushed, like the real one: a driver that is killed leaves no output of its own.
+    print(f"config: \n{json.dumps(config, indent=2, ensure_ascii=False)}")
     run, end = real_kernel(config["kernel"]) if kind == "kernel" else builtin_runner(folder)
     run(CHECK)
     cells = [run(cell) for cell in config["cells"]]

@@ -201,9 +201,11 @@ def test_check_prints_the_schema() -> None:
         (["--sandbox", "http://127.0.0.1:8080", "--twice"], 2, "works only in world sim"),
         (["--sandbox", "http://127.0.0.1:8080", "rotten-compile"], 2, "not for world ray"),
         (["--sandbox", "http://user:hush@127.0.0.1:9", "single-node"], 3, "nothing answers at"),
+        (["--start-timeout", "300"], 2, "--start-timeout need --world ray"),
+        (["--world", "ray", "--start-timeout", "0"], 2, "--start-timeout 0: give a number of seconds above 0"),
     ],
 )
-def test_a_real_sandbox_that_cannot_be_used_is_refused_before_anything_starts(
+def test_options_that_cannot_be_used_are_refused_before_anything_starts(
     arguments: list[str], code: int, words: str
 ) -> None:
     found, text = in_process("run", *arguments)

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
+from sfusion.harness.commands import serve_sandbox
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
 
 
@@ -144,3 +146,14 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
         _, output = await served.end(signal.SIGTERM)
     assert '127.0.0.1 - "GET /v1/ping" 200' in output
     assert "secret" not in output
+
+
+def test_the_start_says_what_a_missing_kernel_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FakeSandbox(executor="python") as sandbox:
+        serve_sandbox._print_banner(sandbox, "no faults")
+        assert "ipykernel" not in capsys.readouterr().out
+        monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
+        serve_sandbox._print_banner(sandbox, "no faults")
+        assert "notebooks: the programs' Python has no ipykernel" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.faults import parse_rules
-from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sglang import FakeSGLang, ScriptedPolicy, problems
 from sfusion.harness.commands.serve_sglang import read_policy
 from sfusion.harness.rollouts import (
@@ -85,6 +85,14 @@ async def test_every_format_gives_the_same_scores(tmp_path: Path, form: str) -> 
     counts = await run_rollouts(RolloutPlan(tmp_path, problems=3, format=form, executor="scripted"))
     assert counts.mean_score == pytest.approx(2 / 3), "all but the first, whose 220000.0 is not literally 220000"
     assert counts.refused == {}
+
+
+async def test_scripted_answers_are_found_in_one_step_per_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    fits = ProgramScript.fits
+    monkeypatch.setattr(ProgramScript, "fits", lambda self, *about: steps.append(self) or fits(self, *about))
+    counts = await run_rollouts(RolloutPlan(tmp_path, problems=20, executor="scripted"))
+    assert (counts.outcomes, len(steps)) == ({"ok": 20}, 20)
 
 
 async def test_sandbox_failures_are_recorded_in_the_requests_file(tmp_path: Path) -> None:

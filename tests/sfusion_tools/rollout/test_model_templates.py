@@ -58,6 +58,7 @@ def turns_of(model: Model, mode: str) -> list[str]:
     return [*(f"{thought}{text}{end}" for text in texts), f"{thought}It is 152.{model.eos}"]
 
 
+@cache
 def run(model: Model, mode: str) -> tuple[AsyncRolloutRequest, list[list[int]]]:
     tokenizer = tokenizer_of(model, mode)
     turns = [tokenizer.encode(text) for text in turns_of(model, mode)]
@@ -95,6 +96,13 @@ def test_a_user_message_follows_a_turn_once_whichever_token_ended_it(model: Mode
         assert ids[0] != end
 
 
+def test_a_token_that_begins_a_message_is_kept_after_a_turn_that_ended_with_another_token() -> None:
+    glm = tokenizer_of(next(model for model in MODELS if model.name == "GLM-4.5"), "on")
+    for end, begins in (("<|endoftext|>", "<|user|>\nAnd"), ("<|user|>", "\nAnd"), ("x", "<|user|>\nAnd")):
+        (last,) = glm.encode(end)
+        assert glm.decode(continuation(glm, [USER], last=last)).startswith(begins)
+
+
 @pytest.mark.parametrize(("model", "mode"), CASES)
 def test_a_turn_without_its_end_token_is_closed_once(model: Model, mode: str) -> None:
     tokenizer = tokenizer_of(model, mode)
@@ -127,6 +135,29 @@ def test_a_template_that_cannot_be_split_is_named_with_the_reason(tmp_path: Path
     with pytest.raises(TemplateError, match=re.escape(str(tmp_path))) as error:
         continuation(tokenizer, [{"role": "tool", "content": "3", "tool_call_id": "call_1"}], last=None)
     assert reason in str(error.value)
+
+
+CALLS_FIRST = (
+    "{% set ns = namespace(called=false) %}{% for m in messages %}{% if m.role == 'tool' %}"
+    "{% if not ns.called %}{{ raise_exception('No call.') }}{% endif %}"
+    "{% if loop.previtem.role != 'tool' %}<|im_start|>tool{% endif %}{{ '\n' + m.name + ': ' + m.content }}"
+    "{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}"
+    "{% else %}<|im_start|>{{ m.role }}\n{{ m.content }}{% set ns.called = m.tool_calls is defined %}"
+    "{% for call in m.tool_calls or [] %}<call>{{ call.function | tojson }}</call>{% endfor %}<|im_end|>\n"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_replies_stay_together_in_a_template_that_wants_calls_before_them(tmp_path: Path) -> None:
+    """MiniMax-M2 is such a model."""
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, CALLS_FIRST))
+    replies = [
+        {"role": "tool", "content": name.upper(), "tool_call_id": call_id(name), "name": name} for name in ("a", "b")
+    ]
+    text = tokenizer.decode(continuation(tokenizer, replies, last=tokenizer.eos_token_id))
+    assert text == "\n<|im_start|>tool\na: A\nb: B<|im_end|>\n<|im_start|>assistant\n"
+    del replies[1]["name"]
+    assert "\na: A\nunknown: B<|im_end|>" in tokenizer.decode(continuation(tokenizer, replies, last=None))
 
 
 def test_a_rollout_with_such_a_template_fails_and_releases_its_tools(tmp_path: Path) -> None:

@@ -12,12 +12,16 @@ from typing import Literal
 from sfusion.fakes.sandbox import jupyter
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
 
-from .command import CommandRunner, Workspace
+from .command import CommandRunner, Workspace, logger
 from .files import WorkDirectory
 
 NotebookKind = Literal["auto", "kernel", "builtin"]
 """A real ipykernel, the built-in cell runner, or ``auto``: ipykernel if it is installed."""
 
+WITHOUT_KERNEL = (
+    "the programs' Python has no ipykernel, so notebooks run in a built-in runner, without inline plots and most "
+    "magics; install sfusion[jupyter] for a real kernel"
+)
 SLACK = 10.0
 """Seconds that the real server adds to the requested time."""
 _DRIVER = Path(jupyter.__file__).with_name("driver.py")
@@ -30,7 +34,10 @@ exit(not (find("ipykernel") and find("jupyter_client")))'"""
 async def installed_kind(runner: CommandRunner, place: Workspace) -> NotebookKind:
     """Return which kind the Python of the programs supports."""
     found = await runner.run(_FIND_KERNEL, place, 60.0)
-    return "kernel" if found.return_code == 0 else "builtin"
+    if found.return_code == 0:
+        return "kernel"
+    logger.warning(WITHOUT_KERNEL)
+    return "builtin"
 
 
 async def run_notebook(
@@ -43,7 +50,7 @@ async def run_notebook(
     _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
     command = f"python main.py {kind} {DRIVER_FOLDER}"
     driver = await runner.run(command, place, request.total_timeout + SLACK)
-    cells = _read_cells(os.path.join(work.folder, _CONFIGS, "output.json"))
+    cells = _take_cells(os.path.join(work.folder, _CONFIGS, "output.json"))
     if driver.status != "Finished" or cells is None:
         return RunJupyterAnswer("Failed", "", driver)
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
@@ -60,7 +67,10 @@ def _write_config(request: RunJupyter, path: str) -> None:
     Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _read_cells(path: str) -> list[CellResult] | None:
+def _take_cells(path: str) -> list[CellResult] | None:
+    """Read the driver's result and remove it: it cannot be fetched."""
     if not os.path.isfile(path):
         return None
-    return [CellResult(**cell) for cell in json.loads(Path(path).read_text(encoding="utf-8"))]
+    cells = [CellResult(**cell) for cell in json.loads(Path(path).read_text(encoding="utf-8"))]
+    os.unlink(path)
+    return cells

@@ -9,14 +9,13 @@ import inspect
 import json
 import linecache
 import os
-import subprocess
 import sys
 import types
 import zlib
 from typing import Any, NoReturn
 
-from . import display, source, tracebacks
-from .streams import OutStream, Send
+from . import display, magics, source, tracebacks
+from .streams import OutStream, Send, sendable
 
 EXIT_NOTE = "To exit: use 'exit', 'quit', or Ctrl-D."
 
@@ -28,7 +27,7 @@ class CellRunner:
         self._send = send
         self._count = 0
         self._numbers: dict[str, int] = {}
-        self.asked_to_exit = False
+        shell = magics.InteractiveShell(self._names_of)
         module = types.ModuleType("__main__", "")
         sys.modules["__main__"] = module
         self._names = module.__dict__
@@ -36,13 +35,15 @@ class CellRunner:
         self._names["display"] = display.install(lambda data: send("display_data", {"data": data}))
         self._names.update(
             {
-                "exit": self._exit,
-                "quit": self._exit,
+                "exit": _exit,
+                "quit": _exit,
                 "In": [""],
                 "Out": self._out,
                 "_": "",
-                source.SHELL: _shell,
-                source.MAGIC: _magic,
+                "get_ipython": lambda: shell,
+                source.SHELL: magics.shell,
+                source.CAPTURE: magics.capture,
+                source.MAGIC: magics.magic,
             }
         )
         # A kernel asks its frontend, not a terminal.
@@ -85,9 +86,8 @@ class CellRunner:
             print(f"UserWarning: {EXIT_NOTE}", file=sys.stderr)
         self._send("error", {"traceback": trace, "ename": type(exc).__name__, "evalue": _text(exc)})
 
-    def _exit(self) -> None:
-        """End the kernel after this cell; the next cell never gets an answer."""
-        self.asked_to_exit = True
+    def _names_of(self) -> dict[str, Any]:
+        return self._names
 
     def _input(self, prompt: object = "") -> NoReturn:
         """Prompt like a kernel without a frontend."""
@@ -102,15 +102,8 @@ def _text(exc: BaseException) -> str:
         return "<exception str() failed>"
 
 
-def _shell(command: str) -> None:
-    done = subprocess.run(command, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    # A kernel runs these lines on a terminal, which ends lines with \r\n.
-    sys.stdout.write(done.stdout.decode("utf-8", "replace").replace("\n", "\r\n"))
-
-
-def _magic(name: str, *, cell: bool = False) -> None:
-    kind = "Cell magic `%%" if cell else "Line magic function `%"
-    print(f"UsageError: {kind}{name}` not found.", file=sys.stderr)
+def _exit(keep_kernel: bool = False) -> None:
+    """Do nothing: a kernel that is asked to exit lives on for a moment, in which the next cells run."""
 
 
 def main() -> None:
@@ -123,7 +116,7 @@ def main() -> None:
 
     def send(kind: str, content: Any) -> None:
         # One write per message: threads of a cell may print at the same time.
-        out.write(json.dumps([kind, content], default=str) + "\n")
+        out.write(json.dumps([kind, sendable(content)], default=str) + "\n")
         out.flush()
 
     sys.stdout = OutStream("stdout", 1, send)
@@ -134,5 +127,5 @@ def main() -> None:
 
 async def _serve(runner: CellRunner, commands: int) -> None:
     with os.fdopen(commands, encoding="utf-8") as lines:
-        while not runner.asked_to_exit and (line := await asyncio.to_thread(lines.readline)):
+        while line := await asyncio.to_thread(lines.readline):
             await runner.run(json.loads(line))

@@ -12,7 +12,9 @@ from types import CodeType
 
 _SHELL = re.compile(r"^(?P<indent>[ \t]*)!(?P<command>.*)$")
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<mark>%%?)(?P<name>[A-Za-z_]\w*)(?P<rest>.*)$")
-SHELL, MAGIC = "__sfusion_shell__", "__sfusion_magic__"
+_CAPTURE = re.compile(r"^(?P<target>[ \t]*[A-Za-z_][\w.,\[\] \t]*=[ \t]*)!(?P<command>.*)$")
+_HELP = re.compile(r"^[ \t]*(?:\?{1,2}[ \t]*[A-Za-z_][\w.]*|[A-Za-z_][\w.]*[ \t]*\?{1,2})[ \t]*$")
+SHELL, CAPTURE, MAGIC = "__sfusion_shell__", "__sfusion_capture__", "__sfusion_magic__"
 """The names that the rewritten lines call."""
 
 
@@ -29,22 +31,28 @@ def rewritten(text: str) -> str:
     """Replace lines that are not Python by calls; the number of lines stays the same."""
     lines = text.split("\n")
     if lines and (first := _MAGIC.match(lines[0])) and first["mark"] == "%%":
-        return f"{MAGIC}({first['name']!r}, cell=True)" + "\n" * (len(lines) - 1)
+        body = "\n".join(lines[1:])
+        return f"{MAGIC}({first['name']!r}, {first['rest'].strip()!r}, {body!r})" + "\n" * (len(lines) - 1)
     inside = _lines_inside_strings(text)
     for number, line in enumerate(lines):
         if number + 1 in inside:
             continue
         if shell := _SHELL.match(line):
             lines[number] = f"{shell['indent']}{SHELL}({shell['command']!r})"
+        elif capture := _CAPTURE.match(line):
+            lines[number] = f"{capture['target']}{CAPTURE}({capture['command']!r})"
+        elif _HELP.match(line):
+            lines[number] = "pass"  # a kernel shows help in a pager, which is not output of the cell
         elif (magic := _MAGIC.match(line)) and magic["mark"] == "%":
-            lines[number] = f"{magic['indent']}{MAGIC}({magic['name']!r})"
+            lines[number] = f"{magic['indent']}{MAGIC}({magic['name']!r}, {magic['rest'].strip()!r})"
     return "\n".join(lines)
 
 
 def _lines_inside_strings(text: str) -> set[int]:
     """Find the lines that begin inside a string or a bracket, which cannot be shell lines."""
     inside: set[int] = set()
-    masked = re.sub(r"(?m)^([ \t]*)[!%].*$", r"\1pass", text)
+    masked = re.sub(r"(?m)^([ \t]*)(?:[!%].*|[\w.]+\?{1,2}[ \t]*|\?{1,2}[\w.]+[ \t]*)$", r"\1pass", text)
+    masked = re.sub(r"(?m)(=[ \t]*)!.*$", r"\1None", masked)
     depth = 0
     try:
         for token in tokenize.generate_tokens(io.StringIO(masked).readline):

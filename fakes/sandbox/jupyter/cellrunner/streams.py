@@ -37,3 +37,12 @@ class OutStream(io.TextIOBase):
         if text:
             self._send("stream", {"name": self.name, "text": text})
         return len(text)
+
+
+def sendable(content: Any) -> Any:
+    """Write lone surrogates as escapes, here and in everything inside: they cannot be sent on as UTF-8."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode()
+    if isinstance(content, dict):
+        return {name: sendable(value) for name, value in content.items()}
+    return [sendable(value) for value in content] if isinstance(content, list) else content

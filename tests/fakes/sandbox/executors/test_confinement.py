@@ -131,8 +131,43 @@ def test_no_program_starts_if_what_it_needs_is_writable(tmp_path: Path) -> None:
         kernel.refuse_writable(str(tmp_path))
 
 
+AS_ANOTHER_USER = """
+import asyncio, os
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.protocol import RunCode
+
+async def main():
+    executor = PythonExecutor(namespaces=True)
+    code = "open('/tmp/sfusion-user', 'w').write('x')\\nprint(open('/tmp/sfusion-user').read())"
+    answer = await executor.run_code(RunCode(code=code, language="python"))
+    print(os.getuid(), answer.run_result and answer.run_result.stdout, answer.message)
+    await executor.aclose()
+
+asyncio.run(main())
+"""
+
+
+def test_users_other_than_root_have_a_private_tmp_too() -> None:
+    """They need a user namespace, in which the kernel allows less."""
+    other = ["unshare", "--user", "--map-user=1000", "--map-group=1000"] if os.getuid() == 0 else []
+    if subprocess.run([*other, "unshare", "--user", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine offers no user namespaces")
+    done = subprocess.run(
+        [*other, sys.executable, "-c", AS_ANOTHER_USER], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == f"{1000 if other else os.getuid()} x\n \n", done.stderr
+    assert "sfusion-user" not in os.listdir("/tmp")
+
+
 async def test_mounts_of_a_request_cannot_be_undone_from_inside(private: PythonExecutor) -> None:
-    attempts = ["umount /tmp", "umount -l /root", "mount -o remount,rw /tmp", "mount --bind / /tmp", "unshare -m true"]
+    attempts = [
+        "umount /tmp",
+        "umount -l /root",
+        "mount -o remount,rw /tmp",
+        "mount --bind / /tmp",
+        "unshare -m true",
+        "unshare -Urm umount /tmp",
+    ]
     code = "".join(f"{attempt} 2> /dev/null && echo {attempt}\n" for attempt in attempts)
     result = await ran(private, code + "ls -d /tmp/sfusion-* /tmp/pytest-* 2> /dev/null; true", "bash")
     assert result.stdout == ""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.protocol import RunJupyter
+from sfusion.fakes.sandbox.rendering import render_run_jupyter
+from sfusion.fakes.sandbox.requests import RUN_JUPYTER
 from tests.fakes.sandbox.executors.calls import cells
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
@@ -97,7 +101,7 @@ async def test_after_the_timeout_all_cells_are_lost(builtin: PythonExecutor) -> 
     assert (answer.status, answer.message, answer.cells, answer.files) == ("Failed", "", [], {})
     assert answer.driver is not None
     assert (answer.driver.status, answer.driver.return_code) == ("TimeLimitExceeded", None)
-    assert (answer.driver.stdout or "").startswith('config: \n{\n  "kernel": "python3",\n  "cells": [\n    "print(1)"')
+    assert answer.driver.stdout == "", "the driver has not flushed its own output"
 
 
 async def test_a_dead_kernel_is_waited_for_until_the_timeout(builtin: PythonExecutor) -> None:
@@ -105,6 +109,57 @@ async def test_a_dead_kernel_is_waited_for_until_the_timeout(builtin: PythonExec
     assert (answer.status, answer.cells) == ("Failed", [])
     assert answer.driver is not None
     assert answer.driver.status == "TimeLimitExceeded"
+
+
+async def test_the_driver_s_files_are_the_real_ones(builtin: PythonExecutor) -> None:
+    """Timeouts that were not sent are whole numbers in its input; its result cannot be fetched."""
+    folder = "tmp/sandbox/configs"
+    defaults = await builtin.run_jupyter(
+        RunJupyter(
+            **RUN_JUPYTER.check({"cells": [], "fetch_files": [f"{folder}/input.json", f"{folder}/output.json"]}, ())
+        )
+    )
+    assert list(defaults.files) == [f"{folder}/input.json"]
+    written = base64.b64decode(defaults.files[f"{folder}/input.json"]).decode()
+    assert written == '{\n  "kernel": "python3",\n  "cells": [],\n  "cell_timeout": 0,\n  "total_timeout": 45\n}'
+    assert defaults.driver is not None
+    assert '"cell_timeout": 0.0' in (defaults.driver.stdout or "")
+
+
+async def test_what_models_write_in_notebooks_works_in_the_builtin_runner(builtin: PythonExecutor) -> None:
+    answer = await cells(
+        builtin,
+        "lines = !echo one; echo two\nlines",
+        "%%bash\necho out\necho err >&2",
+        "%%writefile made.py\nx = 41\n",
+        "%%writefile -a made.py\ny = 1\n",
+        "import made\nmade.x + made.y",
+        "len?",
+        "?len\n1 if True else 2",
+        "get_ipython().system('echo shell')\nget_ipython().getoutput('echo got')",
+        "exit()",
+        "print('still here')",
+        "print('\\ud800')\n'\\udfff'",
+        "raise ValueError('\\ud800')",
+        "%%nothing\n1",
+        "%%bash\nexit 3",
+        'text = """\nlen?\nx = !ls\n"""\nlen(text)',
+    )
+    assert answer.status == "Success"
+    shown = [[one["text/plain"] for one in cell.display] for cell in answer.cells]
+    assert shown[0] == ["['one', 'two']"]
+    assert (answer.cells[1].stdout, answer.cells[1].stderr) == ("out\n", "err\n")
+    assert [answer.cells[2].stdout, answer.cells[3].stdout] == ["Writing made.py\n", "Appending to made.py\n"]
+    assert shown[4] == ["42"]
+    assert (answer.cells[5].stdout, answer.cells[5].error, shown[6]) == ("", [], ["1"])
+    assert (answer.cells[7].stdout, shown[7]) == ("shell\r\n", ["['got']"])
+    assert (answer.cells[8].error, answer.cells[9].stdout) == ([], "still here\n")
+    assert answer.cells[10].stdout == "\\ud800\n"
+    assert answer.cells[11].error[0]["evalue"] == "\\ud800"
+    assert "Cell magic `%%nothing` not found" in answer.cells[12].stderr
+    assert answer.cells[13].error[0]["ename"] == "CalledProcessError"
+    assert shown[14] == ["14"]
+    render_run_jupyter(answer)  # nothing in it fails to become UTF-8
 
 
 @on_linux
@@ -134,7 +189,9 @@ async def test_the_error_quotes_a_hundred_characters_if_nothing_could_run(builti
     assert answer.message.startswith(f"exception on running jupyter {'a' * 90}\n{'b' * 9}: Invalid base64")
 
 
-async def test_without_ipykernel_the_builtin_runner_is_used(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_without_ipykernel_the_builtin_runner_is_used_with_a_warning(
+    tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path_factory.mktemp("bin")
     (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without installed packages
     (folder / "python").chmod(0o755)
@@ -143,6 +200,7 @@ async def test_without_ipykernel_the_builtin_runner_is_used(tmp_path_factory: py
         answer = await cells(executor, "1 + 1", "import IPython.display as d\nd.HTML('<b>')")
     finally:
         await executor.aclose()
+    assert any("has no ipykernel" in record.message for record in caplog.records)
     assert answer.cells[0].display == [{"text/plain": "2"}]
     assert answer.cells[1].display == [
         {"text/plain": "<IPython.core.display.HTML object>", "text/html": "<b>"},

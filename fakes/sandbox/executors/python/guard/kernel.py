@@ -19,10 +19,9 @@ CLONE_NEWIPC = 0x08000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 0x20
-MS_NOATIME, MS_NODIRATIME, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 0x400, 0x800, 0x1000, 0x4000, 0x40000, 0x200000
-ST_RELATIME = 0x1000
-"""The one flag of statvfs that has another value in mount."""
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+SYS_MOUNT_SETATTR = 442
+AT_RECURSIVE, MOUNT_ATTR_RDONLY = 0x8000, 1
 
 PR_SET_PDEATHSIG = 1
 PR_CAPBSET_DROP = 24
@@ -101,7 +100,7 @@ def replace_directories(mounts: Mapping[str, str], needed: Sequence[str]) -> Non
             if path.startswith(point + os.sep):
                 target = directory + path.removeprefix(point)
                 os.makedirs(target, exist_ok=True)
-                _bind_read_only(path, target)
+                bind_read_only(path, target)
     # Opened first: the first mount may hide the directories of the others.
     opened = {point: os.open(directory, os.O_PATH | os.O_CLOEXEC) for point, directory in mounts.items()}
     for point, descriptor in opened.items():
@@ -111,13 +110,14 @@ def replace_directories(mounts: Mapping[str, str], needed: Sequence[str]) -> Non
         refuse_writable(path)
 
 
-def _bind_read_only(path: str, target: str) -> None:
-    mount(path, target, None, MS_BIND)
-    flags = os.statvfs(target).f_flag
-    # A user namespace may not give up the restrictions of the mount that it copies.
-    kept = flags & (MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME | MS_NODIRATIME)
-    kept |= MS_RELATIME if flags & ST_RELATIME else 0
-    mount("none", target, None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept)
+def bind_read_only(path: str, target: str) -> None:
+    """Mount a directory in a second place, with all that is mounted beneath it, so that it cannot be changed there."""
+    # A user namespace may not take a directory without the mounts beneath it, which could hide something.
+    mount(path, target, None, MS_BIND | MS_REC)
+    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc.syscall(SYS_MOUNT_SETATTR, -1, target.encode(), AT_RECURSIVE, attributes, size)
+    _check(result, f"mount_setattr {target}")
 
 
 def refuse_writable(path: str) -> None:

@@ -85,7 +85,10 @@ def _namespaces_work() -> bool:
             inner = os.fork()
             if inner == 0:
                 kernel.isolate_namespace(4096)
-                kernel.replace_directories({sys.argv[2]: sys.argv[2]}, [])
+                room = sys.argv[2]
+                kernel.replace_directories({room: room}, [])
+                kernel.bind_read_only(sys.prefix, room)
+                kernel.refuse_writable(room)
                 os._exit(0 if os.path.isdir("/proc/1") and census.namespace_members() == [] else 1)
             os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 1)
         os._exit(1)
