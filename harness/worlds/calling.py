@@ -13,6 +13,7 @@ from sfusion.harness.journal import Event
 from sfusion.harness.promises.cut_marks import cut_marks
 from sfusion.harness.scenarios.program import SHOWN, PreparedCall
 from sfusion_tools.errors import GuardTripped
+from sfusion_tools.sandbox.text import plain
 from sfusion_tools.outcome import Outcome
 
 _NOT_THE_TOOLS = (
@@ -43,20 +44,24 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
     """
     truth = prepared.prints.strip()
     instance: Any = None
+    # Whatever a tool raises, the model or the trainer would see.
     try:
-        made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
-        instance = made[0] if isinstance(made, tuple) else made
-        agent = AgentData(request_id=prepared.call)
-        answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
-        facts = read_result(answer)
-        if (stated := stated_in(agent.extra_fields)) is not None:
-            facts["extras"] = stated
-        facts["reward"] = _number(await tool.calc_reward(instance))
-    except (Exception, GuardTripped) as error:  # whatever a tool raises, the model or the trainer would see
+        try:
+            made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
+            instance = made[0] if isinstance(made, tuple) else made
+            agent = AgentData(request_id=prepared.call)
+            answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
+            facts = read_result(answer)
+            if (stated := stated_in(agent.extra_fields)) is not None:
+                facts["extras"] = stated
+            facts["reward"] = _number(await tool.calc_reward(instance))
+        except (Exception, GuardTripped) as error:
+            facts = raised_facts(error)
+        finally:
+            if instance is not None:
+                await tool.release(instance)
+    except Exception as error:
         facts = raised_facts(error)
-    finally:
-        if instance is not None:
-            await tool.release(instance)
     return facts
 
 
@@ -65,7 +70,7 @@ def raised_facts(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     # Not the harness that called it, nor a library that it called.
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
-    facts = {"raised": type(error).__name__, "outcome": None, **_shown(f"{type(error).__name__}: {error}".rstrip(": "))}
+    facts = {"raised": type(error).__name__, "outcome": None, **_shown(plain(f"{type(error).__name__}: {error}".rstrip(": ")))}
     return {**facts, "raised_at": f"{Path(own[-1].filename).name}:{own[-1].lineno}"} if own else facts
 
 

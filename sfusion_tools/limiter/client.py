@@ -9,6 +9,7 @@ import time
 from collections.abc import Coroutine, Iterable
 from typing import Protocol
 from uuid import uuid4
+from weakref import ref
 
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
 from sfusion_tools.limiter.client_core import ClientCore, Received
@@ -38,7 +39,7 @@ class Transport(Protocol):
 class Permit:
     """The right to have one attempt in flight, from entering this context manager to leaving it."""
 
-    __slots__ = ("_limiter", "_out", "_succeeded", "_throttled", "_timeout", "id", "waited")
+    __slots__ = ("__weakref__", "_limiter", "_out", "_succeeded", "_throttled", "_timeout", "id", "waited")
 
     def __init__(self, limiter: Limiter, timeout: float | None) -> None:
         self._limiter = limiter
@@ -55,13 +56,17 @@ class Permit:
             self.id = await self._limiter._acquire(self._timeout)
         finally:
             self.waited = loop.time() - since
-        self._out = True
+        self._hold(self.id)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._out:
             self._out = False
             self._limiter._release(self.id, self._succeeded, self._throttled)
+
+    def _hold(self, id: str) -> None:
+        self.id, self._out = id, True
+        self._limiter._owners[id] = ref(self)
 
     def report(self, *, succeeded: bool = False, throttled: bool = False) -> None:
         """Say how the attempt ended; an adaptive limit follows it."""
@@ -93,6 +98,9 @@ class Limiter(LoopResource):
         first_request = time.time_ns() // 1000
         self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held, keep=keep)
         self._futures: dict[int, asyncio.Future[str]] = {}
+        # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so it is not renewed.
+        self._owners: dict[str, ref[Permit]] = {}
+        self._granted: set[int] = set()  # waiters that had been served at the last renewal and had not gone on
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
         self._sender: asyncio.Task[None] | None = None
@@ -112,7 +120,7 @@ class Limiter(LoopResource):
     def adopt(self, id: str) -> Permit:
         """Return a permit that this client holds from its earlier life, as if it had been entered."""
         permit = Permit(self, None)
-        permit.id, permit._out = id, True
+        permit._hold(id)
         return permit
 
     @property
@@ -166,6 +174,7 @@ class Limiter(LoopResource):
         if self._scope is not None:
             self._scope.drop(self)
         self._futures.clear()
+        self._owners.clear()
         self._loop = self._scope = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
@@ -177,15 +186,17 @@ class Limiter(LoopResource):
         if (kept := self._core.take(now)) is not None:
             return kept
         number = self._core.acquire(now)
-        future: asyncio.Future[str] = loop.create_future()
-        self._futures[number] = future
-        self._schedule(loop)
-        # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
-        timer = None if timeout is None else loop.call_later(timeout, _time_out, future, timeout)
+        timer: asyncio.TimerHandle | None = None
         try:
+            future: asyncio.Future[str] = loop.create_future()
+            self._futures[number] = future
+            self._schedule(loop)
+            if timeout is not None:
+                # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
+                timer = loop.call_later(timeout, _time_out, future, timeout)
             return await future
         except BaseException:
-            self._withdraw(number, future)
+            self._withdraw(number, self._futures.get(number))
             raise
         finally:
             self._futures.pop(number, None)
@@ -198,8 +209,8 @@ class Limiter(LoopResource):
         self._loop = self._scope.loop
         return self._loop
 
-    def _withdraw(self, number: int, future: asyncio.Future[str]) -> None:
-        if future.done() and not future.cancelled() and future.exception() is None:
+    def _withdraw(self, number: int, future: asyncio.Future[str] | None) -> None:
+        if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             self._release(future.result(), False, False)
         elif self._loop is not None and not self._loop.is_closed():
             self._core.cancel(self._loop.time(), number)
@@ -208,6 +219,7 @@ class Limiter(LoopResource):
     def _release(self, permit: str, succeeded: bool, throttled: bool) -> None:
         if self._closed:
             return
+        self._owners.pop(permit, None)
         loop = self._loop or self._bind_to_loop()  # the first call may be the release of an adopted permit
         if loop.is_closed():
             return  # abandoning the client returns its permits
@@ -226,15 +238,17 @@ class Limiter(LoopResource):
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start or wake the sender if there is something to send, and set the timer of the renewals.
 
-        A task that ended may have been cancelled, at any moment: what it had in flight is lost.
+        A task may have ended by an interrupt or a cancellation, at any point: what it had in flight is lost.
         """
         core = self._core
         if self._sender is not None and self._sender.done():
+            if _was_interrupted(self._sender):
+                core.resync(loop.time())
             self._sender = None
-            core.lose_batch(loop.time())
         if self._poller is not None and self._poller.done():
+            if _was_interrupted(self._poller):
+                core.resync(loop.time())
             self._poller = None
-            core.lose_poll(loop.time())
             self._start_poller(loop)
         if core.send_at < math.inf:
             if self._sender is None:
@@ -249,7 +263,14 @@ class Limiter(LoopResource):
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        self._core.renew(loop.time())
+        granted = {number: future for number, future in self._futures.items() if future.done()}
+        used = {id for id, owner in self._owners.items() if owner() is not None}
+        # A caller takes what it was granted at once. One that has not since the last renewal was interrupted.
+        for number in self._granted & granted.keys():
+            del self._futures[number]
+        used |= {f.result() for f in self._futures.values() if f.done() and not f.cancelled() and f.exception() is None}
+        self._granted = set(granted)
+        self._core.renew(loop.time(), used)
         self._schedule(loop)
 
     async def _send(self) -> None:
@@ -348,6 +369,10 @@ class Limiter(LoopResource):
 def _time_out(future: asyncio.Future[str], seconds: float) -> None:
     if not future.done():
         future.set_exception(PermitTimeout(f"no permit within {seconds:g} s"))
+
+
+def _was_interrupted(task: asyncio.Task[None]) -> bool:
+    return task.cancelled() or task.exception() is not None
 
 
 def _end(task: asyncio.Task[None], loop_is_open: bool) -> None:

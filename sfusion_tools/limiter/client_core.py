@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -184,13 +184,15 @@ class ClientCore:
             self._schedule(now, urgent=True)
         self._draining |= drain
 
-    def renew(self, now: float) -> None:
-        """Renew the leases: it is time to."""
+    def renew(self, now: float, used: Container[str] | None = None) -> None:
+        """Renew the leases: it is time to. Permits that are not among those ``used`` return, but for kept ones."""
         self.renew_at = math.inf
+        if used is not None:
+            self._return([permit for permit in self._held if permit not in used and permit not in self._kept])
         if self._held:
             self._changes.renew = True
-            self._schedule(now, urgent=True)
             self._plan_renewal(now)
+        self._schedule(now, urgent=True)
 
     def next_batch(self, now: float) -> Batch | None:
         """Return what is to be sent now; None if a batch is in flight, or if there is nothing to send yet."""
@@ -279,15 +281,11 @@ class ClientCore:
         else:
             self._schedule(now, urgent=True)
 
-    def lose_batch(self, now: float) -> None:
-        """Nobody waits any longer for the reply to the batch in flight, if there is one."""
-        if self._in_flight is not None:
-            self.lose(now, self._in_flight[0])
-
-    def lose_poll(self, now: float) -> None:
-        """The same for the poll."""
-        if self._polling is not None:
-            self.lose(now, self._polling[0])
+    def resync(self, now: float) -> None:
+        """Report the full state: work on what was in flight was interrupted, at any point."""
+        self._in_flight = self._polling = None
+        self._connection.attached = False
+        self._urgent, self.send_at = True, now
 
     def change_session(self) -> None:
         """This process is connected to a cluster again, perhaps to another one."""

@@ -139,7 +139,7 @@ class OneAtATime(GoodTool):
         super().__init__({**config, "rate_limit": 1}, tool_schema)
 
 
-@mistake("attempts_per_call", "paced-requests", also=("throughput_at_least",))
+@mistake("throughput_at_least", "paced-requests")
 class IgnoresThePace(GoodTool):
     """Requests per second are not limited, only requests in flight."""
 

@@ -43,7 +43,7 @@ def test_a_breaking_difference_exits_with_1_and_a_plain_table(old: str, tmp_path
     assert lines[-1].startswith("7 breaking, 0 visible, 0 cosmetic: differences in 4 of 16 probes compared")
     assert f"{old}: 16 of 16 probes" in done.stderr
     report = json.loads((tmp_path / "drift.json").read_text())
-    assert report["counts"] == {"breaking": 7, "visible": 0, "cosmetic": 0}
+    assert report["counts"] == {"breaking": 7, "visible": 0, "cosmetic": 0, "variable": 0}
     assert report["compared"] == 16
     assert report["differences"][0] == {
         "probe": "memory/over-limit",

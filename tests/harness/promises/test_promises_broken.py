@@ -195,6 +195,15 @@ def test_tool_never_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.promise for one in found] == ["every_call_ends_once", "tool_never_raises"], "also if it is not named"
 
 
+def test_tool_never_raises_when_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fragile(self: object, instance_id: str, **_: Any) -> None:
+        raise RuntimeError(f"\x1b[31m{instance_id}\x1b[0m")
+
+    monkeypatch.setattr(tool_module.SandboxFusionTool, "release", fragile)
+    sentence = broken_in(scene())["tool_never_raises"].sentence
+    assert sentence.startswith("the tool raised RuntimeError: c0001 (c0001, test_promises_broken.py:")
+
+
 def test_outcomes() -> None:
     faulty = scene(sandbox={"faults": [{"call": "c0003", "what": "sandbox_error"}]})
     broken = broken_in(faulty)
