@@ -114,7 +114,9 @@ class WorkDirectory:
     def refuse_escapes(self, names: Iterable[str]) -> None:
         """Raise if a name leads out of the directories of the request. The real server would follow it."""
         for name in names:
-            if not beneath(os.path.normpath(os.path.join(self.cwd, name)), self._reachable):
+            # normpath keeps two slashes at the beginning, and only two.
+            path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")
+            if not beneath(path, self._reachable):
                 where = " and ".join(self._reachable) if self._root else "the work directory"
                 logger.warning("refused the file name %r: it leaves %s", name, where)
                 raise EscapeRefusedError(f"refused: the file name {name!r} leaves {where}")
