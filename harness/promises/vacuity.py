@@ -8,8 +8,8 @@ from sfusion_tools.rollout.states import EndCause
 from sfusion_tools.wording import counted
 
 UNOBSERVED = (
-    "no request of this tool reached the sandbox: it does its I/O outside the event loop (threads, processes), which "
-    "virtual time does not cover; try --world ray"
+    "no request of this tool reached the sandbox: it sends none, or does its I/O outside the event loop (threads, "
+    "processes), which virtual time does not cover; try --world ray"
 )
 
 

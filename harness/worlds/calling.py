@@ -13,8 +13,8 @@ from sfusion.harness.journal import Event
 from sfusion.harness.promises.cut_marks import cut_marks
 from sfusion.harness.scenarios.program import SHOWN, PreparedCall
 from sfusion_tools.errors import GuardTripped
-from sfusion_tools.sandbox.text import plain
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.text import plain
 
 _NOT_THE_TOOLS = (
     str(Path(__file__).parent),
@@ -70,7 +70,8 @@ def raised_facts(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     # Not the harness that called it, nor a library that it called.
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_TOOLS)]
-    facts = {"raised": type(error).__name__, "outcome": None, **_shown(plain(f"{type(error).__name__}: {error}".rstrip(": ")))}
+    text = plain(f"{type(error).__name__}: {error}".rstrip(": "))
+    facts = {"raised": type(error).__name__, "outcome": None, **_shown(text)}
     return {**facts, "raised_at": f"{Path(own[-1].filename).name}:{own[-1].lineno}"} if own else facts
 
 

@@ -105,7 +105,8 @@ class Limiter(LoopResource):
         self._scope: LoopScope | None = None
         self._sender: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = math.inf  # a handle of uvloop does not say when
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -256,9 +257,10 @@ class Limiter(LoopResource):
             if core.send_at <= loop.time():
                 self._wake.set()
         if self._timer is not None:
-            if self._timer.when() <= core.renew_at:
+            if self._timer_at <= core.renew_at:
                 return
             self._timer.cancel()
+        self._timer_at = core.renew_at
         self._timer = None if core.renew_at == math.inf else loop.call_at(core.renew_at, self._renew, loop)
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -38,7 +38,7 @@ load:
   cancel: {share: 0.2, after: {uniform: [0s, 4s]}}
 events:
   - {at: 1s, kill: n1-w2}
-  - {at: 2s, kill: limiter, seconds: 700ms}
+  - {at: 2s, kill: limiter, seconds: 50ms}
   - {at: 3s, pause: n2-w1, seconds: 6s}
   - {at: 4s, cancel: 0.5}
 promises: [every_call_ends_once, in_flight_within_limit, no_permit_leaked]

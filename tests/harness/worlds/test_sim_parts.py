@@ -120,14 +120,14 @@ def test_a_restarted_limiter_grants_nothing_before_it_has_learned_what_is_held()
     async def scene(cluster: Cluster) -> tuple[float, int]:
         loop = asyncio.get_running_loop()
         holder, asker = Limiter(cluster.link("n1-w1"), name="n1-w1"), Limiter(cluster.link("n2-w1"), name="n2-w1")
-        for _ in range(2):
-            await take(holder)
+        held = [await take(holder) for _ in range(2)]
         cluster.limiter.kill()
         cluster.limiter.start()
         waiting = asyncio.ensure_future(take(asker))
         await asyncio.sleep(20)
         learned = len(cluster.events("learned"))
         assert not waiting.done()
+        assert len(held) == 2, "a permit that nobody refers to would return"
         waiting.cancel()
         await holder.aclose()
         await asker.aclose()

@@ -11,6 +11,7 @@ import threading
 import weakref
 
 import pytest
+import uvloop
 
 from sfusion.harness.worlds.virtual_time import run_virtually
 from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
@@ -621,3 +622,18 @@ async def test_no_timer_is_left_of_a_permit_that_was_granted(monkeypatch):
     monkeypatch.setattr(loop, "call_later", call_later)
     async with local_limiter(LimiterSettings(1)).permit(600.0):
         assert [timer.cancelled() for timer in timers] == [True]
+
+
+def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
+    """Its loop returns a handle without a time for what is due."""
+
+    async def main() -> None:
+        limiter = Limiter(LocalTransport(local_host(LimiterSettings(1))))
+        async with limiter.permit():
+            for _ in range(2):
+                limiter._core.renew_at = 0.0
+                limiter._schedule(asyncio.get_running_loop())
+        await limiter.aclose()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
