@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 from sfusion_tools.errors import TemplateError
@@ -19,6 +20,8 @@ _WORDS = ("ONE", "TWO")
 """Stand for the assistant's turn. Neither their first nor their last letters are equal."""
 _NOBODY = "unknown"
 _QUESTION = {"role": "user", "content": "?"}
+_BASES = ([_QUESTION], [{"role": "system", "content": "!"}, _QUESTION])
+"""Some templates refuse a system message, others insist on one."""
 
 
 def call_id(*parts: object) -> str:
@@ -39,11 +42,10 @@ def continuation(
     The token that ends a turn is left out if the engine generated it, and so is one that ends a turn and begins the
     next message, such as GLM's ``<|observation|>``.
     """
-    renderer = _Renderer(tokenizer, tools)
     reasons: list[str] = []
-    for with_calls, groups in _ways(messages):
+    for base, (with_calls, groups) in product(_BASES, _ways(messages)):
         try:
-            return renderer.after(with_calls, groups, last, add_generation_prompt)
+            return _Renderer(tokenizer, tools, base).after(with_calls, groups, last, add_generation_prompt)
         except Exception as error:  # whatever a template raises
             reasons.append(str(error))
     name = getattr(tokenizer, "name", type(tokenizer).__name__)
@@ -74,16 +76,19 @@ def _ways(messages: Sequence[dict[str, Any]]) -> Iterator[tuple[bool, _Groups]]:
 
 
 class _Renderer:
-    def __init__(self, tokenizer: Tokenizer, tools: Sequence[OpenAIFunctionToolSchema]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, tools: Sequence[OpenAIFunctionToolSchema], base: Sequence[dict[str, Any]]
+    ) -> None:
         self._tokenizer = tokenizer
         self._tools = list(tools) or None
+        self._base = base
 
     def after(self, with_calls: bool, groups: _Groups, last: int | None, add_generation_prompt: bool) -> list[int]:
         ids: list[int] = []
         for number, group in enumerate(groups, start=1):
             prompted = add_generation_prompt and number == len(groups)
             rest = self.rest(with_calls, group, prompted)
-            if not _writes_content(self._tokenizer, group[0]["role"], with_calls):
+            if not self._writes_content(group[0]["role"], with_calls):
                 raise ValueError(f"it leaves out the content of {group[0]['role']} messages")
             ids += self._open(rest, last if number == 1 else rest[0], group, with_calls)
         return ids
@@ -92,7 +97,7 @@ class _Renderer:
         """Return what follows an assistant turn."""
         one, two = (
             self._tokenizer.apply_chat_template(
-                [_QUESTION, _turn(word, messages, with_calls), *messages],
+                [*self._base, _turn(word, messages, with_calls), *messages],
                 self._tools,
                 add_generation_prompt=add_generation_prompt,
             )
@@ -127,16 +132,14 @@ class _Renderer:
         # A token that only comes before messages of one role begins that message.
         return rest[1:] if with_calls or other[0] == rest[0] else rest
 
+    def _writes_content(self, role: str, with_calls: bool) -> bool:
+        """Return whether the template shows what messages of this role say; some leave out roles they do not know."""
+        message = {"role": role, "tool_call_id": call_id(), "name": _NOBODY}
+        one, two = (self.rest(with_calls, [{**message, "content": word}], True) for word in _WORDS)
+        return one != two
+
     def _is_special(self, number: int) -> bool:
         return not self._tokenizer.decode([number], skip_special_tokens=True)
-
-
-def _writes_content(tokenizer: Tokenizer, role: str, with_calls: bool) -> bool:
-    """Return whether the template shows what messages of this role say; some leave out roles that they do not know."""
-    renderer = _Renderer(tokenizer, ())
-    message = {"role": role, "tool_call_id": call_id(), "name": _NOBODY}
-    one, two = (renderer.rest(with_calls, [{**message, "content": word}], True) for word in _WORDS)
-    return one != two
 
 
 def _turn(word: str, messages: Sequence[dict[str, Any]], with_calls: bool) -> dict[str, Any]:

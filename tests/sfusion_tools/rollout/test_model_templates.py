@@ -160,6 +160,19 @@ def test_replies_stay_together_in_a_template_that_wants_calls_before_them(tmp_pa
     assert "\na: A\nunknown: B<|im_end|>" in tokenizer.decode(continuation(tokenizer, replies, last=None))
 
 
+NEEDS_TOOLS = "{% for m in messages if m.role == 'tool' and not tools %}{{ raise_exception('No tools.') }}{% endfor %}"
+NEEDS_SYSTEM = "{% if messages[0].role != 'system' %}{{ raise_exception('No system message.') }}{% endif %}"
+
+
+@pytest.mark.parametrize("needs", [NEEDS_TOOLS, NEEDS_SYSTEM])
+def test_a_template_may_insist_on_tools_or_on_a_system_message(tmp_path: Path, needs: str) -> None:
+    tokenizer = load_tokenizer(save_tokenizer(tmp_path, needs + TEMPLATE))
+    plain = load_tokenizer(save_tokenizer(tmp_path / "plain", TEMPLATE))
+    reply = [{"role": "tool", "content": "3", "tool_call_id": "call_1"}]
+    ids = continuation(tokenizer, reply, last=None, tools=[schema()])
+    assert ids == continuation(plain, reply, last=None, tools=[schema()])
+
+
 def test_a_rollout_with_such_a_template_fails_and_releases_its_tools(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(save_tokenizer(tmp_path, SUMMARY))
     made = AsyncRolloutRequest(
