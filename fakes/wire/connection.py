@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import select
 import socket
 import struct
@@ -14,6 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from sfusion.fakes.wire.message import Answer, invalid_request, render_whole
+from sfusion.fakes.wire.request_filter import RequestFilter
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 
@@ -46,26 +46,6 @@ def is_readable(sock: socket.socket) -> bool:
     return bool(poll.poll(0))
 
 
-_FOLDED = re.compile(rb"\r\n[ \t]+")
-_ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
-
-
-def lenient(data: bytes) -> bytes:
-    """Rewrite a request that uvicorn's parser accepts and aiohttp's refuses.
-
-    It may have no Host or several, a header that continues in the next line, or a space inside the name of a header.
-    """
-    head, end, body = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
-    if not end or b" HTTP/1.1" not in head:
-        return data
-    first, *lines = _FOLDED.sub(b" ", head).split(b"\r\n")
-    hosts = [line for line in lines if line[:5].lower() == b"host:"]
-    others = [line for line in lines if line[:5].lower() != b"host:" and not _ODD_NAME.match(line)]
-    if len(hosts) == 1 and len(others) == len(lines) - 1 and head.count(b"\r\n") == len(lines):
-        return data
-    return b"\r\n".join([first, *others, hosts[0] if hosts else b"Host: "]) + end + body
-
-
 class Connection(web.RequestHandler):
     """A connection that can ignore or hold back its input, be closed or reset, and knows when the client is gone."""
 
@@ -77,7 +57,7 @@ class Connection(web.RequestHandler):
         "_held",
         "_ignoring",
         "_lost",
-        "_received",
+        "_requests",
         "_writable",
         "full",
         "half_closed",
@@ -100,7 +80,7 @@ class Connection(web.RequestHandler):
         self._gone: asyncio.Future[None] | None = None
         self._lost = False
         self._ignoring = False
-        self._received = False
+        self._requests = RequestFilter()
         self._halted = False
         self._held: bytearray | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -140,10 +120,8 @@ class Connection(web.RequestHandler):
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        if not self._received:
-            self._received = True
-            data = lenient(data)
-        super().data_received(data)
+        if passed := self._requests.pass_on(data):
+            super().data_received(passed)
 
     @property
     def lost(self) -> bool:

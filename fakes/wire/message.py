@@ -99,12 +99,15 @@ def dump_json(content: Any) -> bytes:
     return _ENCODER.encode(content).encode("utf-8")
 
 
-_LINE_ENDS = str.maketrans({mark: f"\\u{ord(mark):04x}" for mark in "\x85\u2028\u2029"})
+_ESCAPED = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))}
 
 
 def json_line(record: Any) -> str:
-    """Write one line of a JSON Lines file; what some readers take for the end of a line is escaped."""
-    return json.dumps(record, ensure_ascii=False).translate(_LINE_ENDS) + "\n"
+    """Write one line of a JSON Lines file.
+
+    What some readers take for the end of a line, and surrogates, which UTF-8 cannot encode, are escaped.
+    """
+    return json.dumps(record, ensure_ascii=False).translate(_ESCAPED) + "\n"
 
 
 @lru_cache(maxsize=2)

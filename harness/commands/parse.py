@@ -65,25 +65,25 @@ def _parse_lines(data: bytes, default: str | None, toolbox: Any, in_think: bool)
             message = f"line {number}: {error or type(error).__name__}\n"
             typer.echo(message.encode("utf-8", errors="backslashreplace"), err=True, nl=False)
             continue
-        typer.echo(parsed)
+        typer.echo(parsed, nl=False)
     if broken:
         raise typer.Exit(2)
 
 
 def _parse_line(line: bytes, default: str | None, toolbox: Any, in_think: bool) -> bytes:
+    from sfusion.fakes.wire.message import json_line
     from sfusion_tools.formats import get_format
 
     entry = _entry(line, default)
     form = get_format(entry["format"])
     parsed = form.parse(entry["text"], toolbox, in_think=in_think, finish_reason=entry.get("finish_reason"))
-    return _encoded(
-        {
-            "id": entry.get("id"),
-            "content": parsed.content,
-            "calls": [{"name": call.name, "arguments": call.arguments} for call in parsed.calls],
-            "problems": [problem.as_dict() for problem in parsed.problems],
-        }
-    )
+    written = {
+        "id": entry.get("id"),
+        "content": parsed.content,
+        "calls": [{"name": call.name, "arguments": call.arguments} for call in parsed.calls],
+        "problems": [problem.as_dict() for problem in parsed.problems],
+    }
+    return json_line(written).encode("utf-8")
 
 
 def _entry(line: bytes, default: str | None) -> dict[str, Any]:
@@ -101,14 +101,6 @@ def _entry(line: bytes, default: str | None) -> dict[str, Any]:
             hint = " (or pass --format)" if key == "format" else ""
             raise ValueError(f"{key} is {'not a string' if entry.get(key) is not None else 'missing'}; add it{hint}")
     return entry
-
-
-def _encoded(data: dict[str, Any]) -> bytes:
-    try:
-        return json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
-        # A lone surrogate cannot be UTF-8, but JSON can escape it.
-        return json.dumps(data).encode("ascii")
 
 
 def _read_bytes(file: Path | None) -> bytes:

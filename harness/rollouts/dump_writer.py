@@ -12,12 +12,12 @@ that is complete is written once more, in the order of its requests, so that the
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sfusion.fakes.wire.message import json_line
 from sfusion_tools.rollout import AsyncRolloutRequest
 
 REQUESTS = "requests"
@@ -118,7 +118,7 @@ def _requests(path: Path) -> Path:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return (json.dumps(record, ensure_ascii=False) + "\n").encode("utf-8")
+    return json_line(record).encode("utf-8")
 
 
 def _write(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

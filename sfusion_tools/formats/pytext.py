@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 
 from .jsontext import ENOUGH, TOO_DEEP, Flaw
 from .text_reader import Scan, TextReader
@@ -103,15 +105,36 @@ def stray_escapes(code: str) -> tuple[str, bool]:
 
 
 def adjacent_strings(code: str) -> str | None:
-    """Return the least that stands between two strings that Python would join; None if there are no such strings."""
-    least: str | None = None
-    begin = end = -1
+    """Return how Python would join strings in the code: "joined", or "ambiguous" if one string may have been meant.
+
+    That is so if nothing is between two of them, or if what is between the outer quotes is itself a program:
+    ``'print(' '.join(words))'``. None if there are no such strings.
+    """
+    runs: list[list[re.Match[str]]] = []
+    touch = False
+    end = -1
     for match in _LITERAL.finditer(code):
         if match.start() == end:
-            least = code[begin:end] if least is None else min(least, code[begin:end], key=len)
+            runs[-1].append(match)
+            touch = touch or runs[-1][-2].end() == end
+        else:
+            runs.append([match])
         gap = _GAP.match(code, match.end())
-        begin, end = match.end(), gap.end() if gap else match.end()
-    return least
+        end = gap.end() if gap else match.end()
+    joined = [code[run[0].end(1) + 1 : run[-1].end() - 1] for run in runs if len(run) > 1]
+    if not joined:
+        return None
+    return "ambiguous" if touch or any(map(_is_program, joined)) else "joined"
+
+
+def _is_program(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(text.replace("\\n", "\n").replace("\\t", "\t"))
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def without_strings(code: str) -> str:

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+_MOST_DOUBLINGS = 60
+"""More reach any cap; from 1024 on they would overflow, and orders to wait are not bounded by a count."""
 
 
 def may_have_run(status: int) -> bool:
@@ -38,7 +40,8 @@ class RetryPolicy:
 
     def pause(self, call_id: str, attempt: int, retry_after: float | None) -> float:
         """Return the seconds to wait after that attempt, never fewer than the server asked for."""
-        step = min(self.cap, self.base * 2.0 ** (attempt - 1)) * (0.5 + 0.5 * _fraction(call_id, attempt))
+        doubled = self.base * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
+        step = min(self.cap, doubled) * (0.5 + 0.5 * _fraction(call_id, attempt))
         return step if retry_after is None else retry_after + step
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-FOLDER = "tmp/sandbox/configs"
+FOLDER = os.path.abspath(os.path.join(__file__, "../tmp/sandbox/configs"))
 CHECK = "print(123)"
 """Run before the first cell, to test the kernel; so the first cell is number 2."""
 ARGUMENTS = [
@@ -148,6 +148,7 @@ def main() -> None:
     run(CHECK)
     cells = [run(cell) for cell in config["cells"]]
     end()
+    os.makedirs(FOLDER, exist_ok=True)  # a cell may have deleted it
     with open(os.path.join(FOLDER, "output.json"), "w", encoding="utf-8") as file:
         json.dump(cells, file)
     sys.stdout.flush()

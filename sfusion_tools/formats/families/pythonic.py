@@ -231,7 +231,7 @@ def read_arguments(text: str) -> dict[str, Any] | Flaw:
         return Flaw("bad_literal", "it is not a single call")
     if tree.args or any(item.arg is None for item in tree.keywords):
         return Flaw("positional_argument", "write every argument as KEY=VALUE")
-    if adjacent_strings(text) == "":
+    if adjacent_strings(text) == "ambiguous":
         return ADJACENT
     if not text.isascii() and unicodedata.normalize("NFKC", names := without_strings(text)) != names:
         # Python would read a name such as ｃode as code.

@@ -113,8 +113,19 @@ async def test_requests_that_only_uvicorn_accepts_are_served(name: str) -> None:
         body = b'{"code":"","language":"python"}'
         length = f"content-length: {len(body)}\r\n\r\n".encode()
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        answer = await raw.ask(b"POST /run_code HTTP/1.1\r\n" + ODD[name] + length + body)
-        assert answer.status == 200, "the body is not touched"
+        odd = b"POST /run_code HTTP/1.1\r\n" + ODD[name] + length + body
+        # The second is in one segment with the first, the third arrives later.
+        for request in (odd[:-3], odd[-3:] + odd, odd):
+            await raw.send(request)
+        answers = [await raw.answer() for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 200], "the body is not touched"
+
+
+@pytest.mark.parametrize("header", [b"Connection:\r\n close", b"content-length:\r\n\t2"])
+async def test_a_header_that_frames_the_request_cannot_be_folded(header: bytes) -> None:
+    async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
+        answer = await raw.ask(b"POST /run_code HTTP/1.1\r\nhost: x\r\n" + header + b"\r\n\r\n{}")
+    assert answer.status == 400
 
 
 async def test_a_get_is_answered_although_the_client_sends_nothing_more() -> None:
@@ -132,13 +143,19 @@ async def test_a_half_closed_connection_without_a_request_is_closed() -> None:
         assert await raw.rest() == (b"", "closed")
 
 
-async def test_a_request_after_connection_close_is_ignored() -> None:
-    last = PING.replace(b"host: x", b"host: x\r\nconnection: close")
+@pytest.mark.parametrize("last", [b"GET", b"GET HTTP/1.0", b"POST"])
+async def test_a_request_after_the_last_one_is_ignored(last: bytes) -> None:
+    """Also if both are in one segment."""
+    first = {
+        b"GET": PING.replace(b"host: x", b"host: x\r\nconnection: close"),
+        b"GET HTTP/1.0": PING.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        b"POST": run_code("first").replace(b"host: x", b"Connection:close"),
+    }[last]
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
-        await raw.send(last + run_code())
-        got, _ = await raw.rest()
-        assert sandbox.ledger.arrived == 0, "and not run"
-    assert got.count(b"HTTP/1.1 ") == 1
+        await raw.send(first + run_code())
+        got, end = await raw.rest()
+        assert sandbox.ledger.arrived == (last == b"POST"), "and not run"
+    assert (got[:15], got.count(b"HTTP/1.1 "), end) == (b"HTTP/1.1 200 OK", 1, "closed")
 
 
 async def test_an_upgrade_to_a_websocket_is_forbidden() -> None:

@@ -58,10 +58,10 @@ def test_tools_are_read_from_a_json_list_or_a_tool_config(tmp_path: Path, name: 
 
 
 def test_jsonl_writes_one_line_per_line_with_problems_as_data() -> None:
-    lines = [{"id": 1, "format": "hermes", "text": GOOD}, {"id": "b", "format": "qwen", "text": f"\u2028{BAD}"}]
+    lines = [{"id": 1, "format": "hermes", "text": GOOD}, {"id": "b", "format": "qwen", "text": f"a\u2028b{BAD}"}]
     result = run("--jsonl", text="\n".join(json.dumps(line, ensure_ascii=False) for line in lines) + "\n")
     assert result.exit_code == 0
-    first, second = (json.loads(line) for line in result.output.split("\n") if line)
+    first, second = map(json.loads, result.output.splitlines())
     assert first == {
         "id": 1,
         "content": "",

@@ -21,6 +21,7 @@ from sfusion.harness.rollouts import (
     run_rollouts,
     sample_record,
     sample_text,
+    write_step,
 )
 from sfusion.harness.viewer import open_dump
 from sfusion_tools.gsm8k import compute_score
@@ -172,3 +173,10 @@ async def test_progress_on_a_terminal_is_a_bar_with_rates_and_outcomes(monkeypat
     assert "1/2" in out.getvalue()
     assert "1.0 requests/s" in out.getvalue()
     assert "ok 1" in out.getvalue()
+
+
+def test_every_sample_is_one_line_for_every_reader(tmp_path: Path) -> None:
+    """Programs print what some readers take for the end of a line, and JSON can hold what UTF-8 cannot."""
+    sample = {"output": "one\u2028two\u0085three\ud800"}
+    path = write_step(tmp_path, 1, [sample, sample], [])
+    assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == [sample, sample]

@@ -16,7 +16,7 @@ POLICY = RetryPolicy(base=0.5, cap=8.0)
 
 
 def test_pauses_double_up_to_the_cap():
-    for attempt, full in ((1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 8.0), (60, 8.0)):
+    for attempt, full in ((1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 8.0), (6, 8.0), (60, 8.0), (5000, 8.0)):
         pauses = [POLICY.pause(f"call-{number}", attempt, None) for number in range(200)]
         assert full / 2 <= min(pauses) < full * 0.6
         assert full * 0.9 < max(pauses) <= full

@@ -98,12 +98,8 @@ class WorkDirectory:
         for name in names:
             if name in found:
                 continue
-            path = self._follow_links(os.path.abspath(os.path.join(self.cwd, name)))
-            if not beneath(path, self.writable):
-                logger.warning("refused to fetch %r: it is a link out of the work directory", name)
-                continue
-            path = self._root + path
-            if not os.path.isfile(path):
+            path = self.find(name)
+            if path is None:
                 continue
             total += os.path.getsize(path)
             if total > limit:
@@ -111,10 +107,21 @@ class WorkDirectory:
             found[name] = base64.b64encode(Path(path).read_bytes()).decode("ascii")
         return found
 
+    def find(self, name: str) -> str | None:
+        """Return where the server finds a file of the program; None if there is none, or a link leads outside."""
+        path = self._follow_links(os.path.abspath(os.path.join(self.cwd, name)))
+        if not beneath(path, self.writable):
+            logger.warning("refused to fetch %r: it is a link out of the work directory", name)
+            return None
+        path = self._root + path
+        return path if os.path.isfile(path) else None
+
     def refuse_escapes(self, names: Iterable[str]) -> None:
         """Raise if a name leads out of the directories of the request. The real server would follow it."""
         for name in names:
-            if not beneath(os.path.normpath(os.path.join(self.cwd, name)), self._reachable):
+            # normpath keeps two slashes at the beginning, and only two.
+            path = os.path.normpath(os.path.join(self.cwd, name)).replace("//", "/")
+            if not beneath(path, self._reachable):
                 where = " and ".join(self._reachable) if self._root else "the work directory"
                 logger.warning("refused the file name %r: it leaves %s", name, where)
                 raise EscapeRefusedError(f"refused: the file name {name!r} leaves {where}")

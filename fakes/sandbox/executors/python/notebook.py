@@ -50,7 +50,7 @@ async def run_notebook(
     _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
     command = f"python main.py {kind} {DRIVER_FOLDER}"
     driver = await runner.run(command, place, request.total_timeout + SLACK)
-    cells = _take_cells(os.path.join(work.folder, _CONFIGS, "output.json"))
+    cells = _take_cells(work.find(f"{_CONFIGS}/output.json"))
     if driver.status != "Finished" or cells is None:
         return RunJupyterAnswer("Failed", "", driver)
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
@@ -67,9 +67,9 @@ def _write_config(request: RunJupyter, path: str) -> None:
     Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _take_cells(path: str) -> list[CellResult] | None:
+def _take_cells(path: str | None) -> list[CellResult] | None:
     """Read the driver's result and remove it: it cannot be fetched."""
-    if not os.path.isfile(path):
+    if path is None:
         return None
     cells = [CellResult(**cell) for cell in json.loads(Path(path).read_text(encoding="utf-8"))]
     os.unlink(path)

@@ -1,0 +1,69 @@
+"""Finds the requests in what a client sends, and rewrites those that uvicorn's parser accepts and aiohttp's refuses."""
+
+from __future__ import annotations
+
+import re
+
+_REQUEST_LINE = re.compile(rb"[^\r\n]* HTTP/1\.[01](?:\r\n|$)")
+_FOLDED = re.compile(rb"\r\n[ \t]+")
+_FOLDED_MEANING = re.compile(
+    rb"\r\n(?:connection|content-length|transfer-encoding|upgrade):[^\r\n]*\r\n[ \t]", re.IGNORECASE
+)
+"""A header that neither parser accepts in several lines."""
+_ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_CLOSE = re.compile(rb"\r\n(?i:connection):[ \t]*close[ \t]*\r\n")
+
+
+class RequestFilter:
+    """Follows the requests of a connection, rewrites their heads and drops what comes after the last one.
+
+    It gives up, and passes on everything as it comes, after a head that arrives in parts or a body without a length.
+    """
+
+    def __init__(self) -> None:
+        self._left = 0
+        """Bytes of the current body that are still to come."""
+        self._last = False
+        self._gave_up = False
+
+    def pass_on(self, data: bytes) -> bytes:
+        """Return what aiohttp is to read of it."""
+        passed: list[bytes] = []
+        while data and not self._gave_up:
+            if not self._left:
+                if self._last:
+                    return b"".join(passed)
+                head, data = self._head(data)
+                passed.append(head)
+            body, data = (data[: self._left], data[self._left :]) if self._left < len(data) else (data, b"")
+            self._left -= len(body)
+            passed.append(body)
+        return b"".join([*passed, data])
+
+    def _head(self, data: bytes) -> tuple[bytes, bytes]:
+        """Read the head of a request; return it as aiohttp wants it, and the rest of the data."""
+        head, end, rest = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
+        if not end or not _REQUEST_LINE.match(head):
+            self._gave_up = True
+            return b"", data
+        head = lenient(head + end)
+        self._gave_up = _CHUNKED.search(head) is not None
+        length = _LENGTH.search(head)
+        self._left = int(length[1]) if length else 0
+        # As uvicorn sees it: "Close" is not "close", and HTTP/1.0 has no keep-alive.
+        self._last = _CLOSE.search(head) is not None or b" HTTP/1.0\r\n" in head
+        return head, rest
+
+
+def lenient(head: bytes) -> bytes:
+    """Rewrite a head that has no Host or several, a header of several lines, or a space inside the name of one."""
+    if _FOLDED_MEANING.search(head):
+        return head
+    first, *lines = _FOLDED.sub(b" ", head.removesuffix(b"\r\n\r\n")).split(b"\r\n")
+    hosts = [line for line in lines if line[:5].lower() == b"host:"]
+    others = [line for line in lines if line[:5].lower() != b"host:" and not _ODD_NAME.match(line)]
+    if len(hosts) == 1 and len(others) == len(lines) - 1 and head.count(b"\r\n") == len(lines) + 2:
+        return head
+    return b"\r\n".join([first, *others, hosts[0] if hosts else b"Host: ", b"", b""])
