@@ -115,10 +115,11 @@ class Delivery:
         else:
             step, pause = spoilage.drip
             for start in range(0, len(data), step):
+                if start:
+                    await asyncio.sleep(pause)
                 if self._connection.lost:
                     return
                 self._write(data[start : start + step])
-                await asyncio.sleep(pause)
         await self._connection.drained()
 
     def _write(self, data: bytes) -> None:

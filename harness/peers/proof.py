@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
+from signal import SIG_IGN, SIGINT, signal
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.peers import mistakes
@@ -192,7 +193,9 @@ class Proof:
         if jobs <= 1:
             yield from map(self._taken, map(play, self.cases))
             return
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        # Ctrl-C reaches the whole group; only this process reports it.
+        spawn = get_context("spawn")
+        with ProcessPoolExecutor(jobs, spawn, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
             yield from map(self._taken, pool.map(play, self.cases, chunksize=4))
 
     def _taken(self, result: CaseResult) -> CaseResult:

@@ -87,14 +87,15 @@ def _returns(story: Story) -> Iterator[tuple[Event, float]]:
             for event in call.of_client("backing_off"):
                 yield event, event["at"] + event["seconds"]
         return
-    # A request that was waiting for another one to end did not choose its moment.
+    # A request that was waiting for another one to end did not choose its moment; one without any pause did.
     freed: dict[int, set[str]] = {}
     for one in story.server:
         if one["event"] == "answered":
             freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
     for call in story.made:
         for refused, again in _retries(call):
-            if freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
+            at_once = again["at"] - refused["at"] <= _TOGETHER
+            if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
                 yield refused, again["at"]
 
 

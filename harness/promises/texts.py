@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise, evidence
+from sfusion.harness.promises.cut_marks import cut_marks
 from sfusion.harness.promises.story import PROGRAM_OUTCOMES, CallStory, Story
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
@@ -56,13 +57,18 @@ def _lie(call: CallStory, returned: Event) -> str | None:
             else f"the program ended with {kind}, but the tool message is empty"
         )
     if call.results and kind in ("ok", "program_error") and outcome in (None, "ok", "program_error"):
-        # The journal keeps only the beginning of a long text; a text cut by the tool keeps its own beginning.
-        shortened = returned.get("chars", 0) > len(text) or _is_cut(text)
-        sought = "" if shortened and intent.get("early") else prints[:_HEAD] if shortened else prints
-        if sought not in text:
+        # The journal keeps only both ends of a long text; a text cut by the tool keeps at least one end of the output.
+        cut = _is_cut(text) or bool(cut_marks(text))
+        shortened = cut or returned.get("chars", 0) > len(text)
+        ends = [plain(intent.get("ends", prints)).strip()[-_HEAD:]] if cut else []
+        sought = [prints[:_HEAD], *ends] if shortened else [prints]
+        shown = text + plain(returned.get("tail", ""))
+        if not (shortened and intent.get("early")) and not any(one in shown for one in sought):
             return f"the program printed {prints[:60]!r}, but the tool message is {text[:60]!r}"
+        if kind == "program_error" and prints and not intent.get("errors") and text.strip() == prints:
+            return f"the program failed, but the tool message is only its output: {text[:60]!r}"
         return None
-    if outcome is None and call.results:
+    if call.results and kind in PROGRAM_OUTCOMES and outcome in (None, *PROGRAM_OUTCOMES):
         seen = returned.get("chars", 0) <= len(returned.get("text") or "")  # the journal has all of it
         silent = seen and not explains(text)
         return f"the program ended with {kind}, but the tool message is {text[:60]!r}" if silent else None
@@ -76,7 +82,8 @@ def _lie(call: CallStory, returned: Event) -> str | None:
 
 _EXPLAINING = ("error", "fail", "timeout", "timed out", "not reach", "unreachable", "unavailable", "busy", "refused",
                "invalid", "exception", "not run", "unknown", "missing", "must ", "cannot", "could not", "rejected",
-               "throttled", "too many", "cancel", "compile")  # fmt: skip
+               "throttled", "too many", "cancel", "compile", "time limit",
+               "错误", "失败", "超时", "故障", "异常", "无法", "拒绝", "不可用")  # fmt: skip
 
 
 def explains(text: str) -> bool:
@@ -155,6 +162,9 @@ class InfraNeverScored(Promise):
             judged += 1
             if rewards:
                 text = f"call {call.call} failed because of the infrastructure and was scored {rewards[0]}"
+                wrong.append((text, evidence(call)))
+            elif returned.get("infrastructure") is False and returned.get("outcome") not in (None, *PROGRAM_OUTCOMES):
+                text = f"call {call.call} ended {returned['outcome']}, but its metrics say `infrastructure: False`"
                 wrong.append((text, evidence(call)))
             elif call.raised:
                 text = f"call {call.call} failed because of the infrastructure and raised, which verl scores 0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from math import inf
 
 from sfusion.fakes.faults import FaultPlan, Rule
 from sfusion.harness.journal import Event, Journal
@@ -90,13 +91,21 @@ def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
         found = next((one for one in traces if _shows(event, one, scenario)), None)
         if found is not None:
             seen.add(id(found))
-            if event.seconds is not None and found["at"] + event.seconds * scale < first and not event.may_not_strike:
+            if found["at"] + _lasts(event, scenario) * scale < first and not event.may_not_strike:
                 early = f"was over before the first request, which came at {first:.3g} s"
                 yield f"event `{event.kind}: {event.target}` {early}"
         elif not event.may_not_strike and not (story.foreign and _needs_limiter(event)):
             end = _end(story)
             why = f"the load ended at {end:.3g} s" if at >= end else "its target was gone"
             yield f"event `{event.kind}: {event.target}` at {event.at:g} s never happened: {why}"
+
+
+def _lasts(event: EventPart, scenario: Scenario) -> float:
+    """Return for how many seconds an event disturbs the run; infinity if nothing ends it."""
+    if event.seconds is not None or event.kind not in ("crash", "kill", "wedge"):
+        return inf if event.seconds is None else event.seconds
+    ends = (one.at for one in scenario.events if one.kind == "restart" and one.target == event.target)
+    return min((at - event.at for at in ends if at >= event.at), default=inf)
 
 
 def _needs_limiter(event: EventPart) -> bool:

@@ -162,12 +162,15 @@ class PreparedCall:
         shown |= {"prints": self.prints[:SHOWN], **_shown("errors", self.errors or part.raises)}
         size = len(plain(self.early + self.prints))
         size = size if part.whole else min(size, PIPE_BYTES)
-        return {"kind": kind, **shown, **({"size": size} if size > SHOWN else {})}
+        long = {"size": size, "ends": self.prints[-_ENDS:]} if size > SHOWN else {}
+        return {"kind": kind, **shown, **long}
 
 
 REPEATED = "repeated"
 SHOWN = 400
 """How many characters of a text the journal keeps."""
+_ENDS = 60
+"""How many of the last characters of a longer one."""
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",
                       "swift", "kotlin_script", "jest", "junit", "php", "cuda", "verilog", "D_ut"])  # fmt: skip
 

@@ -49,11 +49,11 @@ async def call_tool(tool: Any, prepared: PreparedCall) -> dict[str, Any]:
         try:
             made = await tool.create(prepared.call, ground_truth=truth, create_kwargs={"ground_truth": truth})
             instance = made[0] if isinstance(made, tuple) else made
-            agent = AgentData(request_id=prepared.call)
+            agent = AgentData(request_id=prepared.call, extra_fields={"left_by": "another tool"})
             answer = await tool.execute(instance, prepared.arguments, call_id=prepared.call, agent_data=agent)
             facts = read_result(answer)
             if (stated := stated_in(agent.extra_fields)) is not None:
-                facts["extras"] = stated
+                facts["extras"] = stated if "left_by" in agent.extra_fields else "nothing else any more"
             facts["reward"] = _number(await tool.calc_reward(instance))
         except (Exception, GuardTripped) as error:
             facts = raised_facts(error)

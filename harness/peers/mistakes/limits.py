@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, ClassVar
+
+import aiohttp
 
 from sfusion.harness.peers.good import DEFAULTS, GoodTool, PeerRequest, PeerResult, Shared
 from sfusion.harness.peers.mistake import NOTHING_SHOWN, UNFINISHED, mistake
@@ -157,9 +159,37 @@ class RoundRobin(GoodTool):
         return self.urls[next(self.turns) % len(self.urls)]
 
 
-@mistake("outcomes", "one-sick-instance", also=("attempts_per_call",))
+@mistake("outcomes", "one-sick-instance", also=("attempts_per_call", "no_duplicate_execution"))
 class SticksToASickSandbox(GoodTool):
     """A call is sent to the same sandbox again and again, also if another one is healthy."""
 
     def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
         return super().choose(shared, set(self.urls) - set(avoid) if avoid else ())
+
+
+@mistake("in_flight_within_limit", "dripping-answers")
+class PermitOnlyForTheHead(GoodTool):
+    """The permit is given back with the status line, while the body is still on its way."""
+
+    _releases: ClassVar[dict[Any, ExitStack]] = {}
+
+    @asynccontextmanager
+    async def permit(self, shared: Shared) -> AsyncIterator[None]:
+        release = ExitStack()
+        await shared.gate.acquire()
+        release.callback(shared.gate.release)
+        self._releases[asyncio.current_task()] = release
+        with release:
+            yield
+
+    async def read_body(self, answer: aiohttp.ClientResponse) -> bytes:
+        self._releases.pop(asyncio.current_task()).close()
+        return await super().read_body(answer)
+
+
+@mistake("outcomes", "one-sick-instance", also=("attempts_per_call", "no_duplicate_execution"))
+class FirstSandboxOnly(GoodTool):
+    """Several sandboxes are given, and all requests go to the first."""
+
+    def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
+        return self.urls[0]

@@ -268,3 +268,39 @@ class IgnoresUndecodableBytes(GoodTool):
 
     def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
         return super().read(status, headers, body.decode(errors="ignore").encode())
+
+
+@mistake("deadline_honoured", "dripping-answers", also=("no_stall",))
+class TimeoutPerRead(GoodTool):
+    """Only the pause between two bytes is limited, so an answer that drips is read to its end."""
+
+    def timeouts(self, request: PeerRequest) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=None, sock_read=self.seconds(request))
+
+
+@mistake("retries_spread", "gateway-504-then-fine[first_attempts=1,status=503]")
+class RetriesAtOnce(GoodTool):
+    """A refused request is sent again without a pause."""
+
+    def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
+        return result.retry_after
+
+
+@mistake("only_transient_retried", "rotten-hang", also=("attempts_per_call", "no_duplicate_execution"))
+class RetriesEmptyOutput(GoodTool):
+    """A program that printed nothing is run again."""
+
+    def printed(self, outcome: str, part: dict[str, Any]) -> PeerResult:
+        result = super().printed(outcome, part)
+        result.transient = outcome == "ok" and not result.stdout
+        return result
+
+
+@mistake("text_is_truthful", "success-without-result", also=("infra_never_scored", "outcomes"))
+class AnyStatusBelow300(GoodTool):
+    """202 Accepted is taken for a result, and its body for the output."""
+
+    def read(self, status: int, headers: Mapping[str, str], body: bytes) -> PeerResult:
+        if 200 < status < 300:
+            return PeerResult("ok", stdout=body.decode())
+        return super().read(status, headers, body)

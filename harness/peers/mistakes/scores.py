@@ -67,3 +67,20 @@ class StatesAnotherFailure(GoodTool):
     def metrics(self, result: PeerResult) -> dict[str, Any] | None:
         stated = super().metrics(result) or {}
         return stated if result.outcome in PROGRAMS else {**stated, "outcome": "sandbox_error"}
+
+
+@mistake("outcome_in_extras", "single-node", unstated=None)
+class WipesTheExtras(GoodTool):
+    """What others have left for the trainer is overwritten."""
+
+    def state_for_the_trainer(self, result: PeerResult, agent_data: Any) -> None:
+        agent_data.extra_fields.clear()
+        super().state_for_the_trainer(result, agent_data)
+
+
+@mistake("infra_never_scored", "swallowed-failures", unstated=None)
+class OutageIsNotMasked(GoodTool):
+    """The outcome names an outage, but `infrastructure` beside it says that there was none."""
+
+    def metrics(self, result: PeerResult) -> dict[str, Any] | None:
+        return {**(super().metrics(result) or {}), "infrastructure": False}

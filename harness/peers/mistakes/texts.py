@@ -197,3 +197,19 @@ class BlamesTheSandbox(GoodTool):
     def printed(self, outcome: str, part: dict[str, Any]) -> PeerResult:
         made = super().printed(outcome, part)
         return PeerResult("sandbox_error", made.stderr) if outcome == "program_error" else made
+
+
+@mistake("text_is_truthful", "rotten-hang")
+class SilentAboutTimeouts(GoodTool):
+    """The output so far is shown as if the program had ended."""
+
+    def remark(self, result: PeerResult) -> str:
+        return "" if result.outcome == "program_timeout" else super().remark(result)
+
+
+@mistake("text_is_truthful", "rotten-killed")
+class OutputHidesTheExitCode(GoodTool):
+    """The exit code is told only if the program printed nothing, so a crash after some output looks like success."""
+
+    def remark(self, result: PeerResult) -> str:
+        return "" if result.outcome == "program_error" and result.stdout else super().remark(result)

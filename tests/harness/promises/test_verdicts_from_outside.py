@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sfusion.harness.journal import Journal
+from sfusion.harness.peers.good import GoodTool, PeerResult
+from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import Verdict, judge, read_promise
+from sfusion.harness.runs import run_one
+from sfusion.harness.runs.tasks import adapt_tasks, read_tasks
+from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.worlds import sim
 from sfusion_tools.sandbox import tool as tool_module
 from tests.harness.promises.scenes import scene
@@ -134,3 +140,39 @@ def test_attempts_at_two_sandboxes_are_told_apart() -> None:
     assert verdict(journal, "in_flight_within_limit").state == "held"
     assert verdict(journal, {"outcomes": {"ok": "all"}}).state == "held"
     assert verdict(journal, {"throughput_at_least": 1}).state == "held"
+
+
+class KeepsTheEnd(GoodTool):
+    """Keeps the end of a long text, which is where a traceback says what was wrong."""
+
+    def cut(self, text: str) -> str:
+        kept = self.config["max_output_chars"]
+        return text if len(text) <= kept else f"[{len(text) - kept} characters omitted]\n{text[-kept:]}"
+
+
+class KeepsAnotherEnd(KeepsTheEnd):
+    """The same mark, above something that the program did not print."""
+
+    def cut(self, text: str) -> str:
+        return super().cut(text)[:-40] + "nothing of the kind"
+
+
+class InTags(GoodTool):
+    """Tells the streams apart in tags."""
+
+    def output(self, result: PeerResult) -> str:
+        streams = {"stdout": result.stdout, "stderr": super().output(replace(result, stdout=""))}
+        return "".join(f"<{name}>\n{text}</{name}>\n" for name, text in streams.items())
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "failed"),
+    [
+        (KeepsTheEnd, "silent-truncation", []),
+        (KeepsAnotherEnd, "silent-truncation", ["text_is_truthful"]),
+        (InTags, "coloured-tracebacks", []),
+    ],
+)
+def test_a_right_tool_may_lay_out_its_text_as_it_likes(tool: type[GoodTool], name: str, failed: list[str]) -> None:
+    tasks = adapt_tasks(read_tasks(scenario_files([name]), "sim"), tools=tool_config(tool))
+    assert [one.promise for task in tasks for one in run_one(task).verdicts if one.failed] == failed

@@ -76,9 +76,17 @@ def test_an_event_whose_target_is_gone_never_happens() -> None:
     assert found.startswith("event `kill: node-1` at 0.2 s never happened: its target was gone; event `pause: n1-w1`")
 
 
-def test_an_event_that_is_over_before_the_first_request_is_named() -> None:
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"at": "500ms", "crash": "sandbox", "seconds": "1s"}],
+        [{"at": "500ms", "crash": "sandbox"}, {"at": "1500ms", "restart": "sandbox"}],
+    ],
+    ids=["seconds", "restart"],
+)
+def test_an_event_that_is_over_before_the_first_request_is_named(events: list[dict[str, Any]]) -> None:
     late = {**BASE["load"], "think": "2s"}
-    found = reason(scene(load=late, events=[{"at": "500ms", "crash": "sandbox", "seconds": "1s"}]))
+    found = reason(scene(load=late, events=events))
     assert found == "event `crash: sandbox` was over before the first request, which came at 2 s"
 
 
