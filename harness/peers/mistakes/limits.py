@@ -159,7 +159,7 @@ class RoundRobin(GoodTool):
         return self.urls[next(self.turns) % len(self.urls)]
 
 
-@mistake("outcomes", "one-sick-instance", also=("attempts_per_call", "no_duplicate_execution"))
+@mistake("outcomes", "one-sick-instance", also=("attempts_per_call",))
 class SticksToASickSandbox(GoodTool):
     """A call is sent to the same sandbox again and again, also if another one is healthy."""
 

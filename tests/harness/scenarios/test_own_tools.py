@@ -135,7 +135,7 @@ class Peer:
         return instance_id, None
 
     async def execute(self, instance_id, parameters, agent_data, **kwargs):
-        assert agent_data.extra_fields == {}
+        assert "extras" not in agent_data.extra_fields
         raise RuntimeError("boom")
 
     async def calc_reward(self, instance_id, **kwargs):
