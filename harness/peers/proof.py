@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
-from multiprocessing import get_context
-from signal import SIG_IGN, SIGINT, signal
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.peers import mistakes
@@ -22,7 +19,7 @@ from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.runs.keyword import read_keyword
-from sfusion.harness.runs.runner import run_one
+from sfusion.harness.runs.runner import process_pool, run_one
 from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
 from sfusion.harness.scenarios import Scenario, scenario_files
 
@@ -193,9 +190,7 @@ class Proof:
         if jobs <= 1:
             yield from map(self._taken, map(play, self.cases))
             return
-        # Ctrl-C reaches the whole group; only this process reports it.
-        spawn = get_context("spawn")
-        with ProcessPoolExecutor(jobs, spawn, initializer=signal, initargs=(SIGINT, SIG_IGN)) as pool:
+        with process_pool(jobs) as pool:
             yield from map(self._taken, pool.map(play, self.cases, chunksize=4))
 
     def _taken(self, result: CaseResult) -> CaseResult:

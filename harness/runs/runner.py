@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -81,8 +82,14 @@ def run_all(
     if player is not None or jobs <= 1 or len(tasks) <= 1:
         yield from _compared(map(run, tasks))
         return
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
+    with process_pool(min(jobs, len(tasks))) as pool:
         yield from _compared(pool.map(run, tasks))
+
+
+def process_pool(jobs: int) -> ProcessPoolExecutor:
+    """Return processes that leave Ctrl-C, which reaches all of them, to this one."""
+    spawn = get_context("spawn")
+    return ProcessPoolExecutor(jobs, spawn, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
 
 
 def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
