@@ -449,9 +449,25 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
     waits = holder.acquire.remote()
     until(lambda: snapshot(limiter_name).waiting == 1)
 
+    # One process for all commands, because each would take seconds to import Ray.
+    serving = """
+import json, sys
+from typer.testing import CliRunner
+from sfusion.harness.cli import app
+for line in sys.stdin:
+    done = CliRunner().invoke(app, json.loads(line))
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", serving], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+
     def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "sfusion", "limiter", *arguments, "--name", limiter_name]
-        return subprocess.run([*command, "--address", cluster], capture_output=True, text=True, timeout=120)
+        command = ["limiter", *arguments, "--name", limiter_name, "--address", cluster]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(command) + "\n")
+        return subprocess.CompletedProcess(command, *json.loads(process.stdout.readline()))
 
     shown = json.loads(sfusion("show", "--json").stdout)
     assert (shown["in_use"], shown["waiting"], shown["rate_limit"]) == (2, 1, 2)
@@ -479,3 +495,4 @@ def test_the_command_shows_resizes_and_removes_the_limiter(cluster: str, limiter
     gone = sfusion("show")
     assert gone.returncode == 3
     assert f"no limiter named {limiter_name!r}" in gone.stderr
+    process.communicate(timeout=60)

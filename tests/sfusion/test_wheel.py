@@ -46,7 +46,7 @@ LAYOUTS = {
 }
 
 
-@pytest.fixture(params=LAYOUTS)
+@pytest.fixture
 def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Another project's repository, with packages called harness and fakes and a conftest of its own."""
     source, inits, ini = LAYOUTS[request.param]
@@ -65,9 +65,16 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("installed", "command"),
-    [("core", ("pytest",)), ("core", ("python", "-m", "pytest")), ("editable", ("pytest",))],
-    ids=["wheel, pytest", "wheel, python -m pytest", "editable, pytest"],
+    ("repository", "installed", "command"),
+    [
+        ("packages", "core", ("pytest",)),
+        ("packages", "core", ("python", "-m", "pytest")),
+        ("packages", "editable", ("pytest",)),
+        ("folders without __init__", "core", ("python", "-m", "pytest")),
+        ("src", "core", ("pytest",)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+    indirect=["repository"],
 )
 def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
     request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from sfusion.harness.promises import PROMISES, judge
-from sfusion.harness.runs import Task, run_all
 from sfusion.harness.scenarios import Scenario, bundled_folder, read_scenarios
 from sfusion.harness.scenarios.library import in_folder
 from sfusion.harness.worlds import sim
@@ -35,13 +34,6 @@ class Barren(LimiterCore):
 def not_held(scenario: Scenario, **options: Any) -> list[str]:
     journal = sim.run(scenario, **options)
     return [f"{one.promise}: {one.sentence}" for one in judge(journal, scenario.promises) if not one.held]
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_promises_of_a_bundled_scenario_hold(path: Path) -> None:
-    tasks = [Task(cell, "sim") for cell in read_scenarios(path) if "sim" in cell.worlds]
-    for result in run_all(tasks):
-        assert result.ok, [(result.task.name, one.promise, one.sentence) for one in result.verdicts if one.failed]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
