@@ -83,20 +83,18 @@ class Limiter(LoopResource):
         name: str | None = None,
         share: Share | None = None,
         held: Iterable[str] = (),
-        keep: float = 0.0,
     ) -> None:
         """Callers of clients without a ``share`` are in one common share of weight 1.
 
         No two clients of a limiter may have the same ``name`` at the same time: to the limiter they are one client,
         and each would return the permits of the other. By default it is random.
-        ``held`` are permits of an earlier life of the client with this name; ``adopt`` returns them. For ``keep``
-        seconds, a client may keep permits for its next callers while others are free.
+        ``held`` are permits of an earlier life of the client with this name; ``adopt`` returns them.
         """
         self.name = name or uuid4().hex[:12]
         self._transport = transport
         # The requests of a later client with the same name have higher numbers: no client makes a million per second.
         first_request = time.time_ns() // 1000
-        self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held, keep=keep)
+        self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held)
         self._futures: dict[int, asyncio.Future[str]] = {}
         # Whoever is interrupted just when a permit is granted never enters it: nobody owns it, so it is not renewed.
         self._owners: dict[str, ref[Permit]] = {}
@@ -183,10 +181,7 @@ class Limiter(LoopResource):
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
-        now = loop.time()
-        if (kept := self._core.take(now)) is not None:
-            return kept
-        number = self._core.acquire(now)
+        number = self._core.acquire(loop.time())
         timer: asyncio.TimerHandle | None = None
         try:
             future: asyncio.Future[str] = loop.create_future()

@@ -2,9 +2,8 @@
 
 Acquires and releases are coalesced into batches, with one batch in flight at a time. While waiters of this client are
 at the head of the queue, a permit that is released goes to the next of them at once, and the limiter is notified with
-the next batch. While permits are free, one that is released may be *kept* for a moment, for the next caller of this
-client; when the last free one goes, the limiter asks for it back. After a lost message, or when the limiter does not
-know it, a client *attaches*: it sends its full state.
+the next batch. After a lost message, or when the limiter does not know it, a client *attaches*: it sends its full
+state.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ SPARE_RUN = 16
 FIRST_RETRY, LAST_RETRY = 0.05, 2.0
 """First and longest pause between attempts to reach a limiter that does not answer."""
 RENEWALS_PER_LEASE = 3
-KEEP_SECONDS = 0.25
-"""How long a client of a distant limiter relies on a reply that lets it keep permits, from the request on."""
 
 
 class Received(NamedTuple):
@@ -61,7 +58,6 @@ class _Connection:
     version: int = 0
     run: int = 0
     lease: float = 0.0
-    keep_until: float = -math.inf
     moved: bool = False
     """This process has left the cluster of that limiter."""
 
@@ -73,10 +69,8 @@ class ClientCore:
     asks again at ``send_at``, and calls ``renew`` at ``renew_at``.
     """
 
-    def __init__(
-        self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = (), keep: float = 0.0
-    ) -> None:
-        """``held`` are permits from an earlier life of this client; for ``keep`` seconds permits may be kept."""
+    def __init__(self, name: str, share: Share, *, first_request: int = 1, held: Iterable[str] = ()) -> None:
+        """``held`` are permits from an earlier life of this client."""
         self.name = name
         self.share = share
         self.send_at = math.inf
@@ -89,8 +83,6 @@ class ClientCore:
         self._queued: deque[int] = deque()  # other clients' waiters may be ahead of them
         self._run_queue: deque[int] = deque()  # at the head of the queue: ours to serve
         self._held = dict.fromkeys(held, math.inf)  # permit -> until when it is certainly ours
-        self._kept: list[str] = []  # those that no caller uses
-        self._keep = keep
         self._changes = _Changes()
         self._connection = _Connection()
         self._in_flight: tuple[Batch, float] | None = None
@@ -126,15 +118,6 @@ class ClientCore:
             self._run_queue.popleft()
         return self._run_queue[0] if self._run_queue else None
 
-    def take(self, now: float) -> str | None:
-        """Return a permit that was kept for the next caller, who has it from now on; None if there is none."""
-        while self._kept and self._may_keep(now):
-            permit = self._kept.pop()
-            if self._held.get(permit, now) > now:
-                return permit
-            self._return([permit])
-        return None
-
     def acquire(self, now: float) -> int:
         """Join the queue; return the number of the waiter."""
         number = self._next_waiter
@@ -168,27 +151,25 @@ class ClientCore:
             del self._waiting[heir]
             self._changes.handed.append((heir, permit))
             self._schedule(now, urgent=False)
-        elif self._may_keep(now):
-            self._kept.append(permit)
-            if self._in_flight is None:
-                self.send_at = min(self.send_at, self._connection.keep_until)
         else:
-            self._return([permit])
+            del self._held[permit]
+            self._changes.release.append(permit)
             self._schedule(now, urgent=True)
         return heir
 
     def hurry(self, now: float, *, drain: bool = False) -> None:
-        """Send what there is without holding anything back; with ``drain``, also what comes before the next reply."""
-        self._return_kept()
+        """Send what there is without holding it back; with ``drain``, also what comes before the next reply."""
         if self.send_at < math.inf or self._in_flight is not None:
             self._schedule(now, urgent=True)
         self._draining |= drain
 
     def renew(self, now: float, used: Container[str] | None = None) -> None:
-        """Renew the leases: it is time to. Permits that are not among those ``used`` return, but for kept ones."""
+        """Renew the leases: it is time to. Permits that are not among those ``used`` return."""
         self.renew_at = math.inf
         if used is not None:
-            self._return([permit for permit in self._held if permit not in used and permit not in self._kept])
+            for permit in [permit for permit in self._held if permit not in used]:
+                del self._held[permit]
+                self._changes.release.append(permit)
         if self._held:
             self._changes.renew = True
             self._plan_renewal(now)
@@ -199,13 +180,9 @@ class ClientCore:
         if self._in_flight is not None or now < self.send_at:
             return None
         self.send_at, self._urgent = math.inf, False
-        if not self._may_keep(now):
-            self._return_kept()
         batch = self._make_batch()
         if batch is None:
             self._draining = False
-            if self._kept:
-                self.send_at = self._connection.keep_until
         else:
             self._in_flight = batch, now
         return batch
@@ -249,7 +226,6 @@ class ClientCore:
             self._attached(now, reply, result.lost)
         if reply.version > connection.version:
             connection.version, connection.run, connection.lease = reply.version, reply.run, reply.lease
-            connection.keep_until = sent + self._keep if reply.keep else -math.inf
         self._update_leases(reply, sent, batch, result.lost)
         for number, ticket in sorted(reply.tickets, key=_ticket):
             if number in self._waiting:
@@ -263,9 +239,6 @@ class ClientCore:
                 result.grants.append((number, permit))
             elif (heir := self.release(now, permit)) is not None:
                 result.grants.append((heir, permit))
-        if self._kept and not self._may_keep(now):
-            self._return_kept()
-            self._schedule(now, urgent=True)
         self._plan_renewal(now)
         return result
 
@@ -329,17 +302,6 @@ class ClientCore:
         self._changes = _Changes()
         return batch
 
-    def _may_keep(self, now: float) -> bool:
-        # Not while callers wait here: whoever comes next must not pass them.
-        return self._connection.attached and now < self._connection.keep_until and not self._waiting
-
-    def _return_kept(self) -> None:
-        self._return(self._kept)
-        self._kept = []
-
-    def _return(self, permits: list[str]) -> None:
-        self._changes.release += [permit for permit in permits if self._held.pop(permit, None) is not None]
-
     def _take_number(self) -> int:
         number = self._next_request
         self._next_request += 1
@@ -351,8 +313,8 @@ class ClientCore:
         elif urgent and not self._urgent:
             self._urgent = True
             self.send_at = now
-        else:
-            self.send_at = min(self.send_at, now + COALESCE_SECONDS)
+        elif self.send_at == math.inf:
+            self.send_at = now + COALESCE_SECONDS
 
     def _finish(self, request: Batch | Poll) -> float | None:
         """Return when the request was sent, None if it is no longer in flight."""
@@ -383,8 +345,7 @@ class ClientCore:
             self._waiting[number] = None
 
     def _update_leases(self, reply: LimiterReply, sent: float, batch: Batch | None, lost: list[str]) -> None:
-        gone = [permit for permit in reply.lost if self._held.pop(permit, None) is not None]
-        lost += [permit for permit in gone if permit not in self._kept]
+        lost += [permit for permit in reply.lost if self._held.pop(permit, None) is not None]
         if batch is None:
             return
         named = batch.attach.held if batch.attach is not None else batch.renew

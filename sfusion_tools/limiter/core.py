@@ -94,7 +94,6 @@ class LimiterCore:
         self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
         self._next_death = math.inf  # no client dies before this
         self._updated: dict[str, None] = {}
-        self._keepers: dict[str, _Client] = {}  # those that may keep permits
         self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
         self._width = Width(settings.rate_limit)
         self._unreported = dict(learn_from or {})
@@ -206,10 +205,6 @@ class LimiterCore:
         self._expire(now)
         if not self.learning_at(now):
             self._grant(now)
-        if self._keepers and not self._may_keep():
-            for client in self._keepers.values():
-                self._notify(client)
-            self._keepers.clear()
 
     def learning_at(self, now: float) -> bool:
         """True while a restarted limiter still waits for clients to report what they hold."""
@@ -520,11 +515,6 @@ class LimiterCore:
             run = ticket
         return run
 
-    def _may_keep(self) -> bool:
-        # Only while it cannot make anyone wait, and not where each use of a permit has to be counted here.
-        counted = self._bucket is not None or self.settings.adaptive
-        return self._free() > 0 and not (counted or self._learning)
-
     def _reply(
         self,
         now: float,
@@ -544,13 +534,8 @@ class LimiterCore:
             self._next_death = min(self._next_death, now + client.lease)
         self._version += 1
         self._updated.pop(client.name, None)
-        keep = self._may_keep()
-        if keep:
-            self._keepers[client.name] = client
-        else:
-            self._keepers.pop(client.name, None)
-        run, lease = self._run(client), self.settings.lease
-        return LimiterReply(self.incarnation, self._version, False, grants, tickets, run, lost, lease, keep)
+        run = self._run(client)
+        return LimiterReply(self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease)
 
     def _empty_reply(self, *, unknown: bool = False) -> LimiterReply:
         return LimiterReply(self.incarnation, version=0, unknown=unknown, lease=self.settings.lease)

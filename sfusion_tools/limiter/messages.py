@@ -60,7 +60,7 @@ class LimiterReply(NamedTuple):
 
     incarnation: str
     version: int
-    """Increases with every reply; ``run``, ``lease`` and ``keep`` of the highest version are the ones that count."""
+    """Increases with every reply; ``run`` and ``lease`` of the highest version are the ones that count."""
     unknown: bool = False
     """The limiter does not know this client (any more): nothing in the batch was applied and it must attach."""
     grants: tuple[tuple[int, str], ...] = ()
@@ -72,8 +72,6 @@ class LimiterReply(NamedTuple):
     lost: tuple[str, ...] = ()
     """Permits named in the batch that no longer belong to the client."""
     lease: float = 0.0
-    keep: bool = False
-    """Permits are free: the client may keep those that its callers release for its next callers, for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +91,6 @@ class Snapshot:
     width: int
     """How many permits may be out now: rate_limit, or fewer while an adaptive limiter is narrowed."""
     in_use: int
-    """Permits that are out, also those that a client keeps for a moment for its next caller."""
     waiting: int
     holders: dict[str, int]
     """Permits per client."""

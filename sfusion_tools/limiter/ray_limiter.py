@@ -13,7 +13,6 @@ from sfusion_tools._extras import import_extra
 from sfusion_tools._loops import in_daemon_thread
 from sfusion_tools.errors import LimiterUnreachable, ProtocolMismatch, SessionChanged
 from sfusion_tools.limiter.client import Limiter
-from sfusion_tools.limiter.client_core import KEEP_SECONDS
 from sfusion_tools.limiter.local import settle_difference
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings, Share
@@ -214,4 +213,4 @@ def ray_limiter(
     settings: LimiterSettings, name: str = DEFAULT_NAME, *, apply: bool = False, share: Share | None = None
 ) -> Limiter:
     """Return a client of the cluster's limiter, for use within one event loop."""
-    return Limiter(RayTransport(settings, name, apply=apply), share=share, keep=KEEP_SECONDS)
+    return Limiter(RayTransport(settings, name, apply=apply), share=share)

@@ -18,8 +18,6 @@ from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 
 LEASES = (6.0, 10.0, 30.0)
 PAUSES = (0.01, 0.5, 2.0, 5.0, 6.0, 10.0, 31.0)
-KEEP = 3.0
-"""For how long permits may be kept, unless said otherwise: long, because time passes in big steps here."""
 STRIDE = 1.9
 """Seconds between the looks of clients in a world where nothing goes wrong: less than a third of any lease."""
 SHARES = {"a": Share(), "b": Share(), "c": Share(), "d": Share("nightly", 3.0)}
@@ -31,7 +29,6 @@ class WatchedCore(LimiterCore):
     def __init__(self, *args: Any, **options: Any) -> None:
         self.told: dict[str, float] = {}
         self.joined: dict[int, int] = {}
-        self.keeping: dict[str, bool] = {}
         super().__init__(*args, observer=self.check_event, **options)
 
     def _next_in_line(self) -> Any:
@@ -63,10 +60,6 @@ class WatchedCore(LimiterCore):
         assert client.permits.issuperset(permit for _, permit in client.grants), "a grant that is sent is still out"
         reply = super()._reply(now, client, *rest)
         self.told[client.name] = reply.lease
-        self.keeping[client.name] = reply.keep
-        if reply.keep:
-            assert self.in_use < self.settings.rate_limit, "nothing is kept unless permits are free"
-            assert not self._shares.waiting, "nor while anyone waits"
         if reply.run:
             assert self.in_use <= self.settings.rate_limit, "nothing is handed on while permits above the limit drain"
             assert not self.learning_at(now), "nor while the queue is not known"
@@ -74,12 +67,6 @@ class WatchedCore(LimiterCore):
             line = [owner.name for ticket, (owner, _) in client.share.waiters.items() if ticket <= reply.run]
             assert set(line) == {client.name}, "nor while others are ahead"
         return reply
-
-    def tick(self, now: float) -> None:
-        super().tick(now)
-        if self.in_use >= self.settings.rate_limit:
-            keepers = [client for client in self._clients.values() if self.keeping.get(client.name)]
-            assert all(client.has_update for client in keepers), "kept permits are asked back"
 
     def _drop_waiters(self, client: Any) -> None:
         self.dropping = client
@@ -172,38 +159,16 @@ class Peer:
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
-        self.core: ClientCore = world.client_class(
-            name, world.shares[name], first_request=next(world.numbers) * 1000, keep=world.keep
-        )
+        self.core: ClientCore = world.client_class(name, world.shares[name], first_request=next(world.numbers) * 1000)
         self.name = name
         self.cluster = world.clusters[0]
         self.callers: dict[int, str | None] = {}
         self.stalled = False
         self.run = 0, 0
-        self.may_keep = 0, 0.0
-        """The version of the newest reply, and until when it lets this client keep permits."""
         self.tickets: dict[int, int] = {}
 
     def acquire(self) -> None:
-        permit = self.core.take(self.world.now)
-        if permit is None:
-            self.callers[self.core.acquire(self.world.now)] = None
-            return
-        self.check_kept()
-        number = -next(self.world.numbers)
-        self.callers[number] = None
-        self.granted([(number, permit)])
-
-    def check_kept(self) -> None:
-        """A kept permit may be used: permits were free a moment ago, and since then the limiter has not wanted it."""
-        version, until = self.may_keep
-        assert self.world.now < until, "kept for too long"
-        assert self.core._connection.attached, "kept although the limiter may have asked for it"
-        assert None not in self.callers.values(), "passed a caller that waits here"
-        core = self.cluster.core
-        if core.incarnation == self.core._connection.incarnation:
-            queued = [ticket for share in core._shares for ticket in share.waiters]
-            assert all(core.joined[ticket] >= version for ticket in queued), "passed a caller that waits elsewhere"
+        self.callers[self.core.acquire(self.world.now)] = None
 
     def granted(self, grants: list[tuple[int, str]]) -> None:
         for number, permit in grants:
@@ -245,18 +210,13 @@ class Peer:
             self.release(permit)
 
     def receive(self, request: Batch | Poll, reply: LimiterReply) -> None:
-        accepted = self.accepts(request, reply)
-        if accepted:
+        if self.accepts(request, reply):
             if isinstance(request, Batch) and request.attach is not None:
                 self.tickets.clear()
-                self.run, self.may_keep = (0, 0), (0, 0.0)
+                self.run = 0, 0
             self.tickets |= dict(reply.tickets)
             self.run = max(self.run, (reply.version, reply.run))
-            until = self.sent(request) + self.world.keep if reply.keep else 0.0
-            self.may_keep = max(self.may_keep, (reply.version, until))
         self.granted(self.core.receive(self.world.now, request, reply).grants)
-        if accepted and self.world.now >= self.may_keep[1]:
-            assert not self.core._kept, "what is asked back is returned"
 
     def accepts(self, request: Batch | Poll, reply: LimiterReply) -> bool:
         core, now = self.core, self.world.now
@@ -269,11 +229,6 @@ class Peer:
         ):
             return False
         return isinstance(request, Batch) or (core._connection.attached and request.epoch == core._connection.epoch)
-
-    def sent(self, request: Batch | Poll) -> float:
-        pending = self.core._in_flight if isinstance(request, Batch) else self.core._polling
-        assert pending is not None
-        return pending[1]
 
     def believed(self) -> list[str]:
         return [permit for permit, until in self.core.held.items() if until > self.world.now]
@@ -290,14 +245,13 @@ class World:
         learning_of: Callable[..., Any] = learning_of,
         *,
         limit: int = 2,
-        keep: float = KEEP,
         clients: str = "abcd",
         one_share: bool = False,
     ) -> None:
         self.core_class, self.client_class = core_class, client_class
         self.record_of, self.learning_of = record_of, learning_of
         self.shares = {name: Share() if one_share else share for name, share in SHARES.items()}
-        self.limit, self.keep = limit, keep
+        self.limit = limit
         self.now = 100.0
         self.steps = 0
         self.numbers = itertools.count(1)
@@ -433,8 +387,7 @@ class World:
             cluster.check_limit(len(believed))
         for peer in self.peers.values():
             in_use = {permit for permit in peer.callers.values() if permit is not None}
-            assert set(peer.core.held) - set(peer.core._kept) <= in_use, "a permit without a caller is kept or returned"
-            assert in_use.isdisjoint(peer.core._kept), "a kept permit has no caller"
+            assert set(peer.core.held) <= in_use, "a permit that no caller has is not kept"
             waiting = [number for number, permit in peer.callers.items() if permit is None]
             assert set(waiting) == set(peer.core._waiting), "a caller waits as long as its waiter"
             for permit in peer.believed():

@@ -88,52 +88,6 @@ async def test_a_busy_client_hands_permits_on_instead_of_requesting_each() -> No
     assert snapshot.handed_on > 450
 
 
-class CountedTransport(LocalTransport):
-    batches = 0
-
-    async def exchange(self, batch: Batch) -> LimiterReply:
-        self.batches += 1
-        return await super().exchange(batch)
-
-
-async def test_a_caller_alone_does_not_ask_for_every_permit() -> None:
-    host = local_host(LimiterSettings(2))
-    transport = CountedTransport(host)
-    limiter = Limiter(transport, keep=60.0)
-    permits = set()
-    for _ in range(20):
-        async with limiter.permit() as permit:
-            permits.add(permit.id)
-    assert len(permits) == transport.batches == host.snapshot().in_use == 1
-    await limiter.flush()
-    assert host.snapshot().in_use == 0
-
-
-async def test_kept_permits_are_asked_back_when_the_last_free_one_goes() -> None:
-    host = local_host(LimiterSettings(2))
-    keeper, other = Limiter(LocalTransport(host), keep=60.0), Limiter(LocalTransport(host))
-    async with keeper.permit():
-        pass
-    await settle()
-    assert keeper.held == 1
-    async with other.permit(), other.permit():
-        assert keeper.held == 0
-
-
-def test_kept_permits_return_after_a_moment() -> None:
-    async def main() -> None:
-        host = host_on_loop_time(rate_limit=2)
-        limiter = Limiter(LocalTransport(host), keep=0.25)
-        async with limiter.permit():
-            pass
-        await asyncio.sleep(0.2)
-        assert host.snapshot().in_use == 1
-        await asyncio.sleep(0.1)
-        assert host.snapshot().in_use == 0
-
-    run_virtually(main())
-
-
 async def test_two_waiting_clients_are_served_in_turn() -> None:
     host = local_host(LimiterSettings(1))
     left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))

@@ -38,10 +38,10 @@ class InterruptAt:
         return self
 
 
-async def interrupted(nth: int, keep: float) -> str:
+async def interrupted(nth: int) -> str:
     """Interrupt some callers; return where, or an empty text if they made fewer steps."""
     host = local_host(LimiterSettings(2, LEASE), asyncio.get_running_loop().time)
-    limiter = Limiter(LocalTransport(host), keep=keep)
+    limiter = Limiter(LocalTransport(host))
 
     async def caller(timeout: float | None = None) -> None:
         async with limiter.permit(timeout):
@@ -67,11 +67,10 @@ async def interrupted(nth: int, keep: float) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("keep", [0.0, 0.25])
-def test_a_client_works_again_after_an_interrupt_at_any_line(keep: float, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_works_again_after_an_interrupt_at_any_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1)
     seen = []
-    while where := run_virtually(interrupted(1 + len(seen), keep)):
+    while where := run_virtually(interrupted(1 + len(seen))):
         seen.append(where)
     places = {where.partition(":")[0] for where in seen}
     assert {"ClientCore._make_batch", "ClientCore.receive", "Limiter._settle", "Permit.__aexit__"} <= places
