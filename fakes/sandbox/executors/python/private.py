@@ -34,7 +34,7 @@ def needed_directories(search_path: str, env: Mapping[str, str], *more: str) -> 
 
 
 def _installations(search_path: str) -> Iterator[str]:
-    """Find where the links among the programs lead: `/usr/local/bin/node` may be `/root/.nvm/…/bin/node`."""
+    """Find where the links among the programs lead: a version manager installs them beneath the user's home."""
     hidden = private_directories()
     for directory in filter(os.path.isdir, search_path.split(os.pathsep)):
         for entry in os.scandir(directory):

@@ -16,6 +16,7 @@ import pytest
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
 from sfusion.fakes.sandbox.executors.python.executor import default_path
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
+from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
 from tests.fakes.sandbox.executors.liveness import LivenessSocket, dead
@@ -91,7 +92,7 @@ async def test_files_in_tmp_and_home_work_and_reach_neither_the_machine_nor_the_
     mine = tmp_path / "mine"
     mine.write_text("mine")
     name = f"sfusion-{os.getpid()}"
-    places = [f"/tmp/{name}", f"/root/{name}", f"../{name}2", str(mine)]
+    places = [f"{TMP}/{name}", f"{HOME}/{name}", f"../{name}2", str(mine)]
     code = (
         f"import os, tempfile\nplaces = {places}\nprint([os.path.exists(place) for place in places])\n"
         "for place in places:\n"
@@ -99,7 +100,7 @@ async def test_files_in_tmp_and_home_work_and_reach_neither_the_machine_nor_the_
         "print(os.path.expanduser('~'), tempfile.gettempdir(), os.getcwd()[:8])\n"
     )
     for _ in range(2):
-        assert (await ran(private, code)).stdout == f"{[False] * 4}\n/root /tmp /tmp/tmp\n"
+        assert (await ran(private, code)).stdout == f"{[False] * 4}\n{HOME} {TMP} {TMP}/tmp\n"
     assert name not in os.listdir("/tmp")
     assert mine.read_text() == "mine"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python.private import HOME
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 
 
@@ -86,9 +87,10 @@ async def test_names_that_leave_the_private_directories_are_refused_and_logged(
 
 
 async def test_absolute_and_parent_names_lead_to_the_private_directories(private: PythonExecutor) -> None:
-    names = ["/tmp/sfusion/a", "../b", "//root//c", "/tmp/../root/d"]
+    names = ["/tmp/sfusion/a", "../b", f"/{HOME}//c", f"/tmp/..{HOME}/d"]
+    places = ("/tmp/sfusion/a", "/tmp/b", f"{HOME}/c", f"{HOME}/d")
     code = (
-        "import os\nfor name in ('/tmp/sfusion/a', '/tmp/b', '/root/c', '/root/d'): print(open(name).read())\n"
+        f"import os\nfor name in {places}: print(open(name).read())\n"
         "os.symlink('/tmp/b', 'absolute')\nos.symlink('../b', '/tmp/sfusion/relative')\n"
         "os.symlink('/etc/passwd', '/tmp/outside')\nos.symlink('/tmp/loop', '/tmp/loop')\n"
     )
