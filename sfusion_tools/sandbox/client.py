@@ -59,6 +59,10 @@ class _Sent:
     """True if a retry may help."""
 
 
+_BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
+"""Of an attempt that did not end by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Address:
     label: str
@@ -122,7 +126,7 @@ class SandboxClient:
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         loop = asyncio.get_running_loop()
-        with nullcontext(_ignore) if self._guard is None else self._guard().watch(loop.time) as ended:
+        with _UNWATCHED if self._guard is None else self._guard().watch(loop.time) as ended:
             started = loop.time()
             self._emit("call_started", result)
             try:
@@ -204,11 +208,11 @@ class SandboxClient:
         loop = scope.loop
         limiter = self._limiter()
         permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
-        sent = _Sent(Reading(Outcome.CANCELLED))
+        sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None
         try:
-            async with permit or nullcontext():
+            async with permit or _UNLIMITED:
                 began = ended = loop.time()
                 if began > end - _MOMENT:
                     result.out_of_time = self._bounds.total
@@ -337,6 +341,10 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
 
 def _ignore(_: CallResult) -> None:
     """No guard is there to be told of the result."""
+
+
+_UNWATCHED = nullcontext(_ignore)
+_UNLIMITED = nullcontext()
 
 
 def _health(sent: _Sent) -> Health:
