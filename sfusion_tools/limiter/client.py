@@ -199,8 +199,8 @@ class Limiter(LoopResource):
             raise
         finally:
             self._futures.pop(number, None)
-            if deadline is not None:
-                deadline.drop()
+            if deadline is not None and self._deadlines is not None:
+                self._deadlines.drop(deadline)
 
     def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
         self._scope = runtime.scope()

@@ -207,6 +207,7 @@ class SandboxClient:
         scope = runtime.scope()
         loop = scope.loop
         limiter = self._limiter()
+        watched = self._on_event is not None
         permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
         sent = _BROKEN_OFF
         began = ended = math.nan
@@ -217,12 +218,13 @@ class SandboxClient:
                 if began > end - _MOMENT:
                     result.out_of_time = self._bounds.total
                     return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {self._bounds.total:g} s"))
-                if permit is not None:
+                if watched and permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
                 with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
                     address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None
-                    self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                    if watched:
+                        self._emit("attempt_started", result, attempt=number, endpoint=address.label)
                     try:
                         with HttpSession.of(scope, self) as session:
                             sent = await self._send(session, address, body, min(seconds, end - began))
@@ -238,7 +240,7 @@ class SandboxClient:
             waited = permit.waited if permit is not None else 0.0
             result.waited += waited
             if address is not None:
-                if permit is not None:
+                if watched and permit is not None:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
                     number,
@@ -251,7 +253,7 @@ class SandboxClient:
                     ended - began,
                 )
                 result.attempts.append(attempt)
-                if self._on_event is not None:
+                if watched:
                     facts = {"outcome": attempt.outcome.value, "status": attempt.status}
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
