@@ -89,7 +89,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
     "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
     "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),
-    "second document": ("promises:", "---\npromises:", 16, "put each document into its own file"),
+    "second document": ("promises:", "---\npromises:", 15, "put each document into its own file"),
     "matrix without values": ("cluster:", "matrix: {cluster.nodes: []}\ncluster:", 3, "needs a list of values"),
     "matrix key that does not exist": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "does not exist"),
     "matrix with a bad value": ("cluster:", "matrix: {cluster.nodes: [2, none]}\ncluster:", 3, "valid integer"),
