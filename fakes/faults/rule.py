@@ -70,7 +70,11 @@ class Rule(BaseModel):
     """One fault rule. All conditions given must hold; with none, every request for work is struck."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ignored_types=(cached_property,),
+        allow_inf_nan=False,
     )
 
     name: str = ""
