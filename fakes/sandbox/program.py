@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sfusion.fakes.faults import Seconds, seconds
-from sfusion.fakes.faults.rule import Pattern
+from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
@@ -119,7 +119,7 @@ class ProgramScript(ScriptedProgram):
             return False
         if self.language is not None and self.language != language:
             return False
-        return self.pattern is None or re.search(self.pattern, code) is not None
+        return self.pattern is None or matches(self.pattern, code)
 
 
 def mark_of(code: str) -> str | None:

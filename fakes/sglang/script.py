@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import yaml
 
 from sfusion.fakes.errors import BadScript, NothingToSay
+from sfusion.fakes.faults.pattern import check_pattern, matches
 from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
 from sfusion_tools.errors import near
 
@@ -39,9 +39,9 @@ class ScriptedTurn:
             results = "\n".join(ask.tool_results)
             if not ask.tool_results:
                 return "it needs a tool result, but there is none"
-            if not re.search(self.tool_result, results):
+            if not matches(self.tool_result, results):
                 return f"no tool result matches {self.tool_result!r}: {results[:80]!r}"
-        if self.prompt is not None and not re.search(self.prompt, ask.last_user):
+        if self.prompt is not None and not matches(self.prompt, ask.last_user):
             return f"the last user message does not match {self.prompt!r}: {ask.last_user[:80]!r}"
         return None
 
@@ -118,9 +118,9 @@ def _turn(given: Any, where: str) -> ScriptedTurn | str:
             texts[key] = value
     for key in ("tool_result", "prompt"):
         try:
-            re.compile(texts.get(key, ""))
-        except re.error as error:
-            raise BadScript(f"{where}: `{key}` is not a regular expression: {error}") from error
+            check_pattern(texts.get(key, ""))
+        except ValueError as error:
+            raise BadScript(f"{where}: `{key}`: {error}") from error
     if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
         raise BadScript(f"{where}: `finish` must be stop, length, tool_calls or abort, not {texts['finish']!r}")
     return ScriptedTurn(calls=calls, turn=turn, **texts)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.faults import Rule, Seconds
-from sfusion.fakes.faults.rule import Pattern
+from sfusion.fakes.faults.pattern import Pattern
 from sfusion.fakes.sglang.malformed import kinds, malformed
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.program import ProgramPart, check_printed
