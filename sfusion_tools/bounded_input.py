@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from sfusion_tools.errors import InputError
 
+MAX_LINE = 50_000_000
+MAX_TOTAL = 1_000_000_000
 MAX_DEPTH = 100
 """Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have less."""
 _OPENING = re.compile(r"[\[{]")
@@ -36,29 +38,33 @@ def decoded(content: bytes, path: Path) -> str:
         raise InputError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from None
 
 
-def read_lines(path: Path, *, line: int, total: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a UTF-8 file with their numbers; raise InputError for one longer than ``line`` bytes.
+def read_lines(path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; raise InputError beyond the bounds, both in bytes."""
+    try:
+        with path.open("rb") as file:
+            yield from bounded_lines(file, str(path), line=line, total=total)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def bounded_lines(
+    file: IO[bytes], name: str, *, line: int = MAX_LINE, total: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an open file with their numbers; raise InputError beyond the bounds.
 
     Only line feeds end a line: JSON may contain U+2028 and similar characters unescaped.
     """
     number = read = 0
-    try:
-        with path.open("rb") as file:
-            while content := file.readline(line + 1):
-                number += 1
-                read += len(content)
-                if len(content) > line:
-                    raise InputError(f"{path}:{number}: a line of more than {line:,} bytes, the most that is read")
-                if read > total:
-                    raise InputError(f"{path}:{number}: larger than {total:,} bytes, the most that is read")
-                try:
-                    yield number, content.decode("utf-8")
-                except UnicodeDecodeError:
-                    raise InputError(f"{path}:{number}: not UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    while content := file.readline(line + 1):
+        number += 1
+        read += len(content)
+        if len(content) > line:
+            raise InputError(f"{name}:{number}: a line of more than {line:,} bytes, the most that is read")
+        if total is not None and read > total:
+            raise InputError(f"{name}:{number}: larger than {total:,} bytes, the most that is read")
+        yield number, content
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sfusion.fakes.errors import BadScript, NothingToSay
 from sfusion.fakes.faults.pattern import check_pattern, matches
 from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
-from sfusion_tools.errors import near
+from sfusion_tools.bounded_input import parse_json, read_bounded
+from sfusion_tools.errors import InputError, YamlError, near
+from sfusion_tools.marked_yaml import read_marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +78,13 @@ class ScriptedPolicy:
     def load(cls, path: Path) -> ScriptedPolicy:
         """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally ``otherwise``."""
         try:
-            text = path.read_text(encoding="utf-8")
-            data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise BadScript(f"{path}: cannot be read as a script: {error}") from error
+            data = (
+                parse_json(read_bounded(path, 1_000_000), str(path))
+                if path.suffix == ".json"
+                else read_marked(path).data
+            )
+        except (InputError, YamlError) as error:
+            raise BadScript(f"{error}; it cannot be read as a script") from error
         if isinstance(data, list):
             data = {"turns": data}
         if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
