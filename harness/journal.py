@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import JournalError
 from sfusion_tools._version import __version__
 from sfusion_tools.bounded_input import parse_json, read_lines
@@ -54,8 +55,8 @@ class Journal:
         return summary.hexdigest()
 
     def write(self, path: Path) -> None:
-        with path.open("w", encoding="ascii", newline="\n") as file:
-            file.writelines(self.lines())
+        """Write the file, complete or not at all; raises CannotWrite."""
+        write_file(path, self.lines())
 
     @classmethod
     def read(cls, path: Path) -> Journal:

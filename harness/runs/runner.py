@@ -13,12 +13,13 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from sfusion.fakes.faults.pattern import slow_patterns
-from sfusion.harness.errors import HarnessError, ScenarioError
+from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
 from sfusion.harness.runs.effect import judge_effect, unknown
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.errors import ConfigError, MissingExtra
 
@@ -41,8 +42,10 @@ def play(task: Task) -> Journal:
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
     """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
 
-    ``player`` plays it instead of the task's world, for example on a cluster that is already open.
+    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it instead of the task's
+    world, for example on a cluster that is already open.
     """
+    check_trusted([task])
     began = time.perf_counter()
     scenario = task.scenario
     try:
@@ -55,7 +58,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     except Exception as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
-        return RunResult(task, head, [], took, head.digest(), error=_sentence(error))
+        return RunResult(task, head, [], took, head.digest(), error=_sentence(error), error_code=exit_code_of(error))
     verdicts = [*judge(journal, scenario.promises), *judge_effect(scenario, journal)]
     repeated, difference = None, ""
     if again is not None:

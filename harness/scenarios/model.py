@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
+from sfusion_tools.marked_yaml import Path_
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -189,6 +191,7 @@ class Scenario(ScenarioPart):
     promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _places: dict[Path_, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("scenario")
     @classmethod
@@ -248,15 +251,36 @@ class Scenario(ScenarioPart):
         return self
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], cell: str = "") -> Scenario:
-        """Validate plain data and keep it, so that the cell can be written to a file as it was given."""
+    def from_data(
+        cls, data: dict[str, Any], cell: str = "", place: Callable[[Path_], object] | None = None
+    ) -> Scenario:
+        """Validate plain data and keep it, so that the cell can be written to a file as it was given.
+
+        ``place`` returns the file and line of a value.
+        """
         made = cls.model_validate({**data, "cell": cell})
         made._written = data
+        made._places = {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
         return made
 
     def changed(self, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys."""
-        return self.from_data({**self._written, **keys}, self.cell)
+        return self.from_data({**self._written, **keys}, self.cell, lambda path: self._places.get(path, ""))
+
+    def named_cell(self, cell: str) -> Scenario:
+        """Return a copy that is this cell of a matrix."""
+        return self.from_data(self._written, cell, lambda path: self._places.get(path, ""))
+
+    def runs(self) -> Iterator[tuple[Path_, str, str]]:
+        """Yield what it runs that is not scripted: the path of the key that says so, what that does, file and line."""
+        if self.sandbox.executor == "python":
+            path: Path_ = ("sandbox", "executor")
+            yield path, "run the code of its programs on this machine", self._places.get(path, "")
+        for number, entry in enumerate(self.tools if isinstance(self.tools, list) else []):
+            name = entry.get("class_name")
+            if not str(name).startswith("sfusion_tools."):
+                path = ("tools", number, "class_name")
+                yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
 
     @property
     def written(self) -> dict[str, Any]:
