@@ -1,14 +1,12 @@
-"""The admin routes of a fake, under ``/__sfusion/``, and the token that guards them."""
+"""The admin routes of a fake, under ``/__sfusion/``."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import json
 from collections.abc import Callable, Mapping
 
 from sfusion.fakes.errors import FaultError
+from sfusion.fakes.wire.access import ADMIN
 from sfusion.fakes.wire.app import Request
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served
@@ -16,49 +14,7 @@ from sfusion_tools.errors import YamlError
 from sfusion_tools.exposition import CONTENT_TYPE
 from sfusion_tools.marked_yaml import Marked, YamlPlace, parse_marked
 
-PREFIX = "/__sfusion/"
-
 Route = Callable[[Request], Answer]
-
-
-def is_admin(path: str) -> bool:
-    """True for the fake's own routes, which faults never strike and a proxy never forwards."""
-    return path.startswith(PREFIX) or path == PREFIX[:-1]
-
-
-class Guard:
-    """Refuses requests without the token."""
-
-    def __init__(self, token: str | None, *, everything: bool) -> None:
-        """With ``everything``, all requests but the ping need the token, and not only those to admin routes."""
-        self._token = token
-        self._everything = everything
-        self.active = everything or token is not None
-
-    def refusal(self, request: Request, *, admin: bool) -> Answer | None:
-        """The answer to a request without the token where one is needed."""
-        needed = self._token is not None if admin else self._everything and request.path != "/v1/ping"
-        if not needed or (self._token is not None and has_token(request.headers, self._token)):
-            return None
-        return Answer.json(
-            {"detail": "this server needs its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
-            status=401,
-            headers=(("www-authenticate", 'Basic realm="sfusion"'),),
-        )
-
-
-def has_token(headers: Mapping[str, str], token: str) -> bool:
-    """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the URL."""
-    given = headers.get("X-Sfusion-Token", "")
-    scheme, _, value = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        given = value.strip()
-    elif scheme.lower() == "basic":
-        try:
-            given = base64.b64decode(value).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
-            return False
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
 class AdminRoutes:
@@ -78,7 +34,7 @@ class AdminRoutes:
         }
 
     def answer(self, request: Request) -> Answer:
-        name = request.path.removeprefix(PREFIX)
+        name = request.path.removeprefix(ADMIN)
         route = self._routes.get((request.method, name))
         if route is not None:
             return route(request)
@@ -86,7 +42,7 @@ class AdminRoutes:
         if methods:
             return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
         known = ", ".join(sorted({route_name for _, route_name in self._routes}))
-        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
+        return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
 
     def _state(self, request: Request) -> Answer:
         return Answer.json(self._fake.state())
