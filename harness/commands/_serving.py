@@ -33,14 +33,15 @@ AllowOrigin = Annotated[
 
 def read_yaml(text: str | None, option: str) -> Any:
     """Parse an option that is written as YAML."""
-    import yaml
+    from sfusion_tools.errors import YamlError
+    from sfusion_tools.marked_yaml import parse_marked
 
     if text is None:
         return None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadOption(f"{option} {text!r} is not YAML: {getattr(error, 'problem', None) or error}") from error
+        return parse_marked(text, option).data
+    except YamlError as error:
+        raise BadOption(f"{error}; found {text[:200]!r}") from error
 
 
 def open_journal(stack: ExitStack, path: Path | None) -> EventSink | None:

@@ -8,15 +8,18 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.errors import ScenarioError
+from sfusion.harness.errors import JournalError, ScenarioError
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.library import JOURNAL
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.scenarios.reading import parse_scenarios
+from sfusion.harness.scenarios.reading import read_scenarios
+from sfusion_tools.bounded_input import parse_json, read_bounded
+from sfusion_tools.errors import InputError
 
+_LARGEST_VERDICT = 50_000_000
 SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
 
 
@@ -62,11 +65,23 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
                 [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
             )
     journal = Journal.read(folder / JOURNAL)
-    text = (folder / SCENARIO).read_text(encoding="utf-8")
-    scenario = parse_scenarios(text, file=str(folder / SCENARIO))[0]
-    scenario = Scenario.from_data(scenario.written, journal.header.get("cell", ""))
-    verdicts: list[Verdict] = []
-    if (folder / VERDICT).is_file():
-        data = json.loads((folder / VERDICT).read_text(encoding="utf-8"))
-        verdicts = [Verdict.from_dict(one) for one in data["verdicts"]]
-    return Task(scenario, journal.header["world"]), journal, verdicts
+    scenario = read_scenarios(folder / SCENARIO)[0]
+    scenario = Scenario.from_data(scenario.written, journal.header["cell"])
+    world = journal.header["world"]
+    if world not in scenario.worlds:
+        raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
+    return Task(scenario, world, folder / SCENARIO), journal, _read_verdicts(folder / VERDICT)
+
+
+def _read_verdicts(path: Path) -> list[Verdict]:
+    if not path.is_file():
+        return []
+    try:
+        data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
+        if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
+            raise ValueError("expected a mapping with a list `verdicts`")
+        return [Verdict.from_dict(one) for one in data["verdicts"]]
+    except InputError as error:
+        raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
+    except ValueError as error:
+        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None

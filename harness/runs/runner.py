@@ -12,7 +12,8 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from sfusion.harness.errors import HarnessError
+from sfusion.fakes.faults.pattern import slow_patterns
+from sfusion.harness.errors import HarnessError, ScenarioError
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
 from sfusion.harness.runs.effect import judge_effect, unknown
@@ -47,6 +48,8 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     try:
         journal = player(scenario) if player else play(task)
         again = (player(scenario) if player else play(task)) if twice else None
+        if slow_patterns:  # a fake answers the request with a 500, which says nothing about the tool
+            raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
     except (HarnessError, MissingExtra):
         raise
     except Exception as error:  # one run that cannot be played must not take the others with it
