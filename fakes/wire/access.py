@@ -19,6 +19,8 @@ from sfusion.fakes.wire.message import Answer
 from sfusion_tools.hosts import is_loopback, is_this_machine
 
 ADMIN: Final = "/__sfusion/"
+LONGEST_BODY: Final = 100_000
+"""Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else is served."""
 _PINGS = frozenset({"/v1/ping", "/health"})
 _MOST_KNOWN = 100
 _LONGEST_SHOWN = 100

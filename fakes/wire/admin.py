@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sfusion.fakes.errors import FaultError
-from sfusion.fakes.wire.access import ADMIN
+from sfusion.fakes.wire.access import ADMIN, LONGEST_BODY
 from sfusion.fakes.wire.app import Request
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served
-from sfusion_tools.errors import YamlError
+from sfusion_tools.bounded_input import parse_json
+from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.exposition import CONTENT_TYPE
-from sfusion_tools.marked_yaml import Marked, YamlPlace, parse_marked
+from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
 
 Route = Callable[[Request], Answer]
+
+_LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
+_LONGEST_DETAIL = 1000
 
 
 class AdminRoutes:
@@ -34,6 +38,8 @@ class AdminRoutes:
         }
 
     def answer(self, request: Request) -> Answer:
+        if request.rest is not None or len(request.body) > LONGEST_BODY:
+            return replace(_problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True)
         name = request.path.removeprefix(ADMIN)
         route = self._routes.get((request.method, name))
         if route is not None:
@@ -60,16 +66,16 @@ class AdminRoutes:
                     raise FaultError(f"seed must be a whole number, found {seed!r}")
             rules = self._fake.read_faults(source, where="body")
         except (FaultError, YamlError) as error:
-            return Answer.json({"detail": str(error)}, 422)
+            return _problem(str(error), 422)
         self._fake.set_faults(rules, seed=seed)
         return self._faults(request)
 
     @staticmethod
     def _read(body: bytes) -> Marked:
         try:
-            return Marked(json.loads(body), {(): YamlPlace("body", 1)})
-        except ValueError:
-            return parse_marked(body.decode("utf-8", "replace"), "body")
+            return Marked(parse_json(body, "body"), {(): YamlPlace("body", 1)})
+        except InputError:
+            return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
 
     def _clear_faults(self, request: Request) -> Answer:
         self._fake.set_faults([])
@@ -84,3 +90,8 @@ class AdminRoutes:
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()
         return Answer.json(self._fake.state())
+
+
+def _problem(text: str, status: int) -> Answer:
+    """An error, in which what was found is not repeated at any length."""
+    return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)

@@ -21,7 +21,7 @@ from aiohttp import HttpVersion10, StreamReader, web
 
 from sfusion.fakes.errors import WireError
 from sfusion.fakes.faults import Arrival, Rule
-from sfusion.fakes.wire.access import Access
+from sfusion.fakes.wire.access import LONGEST_BODY, Access, is_admin
 from sfusion.fakes.wire.app import App, Request, parse_target
 from sfusion.fakes.wire.connection import Connection, already_sent
 from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
@@ -254,6 +254,8 @@ class WireServer(ServerCore):
             # Most bodies have come with their head; then there is nothing to wait for.
             if content.is_eof():
                 request.body = content.read_nowait(-1)
+            elif is_admin(request.path):
+                await self._read_some(content, request, LONGEST_BODY + 1)
             elif self._whole_body is None:
                 request.body = await raw.read()
             else:
