@@ -88,6 +88,8 @@ class Worker:
                 raise
         else:
             note("world", "returned", **facts, **returned)
+        finally:
+            self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
 
     def _allowed(self, prepared: PreparedCall | None) -> float | None:
         """Return the seconds that our own tool allows for a call, also without a program; None for other tools."""
