@@ -7,10 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Protocol
 from uuid import uuid4
 from weakref import ref
 
+from sfusion_tools.deadlines import Deadline, Deadlines
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
@@ -181,23 +183,23 @@ class Limiter(LoopResource):
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
-        number = self._core.acquire(loop.time())
-        timer: asyncio.TimerHandle | None = None
+        now = loop.time()
+        number = self._core.acquire(now)
+        deadline: Deadline | None = None
         try:
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
             self._schedule(loop)
-            if timeout is not None:
-                # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
-                timer = loop.call_later(timeout, _time_out, future, timeout)
+            if timeout is not None and self._scope is not None:
+                deadline = Deadlines.of(self._scope).at(now + timeout, partial(_time_out, future, timeout))
             return await future
         except BaseException:
             self._withdraw(number, self._futures.get(number))
             raise
         finally:
             self._futures.pop(number, None)
-            if timer is not None:
-                timer.cancel()
+            if deadline is not None:
+                deadline.drop()
 
     def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
         self._scope = runtime.scope()
