@@ -24,7 +24,7 @@ class SimLimiter:
     """A limiter that can die and restart; after a restart it knows only which clients it must learn from."""
 
     def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
-        self._settings = settings
+        self._settings = self._wanted = settings
         self._recorder = recorder
         self._core = core
         self._lives = 0
@@ -68,6 +68,7 @@ class SimLimiter:
         )
         self.host = LimiterHost(core, self._time)
         self._recorder.note("world", "limiter_started", life=self._lives, first=first)
+        self._configure(self.host)
 
     def kill(self) -> None:
         """Die: clients that wait for an answer get an error."""
@@ -75,6 +76,7 @@ class SimLimiter:
             return
         self._clients = self.host.clients()
         self.host = None
+        self.resume()  # what starts next is another process
         self._recorder.note("world", "limiter_died", life=self._lives)
         self._interrupt()
 
@@ -83,11 +85,16 @@ class SimLimiter:
             answer.cancel()
 
     def resize(self, rate_limit: int) -> None:
-        """Change the limit, also for later restarts."""
+        """Change the limit, also for later restarts; while it is dead, when it is back."""
         fields = {name: getattr(self._settings, name) for name in LimiterSettings.__dataclass_fields__}
-        self._settings = LimiterSettings(**{**fields, "rate_limit": rate_limit})
+        self._wanted = LimiterSettings(**{**fields, "rate_limit": rate_limit})
         if self.host is not None:
-            self.host.configure(self._settings)
+            self._configure(self.host)
+
+    def _configure(self, host: LimiterHost) -> None:
+        if self._wanted != self._settings:
+            self._settings = self._wanted
+            host.configure(self._settings)
 
     def snapshot(self) -> Snapshot | None:
         """Return the current state; None while it is dead."""
@@ -99,6 +106,7 @@ class SimLimiter:
         while host is not None and host is self.host:
             if not self.awake.is_set():
                 await self.awake.wait()
+                continue
             answer = asyncio.ensure_future(host.wait(poll))
             self._pending[answer] = None
             try:
