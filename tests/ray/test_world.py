@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import ray
 
+from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
+from sfusion.harness.chaos.rounds import play_rounds
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Verdict, judge
@@ -210,6 +212,26 @@ events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
     silent = [one for one in journal.events if one.get("worker") == "n2-w1" and one["source"] == "client"]
     assert not [one for one in silent if paused + 0.1 < one["at"] < resumed], "a stopped process does nothing"
     assert [one for one in silent if one["at"] > resumed]
+
+
+def test_a_stopped_limiter_takes_no_permits_from_running_attempts(place: OwnCluster) -> None:
+    """By the clock of the machine all leases had expired when it continued: it granted the same permits again."""
+    tried = scenario("""
+cluster: {workers_per_node: 2}
+tools: {rate_limit: 2, permit_lease: 1}
+load: {calls: 6, concurrency: 6, program: {seconds: 2s, prints: "{call}\\n"}}
+events: [{after: {in_flight: 2}, pause: limiter, seconds: 1500ms}]""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert of(journal, "world", "limiter_resumed")
+    assert of(journal, "limiter", "expired") == []
+    assert count_at_sandbox(journal) == SandboxCount(2, [])
+
+
+def test_a_round_of_chaos_is_played_on_the_cluster_and_in_sim(place: OwnCluster) -> None:
+    (one,) = play_rounds(1, range(8, 9), 1, place)
+    assert (one.problems, one.disagreements) == ([], [])
+    assert {"crash", "limiter_died"} <= {event["event"] for event in one.real.journal.events}
 
 
 def test_the_fake_can_run_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
