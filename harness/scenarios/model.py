@@ -234,8 +234,6 @@ class Scenario(ScenarioPart):
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
-            if event.target == "driver" and "sim" in self.worlds:
-                wrong = "kill: world sim has no driver; use worlds: [ray]"
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
