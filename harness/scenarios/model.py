@@ -18,6 +18,7 @@ from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.incidents import Incident
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.scenarios.schedule import SchedulePart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
 
@@ -167,6 +168,9 @@ class Scenario(ScenarioPart):
     load: LoadPart | None = Field(None, description="calls made directly to the tool")
     rollouts: RolloutPart | None = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
+    )
+    schedule: SchedulePart | None = Field(
+        None, description="order of what is ready at the same time (sim only); default: first in, first out"
     )
     events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, ...")
     horizon: Seconds = Field(3600.0, description="the run is broken off after this time")
