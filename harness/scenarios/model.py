@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -244,6 +245,11 @@ class Scenario(ScenarioPart):
     def changed(self, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys."""
         return self.from_data({**self._written, **keys}, self.cell)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return a copy of the data that it was made from, with the secrets of its tools."""
+        return copy.deepcopy({**self._written, "seed": self.seed})
 
     @property
     def written(self) -> dict[str, Any]:
