@@ -47,6 +47,11 @@ class Journal:
         for watch in self.watchers:
             watch(event)
 
+    @property
+    def last_time(self) -> float:
+        """Return the time of the latest event."""
+        return max((event["at"] for event in self.events), default=0.0)
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
         encode = json.JSONEncoder(separators=(",", ":")).encode

@@ -28,6 +28,13 @@ def run(
     ] = None,
     keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="World sim: run what is ready at the same time in another order, drawn from this seed.",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
     on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
     address: Annotated[
@@ -80,6 +87,7 @@ def run(
         sandbox=sandbox or [],
         keyword=keyword,
         seed=seed,
+        schedule=schedule,
         jobs=jobs,
         on=on,
         address=address,
