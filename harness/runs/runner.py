@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import traceback
@@ -9,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 from sfusion.fakes.faults.pattern import slow_patterns
 from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
@@ -93,9 +95,20 @@ def run_all(
 
 
 def process_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return processes that leave Ctrl-C, which reaches all of them, to this one."""
-    spawn = get_context("spawn")
-    return ProcessPoolExecutor(jobs, spawn, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    """Return processes that leave Ctrl-C, which reaches all of them, to this one, and end when it is killed."""
+    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
+
+
+def _begin_process() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Not PR_SET_PDEATHSIG: the kernel sends it when the thread ends that started this process.
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:
