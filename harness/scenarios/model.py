@@ -145,6 +145,10 @@ class LoadPart(ScenarioPart):
     )
     think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
     cancel: CancelPart | None = Field(None, description="cancel some of the calls")
+    steps: int = Field(
+        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
+    )
+    step_pause: Seconds = Field(0.0, description="pause after each step but the last")
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:
