@@ -36,6 +36,11 @@ class Journal:
         """Append an event."""
         self.events.append({"at": round(at, 6), "source": source, "event": event, **facts})
 
+    @property
+    def last_time(self) -> float:
+        """Return the time of the latest event."""
+        return max((event["at"] for event in self.events), default=0.0)
+
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
         encode = json.JSONEncoder(separators=(",", ":")).encode

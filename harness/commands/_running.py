@@ -17,6 +17,7 @@ from sfusion.harness.runs.tasks import fitting_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
+from sfusion.harness.scenarios.schedule import read_schedule
 from sfusion.harness.targets import FakeTarget, RealSandbox
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
@@ -31,6 +32,7 @@ def run_command(
     sandbox: Sequence[str],
     keyword: str,
     seed: int | None,
+    schedule: str | None,
     jobs: int,
     twice: bool,
     tools: Path | None,
@@ -50,7 +52,7 @@ def run_command(
     if given is not None:
         tasks, unfit = fitting_tasks(tasks, given)
         skipped += unfit
-    tasks = adapt_tasks(tasks, seed=seed, tools=given)
+    tasks = adapt_tasks(tasks, seed=seed, tools=given, schedule=_schedule(schedule, chosen_world))
     find_modules_beside([tools] if tools is not None else [task.file for task in tasks if task.file is not None])
     check_classes(tasks)
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
@@ -87,6 +89,12 @@ def _world(name: str) -> World:
         if world == name:
             return world
     raise BadOption(f"--world {name}: no such world; {near(name, WORLDS)}")
+
+
+def _schedule(text: str | None, world: World) -> dict[str, int] | None:
+    if text is not None and world != "sim":
+        raise BadOption(f"--schedule needs --world sim: in world {world} the machines decide the order")
+    return None if text is None else read_schedule(text)
 
 
 def _read_tools(path: Path) -> list[dict[str, object]]:

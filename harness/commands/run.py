@@ -28,6 +28,13 @@ def run(
     ] = None,
     keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="World sim: run what is ready at the same time in another order, drawn from this seed.",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
@@ -68,6 +75,7 @@ def run(
         sandbox=sandbox or [],
         keyword=keyword,
         seed=seed,
+        schedule=schedule,
         jobs=jobs,
         twice=twice,
         tools=tools,

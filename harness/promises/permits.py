@@ -148,6 +148,10 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
         if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
             # A program may outlive its call, and with it the run: the tool waits for it no longer.
             steps += [("end", one, event) for one in under_way.pop(event["call"], ())]
+        elif event["source"] == "server" and event["event"] == "crash":
+            # All its requests are over at once, whenever it gets to reporting them.
+            for mine in under_way.values():
+                steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
         elif event["source"] != "server" or key in left:
             continue
         elif event["event"] == "arrived":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -18,6 +19,7 @@ from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.incidents import Incident
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.scenarios.schedule import SchedulePart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
 
@@ -168,6 +170,9 @@ class Scenario(ScenarioPart):
     rollouts: RolloutPart | None = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
+    schedule: SchedulePart | None = Field(
+        None, description="order of what is ready at the same time (sim only); default: first in, first out"
+    )
     events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, ...")
     horizon: Seconds = Field(3600.0, description="the run is broken off after this time")
     time_scale: float = Field(1.0, gt=0, le=1, description="factor for the durations of load and events in world ray")
@@ -240,6 +245,11 @@ class Scenario(ScenarioPart):
     def changed(self, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys."""
         return self.from_data({**self._written, **keys}, self.cell)
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return a copy of the data that it was made from, with the secrets of its tools."""
+        return copy.deepcopy({**self._written, "seed": self.seed})
 
     @property
     def written(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.calling import call_facts
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sandboxes import SandboxGroup
+from sfusion.harness.worlds.schedules import DRIVER, running_as
 from sfusion.harness.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Snapshot
@@ -131,7 +132,7 @@ class Play:
         assert load is not None
         workload = Workload.of(self._scenario, self._backend.time_scale)
         workers = itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls))
-        await _together(self._caller(worker, workload, load.calls) for worker in workers)
+        await _together((worker.name, self._caller(worker, workload, load.calls)) for worker in workers)
 
     async def _caller(self, worker: WorkerHandle, workload: Workload, calls: int) -> None:
         """Make one call after the other for as long as the worker lives."""
@@ -167,7 +168,7 @@ class Play:
                     await self._backend.cancel_rollouts()
 
         pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
-        await _together(roll(worker, name) for name, worker in pairs)
+        await _together((worker.name, roll(worker, name)) for name, worker in pairs)
 
     # -- events --
 
@@ -188,9 +189,9 @@ class Play:
                 self._note("world", "killed", target=target)
                 await backend.kill(target, [worker.name for worker in chosen])
             case "pause":
-                await _together(self._pause(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
             case "cut_off":
-                await _together(self._cut_off(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
             case "restart" if target == "limiter":
                 await backend.restart_limiter()
             case "restart" | "crash" | "wedge":
@@ -261,13 +262,16 @@ def note_never_made(recorder: Recorder, called: Event) -> None:
 
 def note_stuck(journal: Journal, error: WorldError) -> None:
     """Record that the run could not go on."""
-    at = max((event["at"] for event in journal.events), default=0.0)
-    journal.note(at, "world", "stuck", text=str(error))
+    journal.note(journal.last_time, "world", "stuck", text=str(error))
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    loop = asyncio.get_running_loop()
-    await _all([loop.create_task(one) for one in work])
+async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run each in the process that it belongs to."""
+    tasks = []
+    for process, work in works:
+        with running_as(process):
+            tasks.append(asyncio.ensure_future(work))
+    await _all(tasks)
 
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:
