@@ -18,6 +18,7 @@ from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
 from sfusion.harness.scenarios.schedule import read_schedule
+from sfusion.harness.spreading import open_workers
 from sfusion.harness.targets import FakeTarget, RealSandbox
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
@@ -34,6 +35,8 @@ def run_command(
     seed: int | None,
     schedule: str | None,
     jobs: int,
+    on: str,
+    address: str | None,
     twice: bool,
     tools: Path | None,
     reports: Reports,
@@ -45,6 +48,8 @@ def run_command(
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
     chosen_world = _world(world or ("ray" if targets else "sim"))
     ray.check(chosen_world, twice, real=bool(targets))
+    if chosen_world == "ray" and (on != "here" or address is not None):
+        raise BadOption("--on and --address spread runs in world sim; with --world ray use --ray-address")
 
     tasks = read_tasks(scenario_files(paths), chosen_world)
     tasks, skipped = select_tasks(tasks, keyword=keyword, real=bool(targets))
@@ -66,9 +71,10 @@ def run_command(
     with (
         _sandboxes(sandbox if targets else (), instances) as real,
         ray.opened(tasks, real, targets) as player,
+        open_workers(min(jobs or os.cpu_count() or 1, len(tasks)), on, address) as workers,
         RunReporter(sys.stdout, len(tasks)) as shown,
     ):
-        for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, player=player):
+        for result in run_all(tasks, twice=twice, player=player, workers=workers):
             folder = write_run(result, reports.out) if reports.out is not None else None
             run = RunReport.of_result(result, folder)
             write_page(run)

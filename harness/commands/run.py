@@ -36,6 +36,10 @@ def run(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
+    on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
+    address: Annotated[
+        str | None, typer.Option(help="With --on ray: the cluster, HOST:PORT; by default the one running here.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
@@ -77,6 +81,8 @@ def run(
         seed=seed,
         schedule=schedule,
         jobs=jobs,
+        on=on,
+        address=address,
         twice=twice,
         tools=tools,
         ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),

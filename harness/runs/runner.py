@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from sfusion.harness.errors import HarnessError
@@ -19,6 +17,7 @@ from sfusion.harness.runs.effect import judge_effect, unknown
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
 
 Player = Callable[[Scenario], Journal]
@@ -71,25 +70,22 @@ def _sentence(error: Exception) -> str:
 
 
 def run_all(
-    tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False, player: Player | None = None
+    tasks: Iterable[Task],
+    *,
+    jobs: int = 1,
+    twice: bool = False,
+    player: Player | None = None,
+    workers: Workers | None = None,
 ) -> Iterator[RunResult]:
     """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    With a ``player`` the tasks run in this process, one after the other.
+    They run in ``jobs`` processes, or on ``workers`` that are already open; with a ``player``, in this process.
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    if player is not None or jobs <= 1 or len(tasks) <= 1:
-        yield from _compared(map(run, tasks))
-        return
-    with process_pool(min(jobs, len(tasks))) as pool:
-        yield from _compared(pool.map(run, tasks))
-
-
-def process_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return processes that leave Ctrl-C, which reaches all of them, to this one."""
-    spawn = get_context("spawn")
-    return ProcessPoolExecutor(jobs, spawn, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    few = 1 if player is not None else min(jobs, len(tasks))
+    with open_workers(max(1, few)) if workers is None or player is not None else nullcontext(workers) as found:
+        yield from _compared(found.map(run, tasks))
 
 
 def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:

@@ -219,8 +219,6 @@ class Scenario(ScenarioPart):
         workers = self.cluster.workers
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)
-            if event.target == "driver" and "sim" in self.worlds:
-                wrong = "kill: world sim has no driver; use worlds: [ray]"
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
