@@ -112,12 +112,12 @@ def adapt_tasks(
     for task in tasks:
         changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         if tools is not None:
-            changes["tools"] = _merged(tools, task.scenario)
+            changes["tools"] = merged_tools(tools, task.scenario)
         adapted.append(replace(task, scenario=task.scenario.changed(**changes)) if changes else task)
     return adapted
 
 
-def _merged(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
+def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
     """Put the scenario's values (limits and timeouts are what it tests) into the given tools.
 
     Our own class takes all of them, another class those that its config has.
