@@ -327,8 +327,9 @@ class Scenario(ScenarioPart):
         if self.settings is not None:
             return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
         assert isinstance(self.tools, list)
-        limit = (self.tools[0].get("config") or {}).get("rate_limit")
-        return limit if isinstance(limit, int) else None
+        config = self.tools[0].get("config") or {}
+        limit = config.get("rate_limit")
+        return limit if isinstance(limit, int) and config.get("enable_global_rate_limit", True) else None
 
     @property
     def default_timeout(self) -> float:
