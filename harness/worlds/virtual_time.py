@@ -9,20 +9,27 @@ loop waits for it in real time and virtual time stands still.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import selectors
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
+from sfusion.harness.worlds.schedules import Arrival, ScheduledQueue
 
 T = TypeVar("T")
 
 _FRUITLESS = 500_000
 """Iterations without any passing of time after which the loop counts as busy for ever."""
+_TICK = 200
+"""Iterations after which the clock advances by its resolution, as any real clock would. Timers may fire early by a
+rounding error; several tasks that each wait until then, and find that it is too early, would keep the loop busy."""
 
 
 class _Clock(selectors.BaseSelector):
@@ -31,6 +38,8 @@ class _Clock(selectors.BaseSelector):
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
         self.now = 0.0
+        self.resolution = 1e-9
+        """Which timers fire together must not depend on the clock resolution of the platform."""
         self.threads = 0
         self._own = 1  # the loop's own pipe to itself
         self._fruitless = 0
@@ -40,6 +49,8 @@ class _Clock(selectors.BaseSelector):
         real = self.threads > 0 or len(self._real.get_map()) > self._own
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
+            if self._fruitless % _TICK == 0:
+                self.now += self.resolution
             if self._fruitless > _FRUITLESS:
                 self._fruitless = 0  # tasks that are cancelled now must be able to finish
                 raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
@@ -91,15 +102,29 @@ class _NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
+class _NumberedTimer(asyncio.TimerHandle):
+    """A timer that is due in the order of its making among those of one time, whatever else is in the heap."""
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._number = next(loop.timers)
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, _NumberedTimer)
+        return (self._when, self._number) < (other._when, other._number)  # type: ignore[attr-defined]
+
+
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time; ``network`` holds its in-memory servers."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: ScheduledQueue | None = None) -> None:
         self._virtual = _Clock()
         self.numbers = itertools.count(1)
+        self.timers = itertools.count(1)
         super().__init__(self._virtual)
-        # Which timers fire together must not depend on the clock resolution of the platform.
-        self._clock_resolution = 1e-9
+        if queue is not None:
+            self._ready = queue
+        self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
         self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
         _let_aiohttp_see_virtual_time()
@@ -111,6 +136,19 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def pass_time(self, seconds: float) -> None:
         """Move the clock on although something is running."""
         self._virtual.now += max(0.0, seconds)
+
+    def call_at(  # type: ignore[override] # typeshed ties the arguments to the callback
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Like asyncio's, but timers of one time are due in the order of their making."""
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _NumberedTimer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        self._ready.append(Arrival(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
@@ -194,7 +232,7 @@ def _sleeping_blocks() -> Iterator[None]:
         time.sleep = real
 
 
-def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a virtual-time loop of its own and return its result."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner, _sleeping_blocks():
+def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
+    """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
+    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks():
         return runner.run(main)
