@@ -6,12 +6,8 @@ The first line describes the origin; each further line is one probe with its req
 from __future__ import annotations
 
 import base64
-import errno
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,27 +145,3 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         yield from read_lines(path)
     except InputError as error:
         raise BadProbes([str(error)]) from None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file completely or not at all; an existing one stays until the new one is complete.
-
-    A symbolic link is followed. Raises OSError for anything that is not a regular file (a device, a pipe).
-    """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

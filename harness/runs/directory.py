@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.errors import JournalError, ScenarioError
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.runs.result import RunResult
@@ -20,16 +21,24 @@ from sfusion_tools.bounded_input import parse_json, read_bounded
 from sfusion_tools.errors import InputError
 
 _LARGEST_VERDICT = 50_000_000
-SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
+SCENARIO, VERDICT, PAGE = "scenario.yaml", "verdict.json", "report.html"
 
 
 def write_run(result: RunResult, out: Path) -> Path:
-    """Write one run below ``out`` and return its folder."""
+    """Write one run below ``out`` and return its folder; raises CannotWrite.
+
+    The files of an older run go first, so that an interruption leaves no mixture of two runs.
+    """
     folder = out / result.task.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCENARIO).write_text(scenario_text(result.task.scenario), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (PAGE, VERDICT, JOURNAL):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
+    write_file(folder / SCENARIO, scenario_text(result.task.scenario))
     result.journal.write(folder / JOURNAL)
-    (folder / VERDICT).write_text(json.dumps(verdict_data(result), indent=2) + "\n", encoding="utf-8")
+    write_file(folder / VERDICT, json.dumps(verdict_data(result), indent=2) + "\n")
     return folder
 
 
@@ -58,7 +67,7 @@ def scenario_text(scenario: Scenario) -> str:
 
 
 def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
-    """Read a run back; raise ScenarioError if a file is missing."""
+    """Read a run back, as a task that is not trusted; raise ScenarioError if a file is missing."""
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
             raise ScenarioError(
@@ -66,7 +75,7 @@ def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
             )
     journal = Journal.read(folder / JOURNAL)
     scenario = read_scenarios(folder / SCENARIO)[0]
-    scenario = Scenario.from_data(scenario.written, journal.header["cell"])
+    scenario = scenario.named_cell(journal.header["cell"])
     world = journal.header["world"]
     if world not in scenario.worlds:
         raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")

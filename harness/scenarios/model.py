@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -19,8 +21,10 @@ from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.incidents import Incident
 from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.scenarios.schedule import SchedulePart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
+from sfusion_tools.marked_yaml import Path_
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -141,6 +145,10 @@ class LoadPart(ScenarioPart):
     )
     think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
     cancel: CancelPart | None = Field(None, description="cancel some of the calls")
+    steps: int = Field(
+        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
+    )
+    step_pause: Seconds = Field(0.0, description="pause after each step but the last")
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:
@@ -181,6 +189,9 @@ class Scenario(ScenarioPart):
     rollouts: RolloutPart | None = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
+    schedule: SchedulePart | None = Field(
+        None, description="order of what is ready at the same time (sim only); default: first in, first out"
+    )
     events: list[EventPart] = Field(
         [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
     )
@@ -189,6 +200,7 @@ class Scenario(ScenarioPart):
     promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _places: dict[Path_, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("scenario")
     @classmethod
@@ -231,8 +243,6 @@ class Scenario(ScenarioPart):
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
-            if event.target == "driver" and "sim" in self.worlds:
-                wrong = "kill: world sim has no driver; use worlds: [ray]"
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
@@ -248,15 +258,41 @@ class Scenario(ScenarioPart):
         return self
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], cell: str = "") -> Scenario:
-        """Validate plain data and keep it, so that the cell can be written to a file as it was given."""
+    def from_data(
+        cls, data: dict[str, Any], cell: str = "", place: Callable[[Path_], object] | None = None
+    ) -> Scenario:
+        """Validate plain data and keep it, so that the cell can be written to a file as it was given.
+
+        ``place`` returns the file and line of a value.
+        """
         made = cls.model_validate({**data, "cell": cell})
         made._written = data
+        made._places = {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
         return made
 
     def changed(self, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys."""
-        return self.from_data({**self._written, **keys}, self.cell)
+        return self.from_data({**self._written, **keys}, self.cell, lambda path: self._places.get(path, ""))
+
+    def named_cell(self, cell: str) -> Scenario:
+        """Return a copy that is this cell of a matrix."""
+        return self.from_data(self._written, cell, lambda path: self._places.get(path, ""))
+
+    def runs(self) -> Iterator[tuple[Path_, str, str]]:
+        """Yield what it runs that is not scripted: the path of the key that says so, what that does, file and line."""
+        if self.sandbox.executor == "python":
+            path: Path_ = ("sandbox", "executor")
+            yield path, "run the code of its programs on this machine", self._places.get(path, "")
+        for number, entry in enumerate(self.tools if isinstance(self.tools, list) else []):
+            name = entry.get("class_name")
+            if not str(name).startswith("sfusion_tools."):
+                path = ("tools", number, "class_name")
+                yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return a copy of the data that it was made from, with the secrets of its tools."""
+        return copy.deepcopy({**self._written, "seed": self.seed})
 
     @property
     def written(self) -> dict[str, Any]:
@@ -291,8 +327,9 @@ class Scenario(ScenarioPart):
         if self.settings is not None:
             return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
         assert isinstance(self.tools, list)
-        limit = (self.tools[0].get("config") or {}).get("rate_limit")
-        return limit if isinstance(limit, int) else None
+        config = self.tools[0].get("config") or {}
+        limit = config.get("rate_limit")
+        return limit if isinstance(limit, int) and config.get("enable_global_rate_limit", True) else None
 
     @property
     def default_timeout(self) -> float:

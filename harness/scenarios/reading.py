@@ -191,7 +191,7 @@ def _validated(marked: Marked, cell: str) -> Scenario:
     if "cell" in marked.data:
         raise ScenarioError([f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"])
     try:
-        return Scenario.from_data(marked.data, cell)
+        return Scenario.from_data(marked.data, cell, marked.place)
     except ValidationError as error:
         found = error.errors()
         problems = list(dict.fromkeys(_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS]))
