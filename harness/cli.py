@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from sfusion.fakes.errors import FakeError
 from sfusion.harness.commands._exit import say
+from sfusion.harness.commands.chaos import chaos
 from sfusion.harness.commands.check import check
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
@@ -109,6 +110,7 @@ app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
 app.command(rich_help_panel=_SCENARIOS)(prove)
+app.command(rich_help_panel=_SCENARIOS)(chaos)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

@@ -8,7 +8,8 @@
     ├── WorldError          a run cannot go on
     │   ├── NothingLeft     every task waits and no timer is set (a deadlock, exposed by virtual time)
     │   ├── NoProgress      the run is always busy and time never advances
-    │   └── MissingWorld    something the world needs is not there (Ray, a sandbox); exit code 3
+    │   ├── MissingWorld    something the world needs is not there (Ray, a sandbox); exit code 3
+    │   └── WorkerLost      the process that ran a piece of work died again and again; exit code 3
     ├── TargetError         a real sandbox cannot be used
     │   ├── BadTarget       the target or one of its options makes no sense (also a ValueError)
     │   └── MissingTarget   engine, image or address is missing or does not work; exit code 3
@@ -78,6 +79,12 @@ class NoProgress(WorldError):
 
 class MissingWorld(WorldError):
     """Raised when a world is not available on this machine."""
+
+    exit_code = 3
+
+
+class WorkerLost(WorldError):
+    """Raised when every process that was given a piece of work died."""
 
     exit_code = 3
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Journal:
     def __init__(self, header: dict[str, Any], events: list[Event] | None = None) -> None:
         self.header = header
         self.events: list[Event] = [] if events is None else events
+        self.watchers: list[Callable[[Event], None]] = []
+        """Called with each event that is added."""
 
     @classmethod
     def begin(cls, *, scenario: str, cell: str, seed: int, world: str, **more: Any) -> Journal:
@@ -38,7 +40,17 @@ class Journal:
 
     def note(self, at: float, source: str, event: str, **facts: Any) -> None:
         """Append an event."""
-        self.events.append({"at": round(at, 6), "source": source, "event": event, **facts})
+        self.add({"at": round(at, 6), "source": source, "event": event, **facts})
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        for watch in self.watchers:
+            watch(event)
+
+    @property
+    def last_time(self) -> float:
+        """Return the time of the latest event."""
+        return max((event["at"] for event in self.events), default=0.0)
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""

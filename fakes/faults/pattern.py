@@ -12,6 +12,10 @@ from sfusion.fakes.errors import SlowPattern
 
 _SECONDS = 2.0
 _LONGEST = 10_000
+_PATIENCE = 0.2
+_TRIED = 200
+_LONGEST_TRIED = 50
+_ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
 slow_patterns: dict[str, SlowPattern] = {}
 """Those that were given up in this process."""
 
@@ -25,7 +29,20 @@ def check_pattern(value: Any) -> Any:
             _compiled(value)
         except (regex.error, OverflowError, RecursionError, MemoryError) as error:
             raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        if _backtracks(value):
+            raise ValueError(f"the regular expression {value!r} backtracks: {_ADVICE}")
     return value
+
+
+def _backtracks(pattern: str) -> bool:
+    """Try short texts on which common mistakes take years; others are found only when a search is given up."""
+    word = "".join(sign for sign in pattern[:_LONGEST_TRIED] if sign.isalnum())
+    try:
+        for part in sorted({*"a0 ", *word, word[:-1]}):
+            _compiled(pattern).search(part * _TRIED + "\0", timeout=_PATIENCE)
+    except TimeoutError:
+        return True
+    return False
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -39,7 +56,7 @@ def matches(pattern: str, text: str) -> bool:
             pattern,
             SlowPattern(
                 f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text of {len(text):,} "
-                "characters; write it without repeats inside repeats, such as (a|aa)+"
+                f"characters; {_ADVICE}"
             ),
         ) from None
 

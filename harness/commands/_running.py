@@ -18,6 +18,8 @@ from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
+from sfusion.harness.scenarios.schedule import read_schedule
+from sfusion.harness.spreading import open_workers
 from sfusion.harness.targets import FakeTarget, RealSandbox
 from sfusion_tools.errors import near
 from sfusion_tools.wording import counted
@@ -32,7 +34,10 @@ def run_command(
     sandbox: Sequence[str],
     keyword: str,
     seed: int | None,
+    schedule: str | None,
     jobs: int,
+    on: str,
+    address: str | None,
     twice: bool,
     tools: Path | None,
     trust: bool,
@@ -45,6 +50,8 @@ def run_command(
         raise BadOption("--sandbox: fake cannot be combined with real sandboxes")
     chosen_world = _world(world or ("ray" if targets else "sim"))
     ray.check(chosen_world, twice, real=bool(targets))
+    if chosen_world == "ray" and (on != "here" or address is not None):
+        raise BadOption("--on and --address spread runs in world sim; with --world ray use --ray-address")
 
     tasks = read_tasks(scenario_files(paths), chosen_world, trust=trust)
     tasks, skipped = select_tasks(tasks, keyword=keyword, real=bool(targets))
@@ -52,7 +59,7 @@ def run_command(
     if given is not None:
         tasks, unfit = fitting_tasks(tasks, given)
         skipped += unfit
-    tasks = adapt_tasks(tasks, seed=seed, tools=given)
+    tasks = adapt_tasks(tasks, seed=seed, tools=given, schedule=_schedule(schedule, chosen_world))
     check_trusted(tasks)
     # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
     named = [task.file for task in tasks if task.file is not None and isinstance(task.scenario.tools, list)]
@@ -69,10 +76,11 @@ def run_command(
     with (
         _sandboxes(sandbox if targets else (), instances) as real,
         ray.opened(tasks, real, targets) as player,
+        open_workers(min(jobs or os.cpu_count() or 1, len(tasks)), on, address) as workers,
         RunReporter(sys.stdout, len(tasks)) as shown,
     ):
         try:
-            for result in run_all(tasks, jobs=jobs or os.cpu_count() or 1, twice=twice, player=player):
+            for result in run_all(tasks, twice=twice, player=player, workers=workers):
                 folder = write_run(result, reports.out) if reports.out is not None else None
                 run = RunReport.of_result(result, folder)
                 write_page(run)
@@ -103,6 +111,12 @@ def _world(name: str) -> World:
         if world == name:
             return world
     raise BadOption(f"--world {name}: no such world; {near(name, WORLDS)}")
+
+
+def _schedule(text: str | None, world: World) -> dict[str, int] | None:
+    if text is not None and world != "sim":
+        raise BadOption(f"--schedule needs --world sim: in world {world} the machines decide the order")
+    return None if text is None else read_schedule(text)
 
 
 def _read_tools(path: Path) -> list[dict[str, object]]:

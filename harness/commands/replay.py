@@ -13,6 +13,13 @@ def replay(
     trust: Annotated[
         bool, typer.Option("--trust", help="Let the runs run what their files name: code and tool classes.")
     ] = False,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="Use another schedule than the recorded one; journals are then not compared.",
+        ),
+    ] = None,
 ) -> None:
     """Run recorded runs again.
 
@@ -23,11 +30,13 @@ def replay(
 
     from sfusion.harness.errors import BadOption
     from sfusion.harness.journal import first_difference
-    from sfusion.harness.runs import read_run, run_one
+    from sfusion.harness.runs import adapt_tasks, read_run, run_one
     from sfusion.harness.runs.directory import SCENARIO
     from sfusion.harness.scenarios.library import JOURNAL
+    from sfusion.harness.scenarios.schedule import read_schedule
 
     codes = {0}
+    other = None if schedule is None else read_schedule(schedule)
     for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
         task, recorded, _ = read_run(folder)
         task = replace(task, trusted=trust)
@@ -36,13 +45,18 @@ def replay(
                 f"{folder} was run against {', '.join(real)}, which cannot be replayed; run it again with "
                 f"sfusion run {folder / SCENARIO} --sandbox TARGET"
             )
+        if other is not None and task.world != "sim":
+            raise BadOption(f"--schedule: {folder} was run in world {task.world}, where the machines decide the order")
+        (task,) = adapt_tasks([task], schedule=other)
         result = run_one(task)
         codes.add(result.exit_code)
         if result.error:
             typer.echo(f"{task.name}: {result.error}")
             continue
         found = first_difference(recorded, result.journal)
-        if found is None:
+        if other is not None:
+            typer.echo(f"{task.name}: with schedule {schedule}: {result.state}")
+        elif found is None:
             typer.echo(f"{task.name}: the same journal ({result.digest}), {result.state}")
         elif task.world != "sim":
             text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"

@@ -28,7 +28,18 @@ def run(
     ] = None,
     keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="World sim: run what is ready at the same time in another order, drawn from this seed.",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
+    on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
+    address: Annotated[
+        str | None, typer.Option(help="With --on ray: the cluster, HOST:PORT; by default the one running here.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
@@ -76,7 +87,10 @@ def run(
         sandbox=sandbox or [],
         keyword=keyword,
         seed=seed,
+        schedule=schedule,
         jobs=jobs,
+        on=on,
+        address=address,
         twice=twice,
         tools=tools,
         trust=trust,

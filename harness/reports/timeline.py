@@ -56,6 +56,7 @@ _LASTING = {
     "worker_paused": "worker_resumed",
     "cut_off": "reconnected",
     "limiter_died": "limiter_started",
+    "limiter_paused": "limiter_resumed",
 }
 """Events that last, with the events that end them."""
 _ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended"})

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
 
 from sfusion.fakes.faults.pattern import slow_patterns
 from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
@@ -23,6 +19,7 @@ from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
 
 Player = Callable[[Scenario], Journal]
@@ -79,36 +76,22 @@ def _sentence(error: Exception) -> str:
 
 
 def run_all(
-    tasks: Iterable[Task], *, jobs: int = 1, twice: bool = False, player: Player | None = None
+    tasks: Iterable[Task],
+    *,
+    jobs: int = 1,
+    twice: bool = False,
+    player: Player | None = None,
+    workers: Workers | None = None,
 ) -> Iterator[RunResult]:
     """Yield results in the order of the tasks, each as soon as it and those before it are done.
 
-    With a ``player`` the tasks run in this process, one after the other.
+    They run in ``jobs`` processes, or on ``workers`` that are already open; with a ``player``, in this process.
     """
     tasks = list(tasks)
     run = partial(run_one, twice=twice, player=player)
-    if player is not None or jobs <= 1 or len(tasks) <= 1:
-        yield from _compared(map(run, tasks))
-        return
-    with process_pool(min(jobs, len(tasks))) as pool:
-        yield from _compared(pool.map(run, tasks))
-
-
-def process_pool(jobs: int) -> ProcessPoolExecutor:
-    """Return processes that leave Ctrl-C, which reaches all of them, to this one, and end when it is killed."""
-    return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_begin_process)
-
-
-def _begin_process() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    # Not PR_SET_PDEATHSIG: the kernel sends it when the thread ends that started this process.
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)
+    few = 1 if player is not None else min(jobs, len(tasks))
+    with open_workers(max(1, few)) if workers is None or player is not None else nullcontext(workers) as found:
+        yield from _compared(found.map(run, tasks))
 
 
 def _compared(results: Iterable[RunResult]) -> Iterator[RunResult]:

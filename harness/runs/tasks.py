@@ -108,12 +108,17 @@ def fitting_tasks(tasks: Iterable[Task], tools: list[dict[str, Any]]) -> tuple[l
 
 
 def adapt_tasks(
-    tasks: Iterable[Task], *, seed: int | None = None, tools: list[dict[str, Any]] | None = None
+    tasks: Iterable[Task],
+    *,
+    seed: int | None = None,
+    tools: list[dict[str, Any]] | None = None,
+    schedule: dict[str, Any] | None = None,
 ) -> list[Task]:
-    """Replace the seed and the tools of the scenarios, where given."""
+    """Replace the seed, the tools and the schedule of the scenarios, where given."""
+    wanted = {"seed": seed, "schedule": schedule}
     adapted: list[Task] = []
     for task in tasks:
-        changes: dict[str, Any] = {} if seed is None else {"seed": seed}
+        changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
         if tools is not None:
             changes["tools"] = _merged(tools, task.scenario)
         given = task.tools_given or tools is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.incidents import Incident
 from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion.harness.scenarios.rollouts import RolloutPart
+from sfusion.harness.scenarios.schedule import SchedulePart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
 from sfusion_tools.marked_yaml import Path_
@@ -183,6 +185,9 @@ class Scenario(ScenarioPart):
     rollouts: RolloutPart | None = Field(
         None, description="multi-turn rollouts with the fake engine, instead of a load"
     )
+    schedule: SchedulePart | None = Field(
+        None, description="order of what is ready at the same time (sim only); default: first in, first out"
+    )
     events: list[EventPart] = Field(
         [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
     )
@@ -234,8 +239,6 @@ class Scenario(ScenarioPart):
         nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
         for number, event in enumerate(self.events):
             wrong = event.wrong_target(targets, nodes, self.sandbox.names)
-            if event.target == "driver" and "sim" in self.worlds:
-                wrong = "kill: world sim has no driver; use worlds: [ray]"
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
@@ -281,6 +284,11 @@ class Scenario(ScenarioPart):
             if not str(name).startswith("sfusion_tools."):
                 path = ("tools", number, "class_name")
                 yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return a copy of the data that it was made from, with the secrets of its tools."""
+        return copy.deepcopy({**self._written, "seed": self.seed})
 
     @property
     def written(self) -> dict[str, Any]:

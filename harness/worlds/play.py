@@ -18,6 +18,7 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.calling import call_facts
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sandboxes import SandboxGroup
+from sfusion.harness.worlds.schedules import DRIVER, running_as
 from sfusion.harness.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Snapshot
@@ -81,6 +82,10 @@ class Backend(Protocol):
 
     async def restart_limiter(self) -> None: ...
 
+    async def pause_limiter(self) -> None: ...
+
+    async def resume_limiter(self) -> None: ...
+
     async def resize(self, rate_limit: int) -> None: ...
 
     async def cancel_calls(self, share: float) -> None:
@@ -112,7 +117,7 @@ class Play:
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
         backend, loop = self._backend, asyncio.get_running_loop()
-        events = [loop.create_task(self._event(event)) for event in self._scenario.events]
+        events = [loop.create_task(self._event(event, self._point(event))) for event in self._scenario.events]
         work = loop.create_task(self._load() if self._scenario.load is not None else self._roll_out())
         try:
             await asyncio.wait([work], timeout=backend.horizon)
@@ -120,6 +125,7 @@ class Play:
                 self._note("world", "broken_off", after=backend.horizon)
                 backend.on_broken_off()
         finally:
+            backend.recorder.journal.watchers.clear()
             for task in (work, *events):
                 task.cancel()
         await _all([work, *events])
@@ -131,7 +137,7 @@ class Play:
         assert load is not None
         workload = Workload.of(self._scenario, self._backend.time_scale)
         workers = itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls))
-        await _together(self._caller(worker, workload, load.calls) for worker in workers)
+        await _together((worker.name, self._caller(worker, workload, load.calls)) for worker in workers)
 
     async def _caller(self, worker: WorkerHandle, workload: Workload, calls: int) -> None:
         """Make one call after the other for as long as the worker lives."""
@@ -167,13 +173,30 @@ class Play:
                     await self._backend.cancel_rollouts()
 
         pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
-        await _together(roll(worker, name) for name, worker in pairs)
+        await _together((worker.name, roll(worker, name)) for name, worker in pairs)
 
     # -- events --
 
-    async def _event(self, event: EventPart) -> None:
+    def _point(self, event: EventPart) -> asyncio.Event | None:
+        """Return what is set when the journal reaches the point of an event; None if the event has none."""
+        if (point := event.after) is None:
+            return None
+        reached, count = asyncio.Event(), 0
+
+        def watch(one: Event) -> None:
+            nonlocal count
+            count = point.count(count, one)
+            if count >= point.number:
+                reached.set()
+
+        self._backend.recorder.journal.watchers.append(watch)
+        return reached
+
+    async def _event(self, event: EventPart, point: asyncio.Event | None) -> None:
         backend, scale = self._backend, self._backend.time_scale
-        if event.at > 0:
+        if point is not None:
+            await point.wait()
+        elif event.at > 0:
             await backend.first_request()
         await asyncio.sleep(event.at * scale)
         seconds = None if event.seconds is None else event.seconds * scale
@@ -187,10 +210,12 @@ class Play:
             case "kill":
                 self._note("world", "killed", target=target)
                 await backend.kill(target, [worker.name for worker in chosen])
+            case "pause" if target == "limiter":
+                await self._pause_limiter(seconds or 0.0)
             case "pause":
-                await _together(self._pause(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
             case "cut_off":
-                await _together(self._cut_off(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
             case "restart" if target == "limiter":
                 await backend.restart_limiter()
             case "restart" | "crash" | "wedge":
@@ -208,6 +233,15 @@ class Play:
         finally:
             await worker.resume()
         self._note("world", "worker_resumed", worker=worker.name)
+
+    async def _pause_limiter(self, seconds: float) -> None:
+        self._note("world", "limiter_paused", seconds=seconds)
+        await self._backend.pause_limiter()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self._backend.resume_limiter()
+        self._note("world", "limiter_resumed")
 
     async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
         self._note("world", "cut_off", worker=worker.name, seconds=seconds)
@@ -261,13 +295,16 @@ def note_never_made(recorder: Recorder, called: Event) -> None:
 
 def note_stuck(journal: Journal, error: WorldError) -> None:
     """Record that the run could not go on."""
-    at = max((event["at"] for event in journal.events), default=0.0)
-    journal.note(at, "world", "stuck", text=str(error))
+    journal.note(journal.last_time, "world", "stuck", text=str(error))
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    loop = asyncio.get_running_loop()
-    await _all([loop.create_task(one) for one in work])
+async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run each in the process that it belongs to."""
+    tasks = []
+    for process, work in works:
+        with running_as(process):
+            tasks.append(asyncio.ensure_future(work))
+    await _all(tasks)
 
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -12,6 +12,9 @@ from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings
 
+_SHORTEST_WAIT = 1e-6
+"""A timer may fire a rounding error before its time; waiting for that rest again and again would be a busy loop."""
+
 
 class LimiterHost:
     """Serves clients from any thread and event loop."""
@@ -49,7 +52,7 @@ class LimiterHost:
                 pending = self._polls[poll.client] = _PendingPoll(loop)
                 pause = min(end, self._core.next_deadline(now)) - now
             try:
-                async with asyncio.timeout(max(pause, 0.0)):
+                async with asyncio.timeout(max(pause, _SHORTEST_WAIT)):
                     await pending.update
             except TimeoutError:
                 pass

@@ -59,7 +59,7 @@ def sfusion(*arguments: object) -> tuple[int, str]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of a fake that runs code."""
     path = tmp_path_factory.mktemp("recorded") / "answers.jsonl"
-    with FakeSandbox(executor="python") as sandbox:
+    with FakeSandbox(executor="python", allow_hosts=["probe"], allow_origins=["http://browser.test"]) as sandbox:
         code, output = sfusion("record", sandbox.url, "-o", path, *CODE)
     assert code == 0, output
     return path
@@ -89,7 +89,8 @@ def test_answers_are_in_the_order_of_the_suite(recorded: Path) -> None:
 def test_a_fake_that_serves_a_recording_does_not_differ_from_it(recorded: Path) -> None:
     recording = read_recording(recorded)
     probes = [probe for probe in bundled_probes() if probe.id in recording.answers]
-    with FakeSandbox(executor="recorded", cassette=recorded) as sandbox:
+    allowed = {"allow_hosts": ["probe"], "allow_origins": ["http://browser.test"]}
+    with FakeSandbox(executor="recorded", cassette=recorded, **allowed) as sandbox:
         served = asyncio.run(live_answers(sandbox.url, probes, name="served"))
     report = compare_answers(probes, served, recorded_answers(recording, probes, name="recorded"))
     assert (report.findings, report.compared) == ((), len(probes))

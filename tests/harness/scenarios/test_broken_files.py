@@ -124,7 +124,12 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
         "every_call_ends_once occurs twice",
     ),
     "unknown target": ("kill: n2-w1", "kill: n3-w1", 14, "this scenario has no 'n3-w1'; did you mean"),
-    "driver of a simulation": ("kill: n2-w1", "kill: driver", 14, "world sim has no driver; use worlds: [ray]"),
+    "point of two counts": (
+        "kill: n2-w1",
+        "after: {grants: 3, ended: 2}, kill: n2-w1",
+        14,
+        "exactly one of grants, arrivals, in_flight, ended; found 2",
+    ),
     "event of two kinds": ("kill: n2-w1", "kill: n2-w1, resize: 3", 14, "exactly one of kill, pause"),
     "pause without an end": ("kill: n2-w1", "pause: n2-w1", 14, "pause needs `seconds`"),
     "unknown tool key": ("rate_limit: 4", "rate_limt: 4", 4, "did you mean 'rate_limit'?"),
