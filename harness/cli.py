@@ -17,6 +17,7 @@ from sfusion.harness.commands.check import check
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
+from sfusion.harness.commands.hunt import hunt
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.parse import parse
@@ -111,6 +112,7 @@ app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
 app.command(rich_help_panel=_SCENARIOS)(prove)
 app.command(rich_help_panel=_SCENARIOS)(chaos)
+app.command(rich_help_panel=_SCENARIOS)(hunt)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

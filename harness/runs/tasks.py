@@ -120,13 +120,13 @@ def adapt_tasks(
     for task in tasks:
         changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
         if tools is not None:
-            changes["tools"] = _merged(tools, task.scenario)
+            changes["tools"] = merged_tools(tools, task.scenario)
         given = task.tools_given or tools is not None
         adapted.append(replace(task, scenario=task.scenario.changed(**changes), tools_given=given) if changes else task)
     return adapted
 
 
-def _merged(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
+def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[str, Any]]:
     """Put the scenario's values (limits and timeouts are what it tests) into the given tools.
 
     Our own class takes all of them, another class those that its config has.

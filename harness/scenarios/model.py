@@ -146,6 +146,10 @@ class LoadPart(ScenarioPart):
     )
     think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
     cancel: CancelPart | None = Field(None, description="cancel some of the calls")
+    steps: int = Field(
+        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
+    )
+    step_pause: Seconds = Field(0.0, description="pause after each step but the last")
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:
@@ -324,8 +328,9 @@ class Scenario(ScenarioPart):
         if self.settings is not None:
             return self.settings.rate_limit if self.settings.enable_global_rate_limit else None
         assert isinstance(self.tools, list)
-        limit = (self.tools[0].get("config") or {}).get("rate_limit")
-        return limit if isinstance(limit, int) else None
+        config = self.tools[0].get("config") or {}
+        limit = config.get("rate_limit")
+        return limit if isinstance(limit, int) and config.get("enable_global_rate_limit", True) else None
 
     @property
     def default_timeout(self) -> float:

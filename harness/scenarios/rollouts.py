@@ -8,9 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, Seconds
 from sfusion.fakes.faults.pattern import Pattern
 from sfusion.fakes.sglang.malformed import kinds, malformed
+from sfusion.fakes.sglang.striking import possible
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion_tools.errors import UnknownFormatError, near
@@ -115,6 +117,10 @@ class RolloutPart(ScenarioPart):
             raise ValueError(f"{calls:,} turns and calls of all trajectories; at most {_MOST_TURNS:,} are possible")
         if self.enough is not None and self.enough > self.count:
             raise ValueError(f"enough is {self.enough}, but there are only {self.count} trajectories")
+        try:
+            possible(self.faults)
+        except FaultError as error:
+            raise ValueError(f"faults: {error}") from None
         try:
             get_format(self.format)
         except UnknownFormatError as error:
