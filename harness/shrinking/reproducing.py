@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.runs.result import RunResult
@@ -60,6 +60,9 @@ def with_right_tool(scenario: Scenario) -> Scenario:
 
 
 def _failures(run: Run, scenario: Scenario) -> list[Failure]:
-    with suppress(HarnessError, SfusionError):
+    try:
         return failures_of(run(Task(scenario, "sim")))
-    return []
+    except Untrusted:
+        raise
+    except (HarnessError, SfusionError):
+        return []
