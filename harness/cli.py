@@ -12,6 +12,7 @@ from sfusion.harness.commands.check import check
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
+from sfusion.harness.commands.keep import keep
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.parse import parse
@@ -23,6 +24,7 @@ from sfusion.harness.commands.rollout import rollout
 from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
+from sfusion.harness.commands.shrink import shrink
 from sfusion.harness.commands.view import view
 from sfusion.harness.errors import HarnessError
 from sfusion_tools._version import __version__
@@ -81,6 +83,8 @@ app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
 app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
+app.command(rich_help_panel=_SCENARIOS)(shrink)
+app.command(rich_help_panel=_SCENARIOS)(keep)
 app.command(rich_help_panel=_SCENARIOS)(prove)
 
 _FAKES = "Fakes for any client"

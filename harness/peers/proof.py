@@ -24,7 +24,7 @@ from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_ta
 from sfusion.harness.scenarios import Scenario, scenario_files
 
 # Importing a module registers its mistakes.
-for _module in ("limits", "requests", "scores", "tasks", "texts"):
+for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
     import_module(f"{mistakes.__name__}.{_module}")
 
 GOOD, SILENT, OWN = "good-tool", "good-tool-without-outcomes", "own-stack"
@@ -172,7 +172,11 @@ class Proof:
                 also = one.also | {one.promise, *([one.unstated] if one.unstated else [])}
                 row = Row(one.name + ("" if stated else WITHOUT), one.about, promise, also, one.shown_in)
                 tasks, right = (
-                    adapt_tasks(self._at(one.shown_in), tools=tool_config(tool, states_outcomes=stated))
+                    adapt_tasks(
+                        self._at(one.shown_in),
+                        tools=tool_config(tool, states_outcomes=stated),
+                        schedule=one.schedule,
+                    )
                     for tool in (one.tool, GoodTool)
                 )
                 self._add(row, tasks, right=right)
