@@ -36,6 +36,10 @@ def run(
         ),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
+    on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
+    address: Annotated[
+        str | None, typer.Option(help="With --on ray: the cluster, HOST:PORT; by default the one running here.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
@@ -47,6 +51,14 @@ def run(
     tools: Annotated[
         Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenarios' tools.")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Let the files run what they name: code (executor: python) and tool classes. Bundled scenarios and "
+            "--tools do not need it.",
+        ),
+    ] = False,
     ray_address: Annotated[
         str | None,
         typer.Option(help="World ray: use a running cluster, HOST:PORT or auto, instead of starting one."),
@@ -62,8 +74,8 @@ def run(
 ) -> None:
     """Run scenarios and report which promises held.
 
-    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray, Docker or
-    the sandbox is missing.
+    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
+    is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
     """
     from sfusion.harness.commands._ray import RayOptions
     from sfusion.harness.commands._running import run_command
@@ -77,8 +89,11 @@ def run(
         seed=seed,
         schedule=schedule,
         jobs=jobs,
+        on=on,
+        address=address,
         twice=twice,
         tools=tools,
+        trust=trust,
         ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )

@@ -19,9 +19,10 @@ from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.runs.keyword import read_keyword
-from sfusion.harness.runs.runner import process_pool, run_one
+from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
 from sfusion.harness.scenarios import Scenario, scenario_files
+from sfusion.harness.spreading import open_workers
 
 # Importing a module registers its mistakes.
 for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
@@ -191,11 +192,8 @@ class Proof:
 
     def run(self, jobs: int = 1) -> Iterator[CaseResult]:
         """Play all cases and fill the rows; yield each result as it comes."""
-        if jobs <= 1:
-            yield from map(self._taken, map(play, self.cases))
-            return
-        with process_pool(jobs) as pool:
-            yield from map(self._taken, pool.map(play, self.cases, chunksize=4))
+        with open_workers(jobs) as workers:
+            yield from map(self._taken, workers.map(play, self.cases))
 
     def _taken(self, result: CaseResult) -> CaseResult:
         self.rows[result.row].add(result.cell, result.verdicts, result.error)

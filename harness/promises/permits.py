@@ -32,7 +32,7 @@ class InFlightWithinLimit(Promise):
         if limit is None:
             why = "the limit is not known: the tool does not state a rate_limit, and the promise no `limit`"
             return self.not_applicable(why) if story.foreign else self.unknown(why)
-        found = _count(_client_steps(story) if story.has_client else _server_steps(story), limit)
+        found = count_in_flight(_client_steps(story) if story.has_client else _server_steps(story), limit)
         if not found.peak:
             why = "no attempt was observed"
             return self.not_applicable(why) if story.foreign else self.unknown(why)
@@ -40,7 +40,7 @@ class InFlightWithinLimit(Promise):
         if not found.broken and story.has_client and _is_calm(story):
             # Whatever the client reports, the sandbox must not see more attempts than the limit.
             where = f"in flight at the sandbox (the client reports a peak of {found.peak})"
-            seen = _count(_server_steps(story), limit)
+            seen = count_in_flight(_server_steps(story), limit)
             found = seen if seen.broken or seen.peak > found.peak else found
         if found.broken:
             at = found.first[-1]["at"]
@@ -67,7 +67,11 @@ class _Counted:
     limits: list[int] = field(default_factory=list)
 
 
-def _count(steps: list[tuple[str, Any, Event]], limit: int) -> _Counted:
+def count_in_flight(steps: list[tuple[str, Any, Event]], limit: int) -> _Counted:
+    """Count attempts in flight against the limit in force.
+
+    Steps in order: `begin` and `end` of an attempt, `granted` and `returned` of a permit, `limit` for a new limit.
+    """
     found = _Counted(limits=[limit])
     flying: dict[Any, Event] = {}
     out: set[str] = set()
@@ -101,7 +105,7 @@ def _count(steps: list[tuple[str, Any, Event]], limit: int) -> _Counted:
 def _is_calm(story: Story) -> bool:
     """Was there no death, pause or resize? After one, the sandbox may see attempts that no longer count."""
     return not (
-        story.of_world("worker_died", "worker_paused", "cut_off", "limiter_died")
+        story.of_world("worker_died", "worker_paused", "cut_off", "limiter_died", "limiter_paused")
         or any(event["event"] in ("expired", "resized") for event in story.limiter)
     )
 
@@ -143,17 +147,21 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
         left |= {attempt_of(e) for e in story.server if e["event"] == "arrived"} - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
     under_way: dict[str, list[Any]] = {}
+    over: dict[str, float] = {}
     for event in story.journal.events:
         key = attempt_of(event)
         if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
             # A program may outlive its call, and with it the run: the tool waits for it no longer.
             steps += [("end", one, event) for one in under_way.pop(event["call"], ())]
+            over[event["call"]] = event["at"]
         elif event["source"] == "server" and event["event"] == "crash":
             # All its requests are over at once, whenever it gets to reporting them.
             for mine in under_way.values():
                 steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
         elif event["source"] != "server" or key in left:
             continue
+        elif event["event"] == "arrived" and event["at"] <= over.get(event["call"], -1.0):
+            continue  # it was on its way when its call was cancelled
         elif event["event"] == "arrived":
             mine = under_way.setdefault(event["call"], [])
             # Nor for one that never answers, once it has asked again.
@@ -292,6 +300,8 @@ class NoStarvation(Promise):
             key = (event["worker"], event.get("waiter", -1))
             if event["event"] == "asked":
                 asked.setdefault(key, earlier.pop(key, event))
+            elif event["event"] == "dropped" and key in asked:
+                earlier[key] = asked.pop(key)  # as at the death of a limiter
             elif event["event"] in ("granted", "handed_on", "cancelled"):
                 since = asked.pop(key, None)
                 if since is not None:

@@ -56,9 +56,10 @@ _LASTING = {
     "worker_paused": "worker_resumed",
     "cut_off": "reconnected",
     "limiter_died": "limiter_started",
+    "limiter_paused": "limiter_resumed",
 }
 """Events that last, with the events that end them."""
-_ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended"})
+_ORDINARY = frozenset({"began", "ended", "killed", "log", "rollout_started", "rollout_ended", "step_ended"})
 """World events that are not marks. ``killed`` is repeated by the event of what died."""
 
 

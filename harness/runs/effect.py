@@ -95,9 +95,19 @@ def _idle_events(scenario: Scenario, story: Story) -> Iterable[str]:
                 early = f"was over before the first request, which came at {first:.3g} s"
                 yield f"event `{event.kind}: {event.target}` {early}"
         elif not event.may_not_strike and not (story.foreign and _needs_limiter(event)):
-            end = _end(story)
-            why = f"the load ended at {end:.3g} s" if at >= end else "its target was gone"
-            yield f"event `{event.kind}: {event.target}` at {event.at:g} s never happened: {why}"
+            yield f"event `{event.kind}: {event.target}` {_why_never(event, story, at)}"
+
+
+def _why_never(event: EventPart, story: Story, at: float) -> str:
+    if (point := event.after) is not None:
+        count = 0
+        for one in story.journal.events:
+            count = point.count(count, one)
+        why = f"the count reached only {count}" if count < point.number else "its target was gone, or the load ended"
+        return f"after {point} never happened: {why}"
+    end = _end(story)
+    why = f"the load ended at {end:.3g} s" if at >= end else "its target was gone"
+    return f"at {event.at:g} s never happened: {why}"
 
 
 def _lasts(event: EventPart, scenario: Scenario) -> float:
@@ -122,6 +132,8 @@ def _shows(event: EventPart, trace: Event, scenario: Scenario) -> bool:
             return name == "limiter_died"
         case "kill":
             return name == "worker_died" and (mine or target == "driver")
+        case "pause" if target == "limiter":
+            return name == "limiter_paused"
         case "pause":
             return name == "worker_paused" and mine
         case "cut_off":

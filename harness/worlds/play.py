@@ -82,6 +82,10 @@ class Backend(Protocol):
 
     async def restart_limiter(self) -> None: ...
 
+    async def pause_limiter(self) -> None: ...
+
+    async def resume_limiter(self) -> None: ...
+
     async def resize(self, rate_limit: int) -> None: ...
 
     async def cancel_calls(self, share: float) -> None:
@@ -108,12 +112,12 @@ class Play:
         self._scenario = scenario
         self._backend = backend
         self._note = backend.recorder.note
-        self._numbers = itertools.count(1)
+        self._made = 0
 
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
         backend, loop = self._backend, asyncio.get_running_loop()
-        events = [loop.create_task(self._event(event)) for event in self._scenario.events]
+        events = [loop.create_task(self._event(event, self._point(event))) for event in self._scenario.events]
         work = loop.create_task(self._load() if self._scenario.load is not None else self._roll_out())
         try:
             await asyncio.wait([work], timeout=backend.horizon)
@@ -121,6 +125,7 @@ class Play:
                 self._note("world", "broken_off", after=backend.horizon)
                 backend.on_broken_off()
         finally:
+            backend.recorder.journal.watchers.clear()
             for task in (work, *events):
                 task.cancel()
         await _all([work, *events])
@@ -131,12 +136,18 @@ class Play:
         load = self._scenario.load
         assert load is not None
         workload = Workload.of(self._scenario, self._backend.time_scale)
-        workers = itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls))
-        await _together((worker.name, self._caller(worker, workload, load.calls)) for worker in workers)
+        workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
+        for step in range(1, load.steps + 1):
+            last = load.calls * step // load.steps
+            await _together((worker.name, self._caller(worker, workload, last)) for worker in workers)
+            if step < load.steps:
+                await asyncio.sleep(load.step_pause * self._backend.time_scale)
+                self._note("world", "step_ended", step=step)
 
-    async def _caller(self, worker: WorkerHandle, workload: Workload, calls: int) -> None:
-        """Make one call after the other for as long as the worker lives."""
-        while worker.alive and (number := next(self._numbers)) <= calls:
+    async def _caller(self, worker: WorkerHandle, workload: Workload, last: int) -> None:
+        """Make one call after the other, up to the last, for as long as the worker lives."""
+        while worker.alive and self._made < last:
+            self._made = number = self._made + 1
             think = workload.think(number)
             if think > 0:
                 await asyncio.sleep(think)
@@ -172,9 +183,26 @@ class Play:
 
     # -- events --
 
-    async def _event(self, event: EventPart) -> None:
+    def _point(self, event: EventPart) -> asyncio.Event | None:
+        """Return what is set when the journal reaches the point of an event; None if the event has none."""
+        if (point := event.after) is None:
+            return None
+        reached, count = asyncio.Event(), 0
+
+        def watch(one: Event) -> None:
+            nonlocal count
+            count = point.count(count, one)
+            if count >= point.number:
+                reached.set()
+
+        self._backend.recorder.journal.watchers.append(watch)
+        return reached
+
+    async def _event(self, event: EventPart, point: asyncio.Event | None) -> None:
         backend, scale = self._backend, self._backend.time_scale
-        if event.at > 0:
+        if point is not None:
+            await point.wait()
+        elif event.at > 0:
             await backend.first_request()
         await asyncio.sleep(event.at * scale)
         seconds = None if event.seconds is None else event.seconds * scale
@@ -188,6 +216,8 @@ class Play:
             case "kill":
                 self._note("world", "killed", target=target)
                 await backend.kill(target, [worker.name for worker in chosen])
+            case "pause" if target == "limiter":
+                await self._pause_limiter(seconds or 0.0)
             case "pause":
                 await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
             case "cut_off":
@@ -209,6 +239,15 @@ class Play:
         finally:
             await worker.resume()
         self._note("world", "worker_resumed", worker=worker.name)
+
+    async def _pause_limiter(self, seconds: float) -> None:
+        self._note("world", "limiter_paused", seconds=seconds)
+        await self._backend.pause_limiter()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            await self._backend.resume_limiter()
+        self._note("world", "limiter_resumed")
 
     async def _cut_off(self, worker: WorkerHandle, seconds: float) -> None:
         self._note("world", "cut_off", worker=worker.name, seconds=seconds)

@@ -123,7 +123,7 @@ class RayBackend:
 
     def _on_event(self, event: Event) -> None:
         self._workers.on_event(event)
-        self._journal.events.append(event)
+        self._journal.add(event)
 
     def _on_connect(self, process: str, at: float) -> None:
         self._workers.on_connect(process)
@@ -233,6 +233,14 @@ class RayBackend:
 
     async def restart_limiter(self) -> None:
         """Do nothing: Ray has restarted it already."""
+
+    async def pause_limiter(self) -> None:
+        if self._limiter is not None:
+            await self._limiter.pause()
+
+    async def resume_limiter(self) -> None:
+        if self._limiter is not None:
+            await self._limiter.resume()
 
     async def resize(self, rate_limit: int) -> None:
         if self._limiter is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
@@ -18,12 +21,16 @@ from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
 
 PROCESS = "limiter"
 """The name of its process in the journal."""
+_RETRY_SECONDS = 0.05
 
 
 class _WatchedLimiter(LimiterActor):
     def __init__(self, limits: dict[str, Any], journal: JournalAddress) -> None:
         self._recorder = RemoteRecorder(journal, PROCESS)
         super().__init__(limits)
+
+    def pid(self) -> int:
+        return os.getpid()
 
     def _observer(self) -> Observer:
         def observe(event: str, client: str, facts: dict[str, object]) -> None:
@@ -54,13 +61,31 @@ class RunLimiter:
         """Wait until it answers."""
         await self._actor.ping.remote()
 
+    async def pause(self) -> None:
+        """Stop its process (SIGSTOP)."""
+        self._stopped = await self._ask("pid")
+        os.kill(self._stopped, signal.SIGSTOP)
+
+    async def resume(self) -> None:
+        """Let the process that was stopped continue (SIGCONT), if it is still there."""
+        with suppress(ProcessLookupError):
+            os.kill(self._stopped, signal.SIGCONT)
+
     def kill(self) -> None:
         """Kill its process; Ray restarts it."""
         ray.kill(self._actor, no_restart=False)
 
     async def resize(self, rate_limit: int) -> None:
         self.settings = LimiterSettings(**{**asdict(self.settings), "rate_limit": rate_limit})
-        await self._actor.configure.remote(self.settings)
+        await self._ask("configure", self.settings)
+
+    async def _ask(self, method: str, *args: Any) -> Any:
+        """Call a method, again if the actor is being restarted."""
+        while True:
+            try:
+                return await getattr(self._actor, method).remote(*args)
+            except ActorUnavailableError:
+                await asyncio.sleep(_RETRY_SECONDS)
 
     async def snapshot(self) -> Snapshot | None:
         """Return the current state; None when it does not answer."""

@@ -97,6 +97,14 @@ class _SimBackend:
         if self._limiter is not None:
             self._limiter.start()
 
+    async def pause_limiter(self) -> None:
+        if self._limiter is not None:
+            self._limiter.pause()
+
+    async def resume_limiter(self) -> None:
+        if self._limiter is not None:
+            self._limiter.resume()
+
     async def resize(self, rate_limit: int) -> None:
         if self._limiter is not None:
             self._limiter.resize(rate_limit)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from sfusion.fakes.faults.chance import drawer, uniform
 from sfusion.harness.scenarios.model import LinkPart
@@ -12,8 +12,6 @@ from sfusion.harness.worlds.recorder import Recorder
 from sfusion_tools.errors import LimiterUnreachable
 from sfusion_tools.limiter import LimiterCore, LimiterHost, LimiterSettings, Snapshot
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
-
-T = TypeVar("T")
 
 NO_ANSWER_SECONDS = 1.0
 """How long a worker waits before it considers a message lost."""
@@ -26,13 +24,33 @@ class SimLimiter:
     """A limiter that can die and restart; after a restart it knows only which clients it must learn from."""
 
     def __init__(self, settings: LimiterSettings, recorder: Recorder, core: CoreFactory = LimiterCore) -> None:
-        self._settings = settings
+        self._settings = self._wanted = settings
         self._recorder = recorder
         self._core = core
         self._lives = 0
         self._clients: dict[str, int] = {}
         self._pending: dict[asyncio.Task[Any], None] = {}
         self.host: LimiterHost | None = None
+        self.awake = asyncio.Event()
+        """Not set while it is paused; messages wait for it then."""
+        self.awake.set()
+        self._stopped = 0.0
+        """For how long it has been paused in all; its clock stands still meanwhile, as that of the real actor does."""
+
+    def pause(self) -> None:
+        """Stop for a while: nothing is received or sent."""
+        if self.awake.is_set():
+            self.awake.clear()
+            self._stopped -= asyncio.get_running_loop().time()
+            self._interrupt()
+
+    def resume(self) -> None:
+        if not self.awake.is_set():
+            self.awake.set()
+            self._stopped += asyncio.get_running_loop().time()
+
+    def _time(self) -> float:
+        return (asyncio.get_running_loop().time() if self.awake.is_set() else 0.0) - self._stopped
 
     def start(self) -> None:
         """Start or restart it; do nothing if it is alive."""
@@ -40,17 +58,17 @@ class SimLimiter:
             return
         first = self._lives == 0
         self._lives += 1
-        loop = asyncio.get_running_loop()
         core = self._core(
             self._settings,
-            loop.time(),
+            self._time(),
             incarnation=f"p{self._lives}",
             first_ticket=(self._lives - 1) * _TICKETS_PER_LIFE + 1,
             learn_from=self._clients,
             observer=self._observe,
         )
-        self.host = LimiterHost(core, loop.time)
+        self.host = LimiterHost(core, self._time)
         self._recorder.note("world", "limiter_started", life=self._lives, first=first)
+        self._configure(self.host)
 
     def kill(self) -> None:
         """Die: clients that wait for an answer get an error."""
@@ -58,34 +76,48 @@ class SimLimiter:
             return
         self._clients = self.host.clients()
         self.host = None
+        self.resume()  # what starts next is another process
         self._recorder.note("world", "limiter_died", life=self._lives)
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         for answer in list(self._pending):
             answer.cancel()
 
     def resize(self, rate_limit: int) -> None:
-        """Change the limit, also for later restarts."""
+        """Change the limit, also for later restarts; while it is dead, when it is back."""
         fields = {name: getattr(self._settings, name) for name in LimiterSettings.__dataclass_fields__}
-        self._settings = LimiterSettings(**{**fields, "rate_limit": rate_limit})
+        self._wanted = LimiterSettings(**{**fields, "rate_limit": rate_limit})
         if self.host is not None:
-            self.host.configure(self._settings)
+            self._configure(self.host)
+
+    def _configure(self, host: LimiterHost) -> None:
+        if self._wanted != self._settings:
+            self._settings = self._wanted
+            host.configure(self._settings)
 
     def snapshot(self) -> Snapshot | None:
         """Return the current state; None while it is dead."""
         return self.host.snapshot() if self.host is not None else None
 
-    async def request(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer; raise LimiterUnreachable if the limiter dies first."""
-        answer = asyncio.ensure_future(work)
-        self._pending[answer] = None
-        try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            if answer.cancelled():
-                raise LimiterUnreachable("the limiter died") from None
-            answer.cancel()
-            raise
-        finally:
-            self._pending.pop(answer, None)
+    async def wait(self, poll: Poll) -> LimiterReply:
+        """Wait for an update; raise LimiterUnreachable if the limiter dies first."""
+        host = self.host
+        while host is not None and host is self.host:
+            if not self.awake.is_set():
+                await self.awake.wait()
+                continue
+            answer = asyncio.ensure_future(host.wait(poll))
+            self._pending[answer] = None
+            try:
+                return await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                if not answer.cancelled():
+                    answer.cancel()
+                    raise
+            finally:
+                self._pending.pop(answer, None)
+        raise LimiterUnreachable("the limiter is not there" if host is None else "the limiter died")
 
     def _observe(self, event: str, client: str, facts: dict[str, object]) -> None:
         self._recorder.note("limiter", event, worker=client, **facts)
@@ -134,10 +166,7 @@ class Link:
 
     async def wait(self, poll: Poll) -> LimiterReply:
         await self._travel("out")
-        host = self._limiter.host
-        if host is None:
-            raise LimiterUnreachable("the limiter is not there")
-        reply = await self._limiter.request(host.wait(poll))
+        reply = await self._limiter.wait(poll)
         await self._travel("back")
         return reply
 
@@ -154,6 +183,8 @@ class Link:
             await asyncio.sleep(delay)
         if not self._open.is_set():
             await self._open.wait()
+        if not self._limiter.awake.is_set():
+            await self._limiter.awake.wait()
         if self._dead:
             # The worker is dead, so nothing waits for this.
             await asyncio.get_running_loop().create_future()

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.calling import call_facts
+from sfusion.harness.worlds.play import note_never_made
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sim_limiter import Link
 from sfusion.harness.worlds.worker import Worker
@@ -45,7 +47,10 @@ class SimWorker(Worker):
             self._link.die()
         self._recorder.note("world", "worker_died", worker=self.name)
         for call in self._calls:
-            self._recorder.note("world", "lost", call=call, worker=self.name)
+            if (prepared := self._not_made.get(call)) is not None:
+                note_never_made(self._recorder, call_facts(prepared, self.name, self._scenario.default_timeout))
+            else:
+                self._recorder.note("world", "lost", call=call, worker=self.name)
         await self._cancel_all()
         if self._limiter is not None:
             await self._limiter.aclose()

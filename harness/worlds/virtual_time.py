@@ -9,6 +9,7 @@ loop waits for it in real time and virtual time stands still.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import selectors
 import time
@@ -101,12 +102,25 @@ class _NumberedTask(asyncio.Task[Any]):
         return self._number
 
 
+class _NumberedTimer(asyncio.TimerHandle):
+    """A timer that is due in the order of its making among those of one time, whatever else is in the heap."""
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: VirtualTimeLoop, context: Any = None) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._number = next(loop.timers)
+
+    def __lt__(self, other: object) -> bool:
+        assert isinstance(other, _NumberedTimer)
+        return (self._when, self._number) < (other._when, other._number)  # type: ignore[attr-defined]
+
+
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time; ``network`` holds its in-memory servers."""
 
     def __init__(self, queue: ScheduledQueue | None = None) -> None:
         self._virtual = _Clock()
         self.numbers = itertools.count(1)
+        self.timers = itertools.count(1)
         super().__init__(self._virtual)
         if queue is not None:
             self._ready = queue
@@ -122,6 +136,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def pass_time(self, seconds: float) -> None:
         """Move the clock on although something is running."""
         self._virtual.now += max(0.0, seconds)
+
+    def call_at(  # type: ignore[override] # typeshed ties the arguments to the callback
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Like asyncio's, but timers of one time are due in the order of their making."""
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _NumberedTimer(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
 
     def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
         self._ready.append(Arrival(callback, args, self, context, end=end))

@@ -47,6 +47,8 @@ class Worker:
         self._side: Rollouts | None = None
         self._workload = Workload.of(scenario, time_scale) if scenario.load is not None else None
         self._calls: dict[str, asyncio.Task[None]] = {}
+        self._not_made: dict[str, PreparedCall] = {}
+        """Calls whose task has not begun yet."""
         self._rollouts: dict[str, asyncio.Task[str]] = {}
 
     def make_tools(self, urls: list[str]) -> None:
@@ -69,12 +71,15 @@ class Worker:
     async def call(self, number: int) -> None:
         """Make a call of the load and wait until it has ended."""
         assert self._workload is not None
-        task = asyncio.ensure_future(self._call(number, self._workload))
-        _keep(self._calls, self._workload.name(number), task)
+        prepared = self._workload.prepare(number)
+        self._not_made[prepared.call] = prepared
+        task = asyncio.ensure_future(self._call(number, prepared, self._workload))
+        _keep(self._calls, prepared.call, task)
         await asyncio.wait([task])
 
-    async def _call(self, number: int, workload: Workload) -> None:
-        prepared, note = workload.prepare(number), self._recorder.note
+    async def _call(self, number: int, prepared: PreparedCall, workload: Workload) -> None:
+        note = self._recorder.note
+        del self._not_made[prepared.call]
         called = call_facts(prepared, self.name, self._scenario.default_timeout)
         note("world", "called", **{**called, "allowed": self._allowed(prepared)})
         facts = {"call": prepared.call, "worker": self.name}
@@ -88,6 +93,8 @@ class Worker:
                 raise
         else:
             note("world", "returned", **facts, **returned)
+        finally:
+            self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
 
     def _allowed(self, prepared: PreparedCall | None) -> float | None:
         """Return the seconds that our own tool allows for a call, also without a program; None for other tools."""
@@ -129,7 +136,7 @@ class Worker:
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
         for call, task in list(self._calls.items()):
-            if uniform(self._scenario.seed, "cancel event", call) < share:
+            if call not in self._not_made and uniform(self._scenario.seed, "cancel event", call) < share:
                 task.cancel()
 
     async def cancel_rollouts(self) -> None:

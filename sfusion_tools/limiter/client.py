@@ -7,10 +7,12 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Protocol
 from uuid import uuid4
 from weakref import ref
 
+from sfusion_tools.deadlines import Deadline, Deadlines
 from sfusion_tools.errors import LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout, SessionChanged
 from sfusion_tools.limiter.client_core import ClientCore, Received
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
@@ -101,6 +103,7 @@ class Limiter(LoopResource):
         self._granted: set[int] = set()  # waiters that had been served at the last renewal and had not gone on
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
+        self._deadlines: Deadlines | None = None
         self._sender: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
@@ -174,34 +177,35 @@ class Limiter(LoopResource):
             self._scope.drop(self)
         self._futures.clear()
         self._owners.clear()
-        self._loop = self._scope = self._sender = self._poller = self._timer = None
+        self._loop = self._scope = self._deadlines = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
     async def _acquire(self, timeout: float | None) -> str:
         if self._closed:
             raise LimiterClosed("this limiter was closed")
         loop = self._loop or self._bind_to_loop()
-        number = self._core.acquire(loop.time())
-        timer: asyncio.TimerHandle | None = None
+        now = loop.time()
+        number = self._core.acquire(now)
+        deadline: Deadline | None = None
         try:
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
             self._schedule(loop)
-            if timeout is not None:
-                # A bare timer: asyncio.timeout costs more than everything else when a permit is handed on.
-                timer = loop.call_later(timeout, _time_out, future, timeout)
+            if timeout is not None and self._deadlines is not None:
+                deadline = self._deadlines.at(now + timeout, partial(_time_out, future, timeout))
             return await future
         except BaseException:
             self._withdraw(number, self._futures.get(number))
             raise
         finally:
             self._futures.pop(number, None)
-            if timer is not None:
-                timer.cancel()
+            if deadline is not None and self._deadlines is not None:
+                self._deadlines.drop(deadline)
 
     def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
         self._scope = runtime.scope()
         self._scope.adopt(self)
+        self._deadlines = Deadlines.of(self._scope)
         self._loop = self._scope.loop
         return self._loop
 

@@ -12,6 +12,9 @@ from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.settings import LimiterSettings
 
+_SHORTEST_WAIT = 1e-6
+"""A timer may fire a rounding error before its time; waiting for that rest again and again would be a busy loop."""
+
 
 class LimiterHost:
     """Serves clients from any thread and event loop."""
@@ -25,8 +28,11 @@ class LimiterHost:
 
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
-            reply = self._core.exchange(self._clock(), batch)
+            now = self._clock()
+            reply = self._core.exchange(now, batch)
             self._wake()
+            if self._core.settings.per_second is not None:
+                self._wake_for(self._core.next_deadline(now))
         return reply
 
     async def wait(self, poll: Poll) -> LimiterReply:
@@ -46,10 +52,10 @@ class LimiterHost:
                 self._wake()
                 if reply is not None:
                     return reply
-                pending = self._polls[poll.client] = _PendingPoll(loop)
-                pause = min(end, self._core.next_deadline(now)) - now
+                until = min(end, self._core.next_deadline(now))
+                pending = self._polls[poll.client] = _PendingPoll(loop, until)
             try:
-                async with asyncio.timeout(max(pause, 0.0)):
+                async with asyncio.timeout(max(until - now, _SHORTEST_WAIT)):
                     await pending.update
             except TimeoutError:
                 pass
@@ -83,14 +89,25 @@ class LimiterHost:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
             if poll is not None:
-                with suppress(RuntimeError):  # its loop was closed
-                    poll.loop.call_soon_threadsafe(_resolve, poll.update)
+                poll.wake()
+
+    def _wake_for(self, deadline: float) -> None:
+        """Let a poll look again if all of them would sleep past a grant that only time makes possible."""
+        polls = list(self._polls.values())
+        if polls and all(poll.until > deadline for poll in polls):
+            polls[0].wake()
 
 
 class _PendingPoll:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         self.loop = loop
+        self.until = until
+        """When it looks again without being woken."""
         self.update: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # its loop was closed
+            self.loop.call_soon_threadsafe(_resolve, self.update)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

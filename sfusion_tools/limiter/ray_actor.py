@@ -17,6 +17,7 @@ from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, Snapshot
 from sfusion_tools.limiter.record import RecordStore
+from sfusion_tools.limiter.running_clock import RunningClock
 from sfusion_tools.limiter.settings import DEFAULT_RATE_LIMIT, LimiterSettings
 from sfusion_tools.limiter.succession import LimiterRecord, learning_of
 
@@ -39,9 +40,11 @@ class LimiterActor:
         since_removal = self._store.seconds_since_removal(record.actor) if record is not None else None
         learn_from, learn_for = learning_of(record, settings, since_removal)
         callers = self._store.read_callers()
+        clock = RunningClock()
+        clock.keep_running()
         core = LimiterCore(
             settings,
-            time.monotonic(),
+            clock(),
             incarnation=uuid4().hex[:8],
             # Tickets after a restart are higher than those before it: no limiter issues a million per second.
             first_ticket=time.time_ns() // 1000,
@@ -50,7 +53,7 @@ class LimiterActor:
             learn_for=learn_for,
             observer=self._observer(),
         )
-        self._host = LimiterHost(core, time.monotonic)
+        self._host = LimiterHost(core, clock)
         self._callers = DirectCallers(LocalTransport(self._host), callers, self._store.write_callers)
         self._recording = threading.Lock()
         self._record()

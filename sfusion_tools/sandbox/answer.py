@@ -36,7 +36,8 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reading:
     if status != 200:
         return Reading(Outcome.BAD_RESPONSE, _refusal(status, content_type, body))
     try:
-        answer = json.loads(body)
+        # What an object begins with is UTF-8; of anything else json.loads has to find out the encoding.
+        answer = json.loads(body.decode("utf-8", "surrogatepass") if body.startswith(b'{"') else body)
     except UnicodeDecodeError as error:
         return Reading(Outcome.BAD_RESPONSE, f"the answer is not UTF-8: {error.reason} at byte {error.start}")
     except (ValueError, RecursionError):
@@ -89,7 +90,7 @@ def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | 
         _text(result.get("stderr")),
         _whole(result.get("return_code")),
         _seconds(result.get("execution_time")),
-        {str(k): v for k, v in files.items() if isinstance(v, str)} if isinstance(files, dict) else {},
+        {str(k): v for k, v in files.items() if isinstance(v, str)} if files and isinstance(files, dict) else {},
     )
 
 
@@ -127,6 +128,8 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if text.isascii():
+        return text
     # A lone surrogate cannot be encoded by a tokenizer or a log; the sandbox meant one odd character.
     return _LONE_SURROGATE.sub("\ufffd", text)
 

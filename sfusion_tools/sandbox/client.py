@@ -13,11 +13,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 import aiohttp
 from yarl import URL
 
+from sfusion_tools.deadlines import TimeLimit
 from sfusion_tools.errors import LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
@@ -27,7 +27,7 @@ from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, r
 from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
-from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
 from sfusion_tools.sandbox.session import HttpSession
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
@@ -57,6 +57,10 @@ class _Sent:
     may_have_run: bool = True
     transient: bool = False
     """True if a retry may help."""
+
+
+_BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
+"""Of an attempt that did not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,9 @@ class SandboxClient:
         # to the task: CPython 3.11 crashes when a task is freed from within its own coroutine.
         _task = asyncio.current_task()
         if result is None:
-            result = CallResult(call_id or uuid4().hex, Outcome.CANCELLED)
+            result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         loop = asyncio.get_running_loop()
-        with nullcontext(_ignore) if self._guard is None else self._guard().watch(loop.time) as ended:
+        with _UNWATCHED if self._guard is None else self._guard().watch(loop.time) as ended:
             started = loop.time()
             self._emit("call_started", result)
             try:
@@ -203,22 +207,24 @@ class SandboxClient:
         scope = runtime.scope()
         loop = scope.loop
         limiter = self._limiter()
+        watched = self._on_event is not None
         permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
-        sent = _Sent(Reading(Outcome.CANCELLED))
+        sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None
         try:
-            async with permit or nullcontext():
+            async with permit or _UNLIMITED:
                 began = ended = loop.time()
-                if (limit := self._limit_reached(end)) is not None:
-                    result.out_of_time = limit
-                    return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {limit:g} s"))
-                if permit is not None:
+                if began > end - _MOMENT:
+                    result.out_of_time = self._bounds.total
+                    return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {self._bounds.total:g} s"))
+                if watched and permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
                 with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
                     address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None
-                    self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                    if watched:
+                        self._emit("attempt_started", result, attempt=number, endpoint=address.label)
                     try:
                         with HttpSession.of(scope, self) as session:
                             sent = await self._send(session, address, body, min(seconds, end - began))
@@ -234,7 +240,7 @@ class SandboxClient:
             waited = permit.waited if permit is not None else 0.0
             result.waited += waited
             if address is not None:
-                if permit is not None:
+                if watched and permit is not None:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
                     number,
@@ -247,25 +253,24 @@ class SandboxClient:
                     ended - began,
                 )
                 result.attempts.append(attempt)
-                facts = {"outcome": attempt.outcome.value, "status": attempt.status}
-                self._emit("attempt_ended", result, attempt=number, **facts)
+                if watched:
+                    facts = {"outcome": attempt.outcome.value, "status": attempt.status}
+                    self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
 
     async def _send(self, session: aiohttp.ClientSession, address: _Address, body: bytes, seconds: float) -> _Sent:
         connect = min(CONNECT_SECONDS, seconds / 2)
         try:
-            async with (
-                asyncio.timeout(seconds),
-                session.post(
+            with TimeLimit(seconds):
+                async with session.post(
                     address.target,
                     data=body,
                     headers=self._headers or None,
                     proxy=address.proxy,
                     allow_redirects=False,
                     timeout=_connect_timeout(connect, address.proxy is not None),
-                ) as answer,
-            ):
-                return await self._parse(answer)
+                ) as answer:
+                    return await self._parse(answer)
         except aiohttp.ConnectionTimeoutError:
             text = f"no connection to {address.label} within {connect:g} s"
             return _Sent(Reading(Outcome.UNREACHABLE, text), may_have_run=False, transient=True)
@@ -288,23 +293,24 @@ class SandboxClient:
             return _Sent(Reading(Outcome.BAD_RESPONSE, f"not a valid HTTP response: {_reason(error)}"))
 
     async def _parse(self, answer: aiohttp.ClientResponse) -> _Sent:
-        data, whole = await self._read(answer)
-        if whole or answer.status != 200:  # the status decides; the body of a refusal only adds detail
-            reading = read_answer(answer.status, answer.headers.get("Content-Type", ""), data)
+        status, headers = answer.status, answer.headers
+        length = answer.content_length
+        if status == 200 and length is not None and "Content-Encoding" not in headers:
+            whole = length <= self._bounds.response_bytes
+            data = await answer.read() if whole else b""
+        else:
+            data, whole = await self._read(answer)
+        if whole or status != 200:  # the status decides; the body of a refusal only adds detail
+            reading = read_answer(status, headers.get("Content-Type", ""), data)
         else:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
-        transient = answer.status in RETRIED_STATUSES
-        asked = retry_after(answer.headers, time.time()) if transient else None
-        return _Sent(reading, answer.status, asked, may_have_run(answer.status), transient)
+        transient = status in RETRIED_STATUSES
+        asked = retry_after(headers, time.time()) if transient else None
+        return _Sent(reading, status, asked, may_have_run(status), transient)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         """Return the body up to the size limit, and whether it is complete."""
         limit = self._bounds.response_bytes
-        length = answer.content_length
-        if length is not None and length > limit and answer.status == 200:
-            return b"", False
-        if length is not None and answer.status == 200 and "Content-Encoding" not in answer.headers:
-            return await answer.read(), True
         parts: list[bytes] = []
         try:
             async for part in answer.content.iter_any():
@@ -337,6 +343,10 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
 
 def _ignore(_: CallResult) -> None:
     """No guard is there to be told of the result."""
+
+
+_UNWATCHED = nullcontext(_ignore)
+_UNLIMITED = nullcontext()
 
 
 def _health(sent: _Sent) -> Health:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion_tools.outcome import Outcome
+
+
+def new_call_id() -> str:
+    """Return an id that no other call has, in any process."""
+    return os.urandom(16).hex()
 
 
 @dataclass(slots=True)
@@ -53,24 +59,25 @@ class CallResult:
     @property
     def possible_executions(self) -> int:
         """How many times the program may have been executed."""
-        return sum(attempt.may_have_run for attempt in self.attempts)
+        return len([attempt for attempt in self.attempts if attempt.may_have_run])
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers a trainer needs, as plain values."""
-        last = self.attempts[-1] if self.attempts else None
+        attempts = self.attempts
+        last = attempts[-1] if attempts else None
         return {
             "call_id": self.call_id,
             "outcome": self.outcome.value,
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,
-            "attempts": len(self.attempts),
+            "attempts": len(attempts),
             "possible_executions": self.possible_executions,
             "permit_wait_s": self.waited,
             "backoff_s": self.backed_off,
-            "request_s": sum(attempt.seconds for attempt in self.attempts),
+            "request_s": sum([attempt.seconds for attempt in attempts]),
             "total_s": self.seconds,
             "execution_s": self.execution_time,
             "return_code": self.return_code,
             "http_status": last.status if last else None,
-            "attempt_outcomes": [attempt.outcome.value for attempt in self.attempts],
+            "attempt_outcomes": [attempt.outcome.value for attempt in attempts],
         }

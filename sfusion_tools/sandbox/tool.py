@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 from sfusion_tools.base_tool import TrajectoryTool
 from sfusion_tools.limiter import Limiter
@@ -16,7 +15,7 @@ from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
 from sfusion_tools.sandbox.ray_metrics import counted_call
-from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.result import CallResult, new_call_id
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, shared_guard
 from sfusion_tools.sandbox.text import model_text, plain
 from sfusion_tools.sandbox.trajectory import count_call
@@ -154,7 +153,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         """
         last = self._trajectories.get(instance_id)
         number = last.begin() if last is not None else 0
-        call_id = str(kwargs.get("call_id") or uuid4().hex)
+        call_id = str(kwargs.get("call_id") or new_call_id())
         timeout, remark = self.settings.default_timeout, ""
         result = CallResult(call_id, Outcome.CANCELLED)
         with counted_call(self.name, result, on=self.settings.ray_metrics):

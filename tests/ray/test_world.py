@@ -9,18 +9,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
+from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
+from sfusion.harness.chaos.rounds import play_rounds
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Verdict, judge
+from sfusion.harness.runs import read_tasks, run_all, write_run
 from sfusion.harness.runs.effect import judge_effect
-from sfusion.harness.scenarios import parse_scenarios
+from sfusion.harness.scenarios import parse_scenarios, scenario_files
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.spreading import RayTasks
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds.ray_cluster import GivenCluster, OwnCluster, inherited_path
 from tests.ray.actors import until
@@ -208,6 +214,26 @@ events: [{at: 400ms, pause: n2-w1, seconds: 2500ms}]""")
     assert [one for one in silent if one["at"] > resumed]
 
 
+def test_a_stopped_limiter_takes_no_permits_from_running_attempts(place: OwnCluster) -> None:
+    """By the clock of the machine all leases had expired when it continued: it granted the same permits again."""
+    tried = scenario("""
+cluster: {workers_per_node: 2}
+tools: {rate_limit: 2, permit_lease: 1}
+load: {calls: 6, concurrency: 6, program: {seconds: 2s, prints: "{call}\\n"}}
+events: [{after: {in_flight: 2}, pause: limiter, seconds: 1500ms}]""")
+    journal, verdicts = played(place, tried)
+    all_held(verdicts)
+    assert of(journal, "world", "limiter_resumed")
+    assert of(journal, "limiter", "expired") == []
+    assert count_at_sandbox(journal, 1.0) == SandboxCount(2, [])
+
+
+def test_a_round_of_chaos_is_played_on_the_cluster_and_in_sim(place: OwnCluster) -> None:
+    (one,) = play_rounds(1, range(8, 9), 1, place)
+    assert (one.problems, one.disagreements) == ([], [])
+    assert {"crash", "limiter_died"} <= {event["event"] for event in one.real.journal.events}
+
+
 def test_the_fake_can_run_on_a_node_and_time_can_be_scaled(place: OwnCluster) -> None:
     tried = scenario("""
 time_scale: 0.01
@@ -369,6 +395,48 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
     file.write_text(f"{text}{load}promises: [{{outcomes: {{throttled: all}}}}]\n")
     assert sfusion(str(file), "--ray-address", place.address).returncode == 1
     until(lambda: ray.util.list_named_actors(all_namespaces=True) == [])
+
+
+# -- work spread over the cluster --
+
+
+def square_elsewhere(marks: Path, doomed: str, number: int) -> int:
+    """Square a number, but on the ``doomed`` node report the number and never return."""
+    if ray.get_runtime_context().get_node_id() == doomed:
+        (marks / str(number)).touch()
+        signal.pause()
+    return number * number
+
+
+def test_what_a_killed_node_was_running_is_handed_out_again(place: OwnCluster, tmp_path: Path) -> None:
+    _, doomed = place.nodes(2, {2})
+    found: list[int] = []
+    work = partial(square_elsewhere, tmp_path, doomed)
+    spread = threading.Thread(target=lambda: found.extend(RayTasks().map(work, range(8))))
+    spread.start()
+    until(lambda: any(tmp_path.iterdir()))
+    place.kill_node(doomed)
+    spread.join()
+    assert found == [number * number for number in range(8)]
+
+
+def test_runs_spread_over_a_cluster_write_the_bytes_of_local_ones(place: OwnCluster, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    for result in run_all(read_tasks(scenario_files(["single-node"]), "sim")):
+        write_run(result, here)
+    spread = ["single-node", "--on", "ray", "--address", place.address, "--out", str(there)]
+    command = [sys.executable, "-m", "sfusion", "run", *spread]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert written(here) == written(there)
+    assert len(written(here)) == 3
+
+
+def written(folder: Path) -> dict[str, str]:
+    """Return the files of runs by their path, without how long the runs took."""
+    took = re.compile(r'"wall_seconds": .*')
+    paths = [path for path in folder.rglob("*") if path.suffix in (".ndjson", ".json", ".yaml")]
+    return {str(path.relative_to(folder)): took.sub("", path.read_text()) for path in paths}
 
 
 def test_nodes_of_a_given_cluster_are_not_killed() -> None:

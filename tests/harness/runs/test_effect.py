@@ -56,6 +56,10 @@ EVENTS = [
     ({"at": "300s", "crash": "sandbox"}, "`crash: sandbox` at 300 s never happened: the load ended at 0.808 s"),
     ({"at": "300s", "cancel": 1.0}, "`cancel: 1.0` at 300 s never happened: the load ended at 0.808 s"),
     ({"at": "300s", "resize": 5}, "`resize: 5` at 300 s never happened: the load ended at 0.808 s"),
+    (
+        {"after": {"grants": 99}, "kill": "n1-w1"},
+        "`kill: n1-w1` after grants 99 never happened: the count reached only 24",
+    ),
     ({"at": "100ms", "restart": "limiter"}, "`restart: limiter` at 0.1 s never happened: its target was gone"),
 ]
 

@@ -185,3 +185,17 @@ def test_bodies_larger_than_any_buffer_arrive_whole() -> None:
             return len((await answer.json())["run_result"]["stdout"])
 
     assert run_virtually(main()) >= 3_000_000
+
+
+def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> None:
+    async def main(others: int) -> list[int]:
+        loop = asyncio.get_running_loop()
+        due: list[int] = []
+        for number in range(50):
+            loop.call_at(5.0, due.append, number)
+            for other in range(others):
+                loop.call_at(1.0 + (number * 7 + other) % 9, lambda: None)
+        await asyncio.sleep(6)
+        return due
+
+    assert [run_virtually(main(others)) for others in range(4)] == [list(range(50))] * 4

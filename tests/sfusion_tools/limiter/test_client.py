@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter import (
     Limiter,
@@ -29,6 +30,7 @@ from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.limiter.messages import Batch, LimiterReply, Poll
+from sfusion_tools.runtime import runtime
 from tests.sfusion_tools.limiter.holding import give, take
 
 
@@ -563,19 +565,17 @@ class TestChoice:
         assert ("now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force") in caplog.text
 
 
-async def test_no_timer_is_left_of_a_permit_that_was_granted(monkeypatch):
-    loop = asyncio.get_running_loop()
-    real, timers = loop.call_later, list[asyncio.TimerHandle]()
-
-    def call_later(delay, callback, *args, **options):
-        timer = real(delay, callback, *args, **options)
-        if delay == 600.0:
-            timers.append(timer)
-        return timer
-
-    monkeypatch.setattr(loop, "call_later", call_later)
-    async with local_limiter(LimiterSettings(1)).permit(600.0):
-        assert [timer.cancelled() for timer in timers] == [True]
+async def test_no_deadline_is_left_of_a_permit_that_was_granted() -> None:
+    deadlines = Deadlines.of(runtime.scope())
+    limiter = local_limiter(LimiterSettings(1))
+    async with limiter.permit(600.0):
+        assert deadlines.pending == 0
+        waiting = asyncio.ensure_future(limiter.permit(600.0).__aenter__())
+        await asyncio.sleep(0)
+        assert deadlines.pending == 1
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert deadlines.pending == 0
 
 
 def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
@@ -591,3 +591,19 @@ def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def test_a_paced_limiter_with_all_permits_out_grants_as_soon_as_the_next_request_may_start() -> None:
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        limiter = Limiter(LocalTransport(host_on_loop_time(rate_limit=1, per_second=2.0, burst=1)), name="a")
+
+        async def caller() -> None:
+            async with limiter.permit():
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(caller() for _ in range(5)))
+        await limiter.aclose()
+        return loop.time()
+
+    assert run_virtually(scenario()) == pytest.approx(2.01)

@@ -1,0 +1,112 @@
+"""Rounds of chaos: each is played on a real cluster and in sim, judged, and compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
+from sfusion.harness.chaos.plan import LEASE, plan_round
+from sfusion.harness.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.runs import RunResult, Task, run_one
+from sfusion.harness.scenarios.events import EventPart
+from sfusion.harness.scenarios.model import Scenario
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, played in both worlds."""
+
+    number: int
+    scenario: Scenario
+    real: RunResult
+    sim: RunResult
+    count: SandboxCount
+    """What the sandbox counted in the real run."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Say what did not hold on the real cluster. An event that never struck is not a problem of the stack."""
+        failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+        found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
+        return [*found, *self.count.problems, *([self.real.error] if self.real.error else [])]
+
+    @property
+    def disagreements(self) -> list[str]:
+        """Say which promises sim and reality judge differently."""
+        real, sim = (_states(result.verdicts) for result in (self.real, self.sim))
+        names = [name for name in real | sim if name != EVERYTHING_TOOK_EFFECT]
+        found = [(name, real.get(name, "none"), sim.get(name, "none")) for name in names]
+        wrong = [f"error in sim: {self.sim.error}"] if self.sim.error else []
+        return wrong + [f"{name}: ray {left}, sim {right}" for name, left, right in found if left != right]
+
+    @property
+    def never_struck(self) -> str:
+        """Say which of the events did not happen on the real cluster."""
+        idle = [one.sentence for one in self.real.verdicts if one.promise == EVERYTHING_TOOK_EFFECT]
+        return "; ".join(idle)
+
+    @property
+    def outcomes(self) -> tuple[Counter[str], Counter[str]]:
+        """Return how many calls ended in which way, on the cluster and in sim."""
+        return _outcomes(self.real), _outcomes(self.sim)
+
+    @property
+    def moved(self) -> int:
+        """Return how many calls ended differently in the two worlds, at least."""
+        real, sim = self.outcomes
+        return max((real - sim).total(), (sim - real).total())
+
+    @property
+    def events(self) -> list[str]:
+        return [_sentence(event) for event in self.scenario.events]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, as in the JSON file of a chaos run."""
+        real, sim = self.outcomes
+        return {
+            "round": self.number,
+            "scenario": self.scenario.scenario,
+            "events": self.events,
+            "limit": self.scenario.stated_limit,
+            "peak_at_sandbox": self.count.peak,
+            "problems": self.problems,
+            "disagreements": self.disagreements,
+            "never_struck": self.never_struck,
+            "outcomes_ray": dict(real),
+            "outcomes_sim": dict(sim),
+            "seconds": round(self.real.wall_seconds, 2),
+        }
+
+
+def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any) -> Iterator[Round]:
+    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own."""
+    from sfusion.harness.worlds import ray
+
+    player = partial(ray.run, cluster=cluster, sandbox_on="node")
+    for number in numbers:
+        scenario = plan_round(seed, number, nodes)
+        real = run_one(Task(scenario, "ray"), player=player)
+        count = count_at_sandbox(real.journal, LEASE) if not real.error else SandboxCount(0)
+        yield Round(number, scenario, real, run_one(Task(scenario, "sim")), count)
+
+
+def _states(verdicts: list[Verdict]) -> dict[str, str]:
+    return {verdict.promise: verdict.state for verdict in verdicts}
+
+
+def _outcomes(result: RunResult) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in result.journal.events:
+        if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
+            found[event.get("outcome") or event["event"]] += 1
+    return found
+
+
+def _sentence(event: EventPart) -> str:
+    lasts = f" for {duration(event.seconds)}" if event.seconds is not None else ""
+    return f"{event.kind} {event.target}{lasts} after {event.after}"

@@ -1,0 +1,76 @@
+"""What ``sfusion chaos`` does, apart from its options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from sfusion.harness.chaos.page import render_page
+from sfusion.harness.chaos.rounds import Round, play_rounds
+from sfusion.harness.reports import Reports, RunReport, write_page
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.runs import write_run
+from sfusion.harness.terminal import ProgressReporter
+from sfusion.harness.worlds.ray_cluster import open_cluster
+from sfusion_tools.wording import counted
+
+_HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")
+
+
+def run_chaos(numbers: range, *, seed: int, nodes: int, reports: Reports) -> int:
+    """Play rounds, print a table, write the reports and return the exit code."""
+    reports.check()
+    rounds: list[Round] = []
+    cluster = open_cluster()
+    try:
+        with ProgressReporter(sys.stdout, len(numbers), "rounds of chaos") as shown:
+            for one in play_rounds(seed, numbers, nodes, cluster):
+                rounds.append(one)
+                _write_runs(one, reports)
+                state = "broken" if one.problems else "held"
+                line = f"[{len(rounds)}/{len(numbers)}] {state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
+                shown.progress(len(rounds), f"{sum(bool(one.problems) for one in rounds)} broken", line=line)
+                for problem in one.problems:
+                    shown.print(f"  {problem}", "bold red")
+                for difference in one.disagreements:
+                    shown.print(f"  sim and Ray differ: {difference}", "yellow")
+            sentence = _headline(rounds)
+            shown.print()
+            shown.table(map(_row, rounds), _HEAD, ["bold red" if one.problems else "green" for one in rounds], texts=3)
+            shown.print()
+            shown.print(sentence, "bold red" if any(one.problems for one in rounds) else "green")
+    finally:
+        cluster.close()
+    if reports.html is not None:
+        reports.html.write_text(render_page(rounds, sentence, reports.out, reports.html), encoding="utf-8")
+    if reports.json is not None:
+        data = {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]}
+        reports.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    return 1 if any(one.problems for one in rounds) else 0
+
+
+def _write_runs(one: Round, reports: Reports) -> None:
+    if reports.out is not None:
+        for result in (one.real, one.sim):
+            write_page(RunReport.of_result(result, write_run(result, reports.out)))
+
+
+def _row(one: Round) -> tuple[str, ...]:
+    state = "broken" if one.problems else "held"
+    crowd = f"{one.count.peak}/{one.scenario.stated_limit}"
+    differ = str(len(one.disagreements) or "no")
+    took = duration(one.real.wall_seconds)
+    return state, str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
+
+
+def _headline(rounds: Sequence[Round]) -> str:
+    broken = sum(bool(one.problems) for one in rounds)
+    agreeing = sum(not one.disagreements for one in rounds)
+    moved, calls = sum(one.moved for one in rounds), sum(one.outcomes[0].total() for one in rounds)
+    held = "every promise held" if not broken else f"{broken} broke a promise or could not be judged"
+    took = sum(one.real.wall_seconds for one in rounds) / len(rounds)
+    return (
+        f"{counted(len(rounds), 'round')}: {held}. Sim and Ray agree on every promise in {agreeing} of them; "
+        f"{moved} of {counted(calls, 'call')} ended differently. {took:.1f} s per round."
+    )

@@ -1,0 +1,71 @@
+"""Work spread over processes: what a process loses when it dies, and that none outlives the command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sfusion.harness.errors import BadOption, WorkerLost
+from sfusion.harness.spreading import open_workers
+
+
+def square(folder: Path, number: int) -> int:
+    """Square a number; the first process that is given a 3, and every process that is given a 7, dies."""
+    tried = folder / str(number)
+    if number == 7 or (number == 3 and not tried.exists()):
+        tried.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number * number
+
+
+def test_what_a_dead_process_was_running_is_handed_out_again(tmp_path: Path) -> None:
+    with open_workers(2) as workers:
+        assert list(workers.map(partial(square, tmp_path), range(7))) == [0, 1, 4, 9, 16, 25, 36]
+        assert (tmp_path / "3").exists()
+        with pytest.raises(WorkerLost, match="the process that ran it died 4 times: 7"):
+            list(workers.map(partial(square, tmp_path), [7]))
+
+
+def test_an_address_without_a_cluster_and_an_unknown_place_are_refused() -> None:
+    with pytest.raises(BadOption, match="add --on ray"), open_workers(address="127.0.0.1:6379"):
+        pass
+    with pytest.raises(BadOption, match="--on k8s: no such place; use here or ray"), open_workers(on="k8s"):
+        pass
+
+
+def stay(pipe: str) -> None:
+    """Report the process, then never return."""
+    with open(pipe, "w") as file:
+        file.write(f"{os.getpid()}\n")
+    signal.pause()
+
+
+SPREAD = """
+import sys
+from sfusion.harness.spreading import open_workers
+from tests.harness.test_spreading import stay
+if __name__ == "__main__":
+    with open_workers(2) as workers:
+        list(workers.map(stay, sys.argv[1:]))
+"""
+
+
+def test_processes_end_with_a_killed_command(tmp_path: Path) -> None:
+    pipes = [str(tmp_path / name) for name in ("one", "two")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    script = tmp_path / "spread.py"
+    script.write_text(SPREAD)
+    path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+    command = subprocess.Popen([sys.executable, str(script), *pipes], env={**os.environ, "PYTHONPATH": path})
+    pids = [int(Path(pipe).read_text()) for pipe in pipes]
+    command.kill()
+    command.wait()
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+        continue
