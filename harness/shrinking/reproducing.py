@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sfusion.harness.errors import HarnessError, Untrusted
+from sfusion.harness.errors import HarnessError
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.runs.result import RunResult
@@ -25,7 +25,8 @@ class Reproduces:
 
     Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
     works, and shrinking would lead there. The right tool is ours for a run of another class, and the one of
-    ``sfusion prove`` for a run of ours. Where it fails too in the scenario to shrink, it is not asked.
+    ``sfusion prove`` for a run of ours. Where it fails too in the scenario to shrink, it is not asked. The code and the
+    classes that the scenario names are run: whether to trust them must be decided before.
     """
 
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
@@ -60,9 +61,6 @@ def with_right_tool(scenario: Scenario) -> Scenario:
 
 
 def _failures(run: Run, scenario: Scenario) -> list[Failure]:
-    try:
-        return failures_of(run(Task(scenario, "sim")))
-    except Untrusted:
-        raise
-    except (HarnessError, SfusionError):
-        return []
+    with suppress(HarnessError, SfusionError):
+        return failures_of(run(Task(scenario, "sim", trusted=True)))
+    return []
