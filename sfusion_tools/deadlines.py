@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 from sfusion_tools.runtime import LoopResource, LoopScope, runtime
 
@@ -18,20 +19,8 @@ SPARED = 64
 """So many dropped deadlines may stay in the heap, whatever the number of the others."""
 
 
-class Deadline:
-    """Something to do at a time, unless it is dropped before."""
-
-    __slots__ = ("_act", "_owner")
-
-    def __init__(self, owner: Deadlines, act: Callable[[], object]) -> None:
-        self._owner = owner
-        self._act: Callable[[], object] | None = act
-
-    def drop(self) -> None:
-        """The time no longer matters; nothing that waits for it is referenced afterwards."""
-        if self._act is not None:
-            self._act = None
-            self._owner._dropped()
+Deadline = list[Any]
+"""[when, number, what to do then or None once it is dropped or reached]: a list is compared without calling Python."""
 
 
 class Deadlines(LoopResource):
@@ -39,7 +28,7 @@ class Deadlines(LoopResource):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._heap: list[tuple[float, int, Deadline]] = []
+        self._heap: list[Deadline] = []
         self._numbers = count()
         self._dead = 0
         self._timer: asyncio.Handle | None = None
@@ -56,12 +45,23 @@ class Deadlines(LoopResource):
         return len(self._heap) - self._dead
 
     def at(self, when: float, act: Callable[[], object]) -> Deadline:
-        """Call ``act`` at this time of the loop."""
-        deadline = Deadline(self, act)
-        heapq.heappush(self._heap, (when, next(self._numbers), deadline))
+        """Call ``act`` at this time of the loop, unless what is returned is dropped before."""
+        deadline: Deadline = [when, next(self._numbers), act]
+        heapq.heappush(self._heap, deadline)
         if when < self._timer_at:
             self._arm(when)
         return deadline
+
+    def drop(self, deadline: Deadline) -> None:
+        """The time no longer matters; nothing that waits for it is referenced afterwards."""
+        if deadline[2] is None:
+            return
+        deadline[2] = None
+        self._dead += 1
+        if self._dead > SPARED and self._dead * 2 > len(self._heap):
+            self._heap[:] = [kept for kept in self._heap if kept[2] is not None]
+            heapq.heapify(self._heap)
+            self._dead = 0
 
     def abandon(self) -> None:
         self._clear()
@@ -72,8 +72,8 @@ class Deadlines(LoopResource):
         self._timer = None  # it is the parent's
 
     def _clear(self) -> None:
-        for *_, deadline in self._heap:
-            deadline._act = None
+        for deadline in self._heap:
+            deadline[2] = None
         self._heap.clear()
         self._dead = 0
 
@@ -86,23 +86,16 @@ class Deadlines(LoopResource):
     def _strike(self) -> None:
         self._timer, now, heap = None, max(self._loop.time(), self._timer_at), self._heap
         acts = []
-        while heap and (heap[0][0] <= now or heap[0][2]._act is None):
-            deadline = heapq.heappop(heap)[2]
-            if deadline._act is None:
+        while heap and (heap[0][0] <= now or heap[0][2] is None):
+            deadline = heapq.heappop(heap)
+            if deadline[2] is None:
                 self._dead -= 1
             else:
-                acts.append(deadline._act)
-                deadline._act = None
+                acts.append(deadline[2])
+                deadline[2] = None
         self._arm(heap[0][0] if heap else math.inf)
         for act in acts:
             act()
-
-    def _dropped(self) -> None:
-        self._dead += 1
-        if self._dead > SPARED and self._dead * 2 > len(self._heap):
-            self._heap[:] = [entry for entry in self._heap if entry[2]._act is not None]
-            heapq.heapify(self._heap)
-            self._dead = 0
 
 
 class TimeLimit:
@@ -111,7 +104,7 @@ class TimeLimit:
     The same as ``asyncio.timeout``, for the shared timer.
     """
 
-    __slots__ = ("_cancelling", "_deadline", "_expired", "_seconds", "_task")
+    __slots__ = ("_cancelling", "_deadline", "_deadlines", "_expired", "_seconds", "_task")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -123,10 +116,11 @@ class TimeLimit:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._deadline = Deadlines.of(scope).at(scope.loop.time() + self._seconds, self._expire)
+        self._deadlines = Deadlines.of(scope)
+        self._deadline = self._deadlines.at(scope.loop.time() + self._seconds, self._expire)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        self._deadline.drop()
+        self._deadlines.drop(self._deadline)
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 

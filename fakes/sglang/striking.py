@@ -67,7 +67,7 @@ class EngineFaults:
     """The rules of one engine, and how often each question was asked."""
 
     def __init__(self, rules: Iterable[Rule], seed: int) -> None:
-        self.plan = FaultPlan(_possible(checked(rules)), seed=seed)
+        self.plan = FaultPlan(possible(rules), seed=seed)
         self._asked: dict[str, int] = {}
         self._started: float | None = None
 
@@ -100,9 +100,9 @@ class EngineFaults:
         return generation
 
 
-def _possible(rules: Iterable[Rule]) -> list[Rule]:
-    """Refuse rules that need a socket: they would never strike."""
-    kept = list(rules)
+def possible(rules: Iterable[Rule]) -> list[Rule]:
+    """Refuse rules that need a sandbox or a socket: they would never strike."""
+    kept = checked(rules)
     for rule in kept:
         for phase, actions in rule.actions_by_phase.items():
             for action in actions:

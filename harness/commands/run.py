@@ -28,6 +28,13 @@ def run(
     ] = None,
     keyword: Annotated[str, typer.Option("-k", help="Run only scenarios whose name matches, like pytest's -k.")] = "",
     seed: Annotated[int | None, typer.Option(min=0, help="Seed to use instead of the one in each file.")] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEED|priority:SEED[:CHANGES]",
+            help="World sim: run what is ready at the same time in another order, drawn from this seed.",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
     on: Annotated[str, typer.Option(help="World sim: run on this machine (here) or on a Ray cluster (ray).")] = "here",
     address: Annotated[
@@ -44,6 +51,14 @@ def run(
     tools: Annotated[
         Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenarios' tools.")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Let the files run what they name: code (executor: python) and tool classes. Bundled scenarios and "
+            "--tools do not need it.",
+        ),
+    ] = False,
     ray_address: Annotated[
         str | None,
         typer.Option(help="World ray: use a running cluster, HOST:PORT or auto, instead of starting one."),
@@ -59,8 +74,8 @@ def run(
 ) -> None:
     """Run scenarios and report which promises held.
 
-    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray, Docker or
-    the sandbox is missing.
+    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
+    is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
     """
     from sfusion.harness.commands._ray import RayOptions
     from sfusion.harness.commands._running import run_command
@@ -72,11 +87,13 @@ def run(
         sandbox=sandbox or [],
         keyword=keyword,
         seed=seed,
+        schedule=schedule,
         jobs=jobs,
         on=on,
         address=address,
         twice=twice,
         tools=tools,
+        trust=trust,
         ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )

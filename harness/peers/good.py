@@ -123,7 +123,9 @@ class GoodTool:
             result = PeerResult("bad_arguments", str(error))
         else:
             result, remark = await self.run(request), request.remark
-        self.last[instance_id] = result
+        met = self.last.get(instance_id)
+        if met is None or met.outcome in (*PROGRAMS, "bad_arguments"):  # an outage is not made up for later
+            self.last[instance_id] = result
         self.state_for_the_trainer(result, kwargs.get("agent_data"))
         return PeerResponse(self.text(result) + remark), self.step_reward(result), self.metrics(result)
 
@@ -167,8 +169,8 @@ class GoodTool:
         for number in itertools.count(1):
             began = loop.time()
             result = await self.attempt(request, avoid)
-            waited, result.waited = waited + result.waited, waited + result.waited
-            left -= loop.time() - began - (result.waited - waited)
+            left -= loop.time() - began - result.waited
+            waited = result.waited = waited + result.waited
             pause = self.pause(request, number, result)
             if not self.may_retry(result, number) or pause >= left:
                 return result

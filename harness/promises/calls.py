@@ -51,7 +51,8 @@ class EveryCallEndsOnce(Promise):
             return self.broken(*wrong[0], len(wrong))
         made = len(story.made)
         not_made = (story.began.get("calls") or made) - made
-        if not_made > 0 and not set(story.began.get("workers", [""])) <= story.deaths.keys():
+        callers = {call.called["worker"] for call in story.made if call.called is not None}
+        if not_made > 0 and not callers <= story.deaths.keys():
             return self.broken(f"only {made} of {made + not_made} calls were ever made", story.world[-3:])
         lost = sum(call.endings[0]["event"] == "lost" for call in story.made)
         excused = f"; {lost} lost with their worker" if lost else ""
@@ -245,8 +246,9 @@ class RetryAfterHonoured(Promise):
     def judge(self, story: Story) -> Verdict:
         asked = again = 0
         wrong: list[tuple[str, list[Event]]] = []
-        for call in story.calls.values():
+        for call in story.made:  # code without a mark cannot be told apart from that of other calls
             until, why = -1.0, None
+            broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
             for event in call.server:
                 if event["event"] == "arrived" and why is not None:
                     again += 1
@@ -254,7 +256,8 @@ class RetryAfterHonoured(Promise):
                         early = until - event["at"]
                         text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
                         wrong.append((text, [why, event]))
-                wait = _seconds(event.get("retry_after")) if event["event"] == "answered" else None
+                arrived = event["event"] == "answered" and attempt_of(event) not in broken_off
+                wait = _seconds(event.get("retry_after")) if arrived else None
                 if wait is not None:
                     asked += 1
                     until, why = event["at"] + wait, event
@@ -298,7 +301,7 @@ class DeadlineHonoured(Promise):
             if allowed is None:
                 unbounded += 1
                 continue
-            if call.endings and call.endings[0]["event"] == "lost":
+            if call.endings and (call.endings[0]["event"] == "lost" or _gave_up_waiting(call)):
                 continue
             judged += 1
             since = call.called["at"] if call.called else 0.0
@@ -320,6 +323,12 @@ class DeadlineHonoured(Promise):
         if not judged:
             return self.unknown("no call ended")
         return self.held(f"the longest call took {longest:.3g} s, not counting waits for a permit")
+
+
+def _gave_up_waiting(call: CallStory) -> bool:
+    """Was the call cancelled while it waited for a permit? How long it had waited is not reported then."""
+    started, ended = len(call.of_client("attempt_started")), len(call.of_client("attempt_ended"))
+    return call.endings[0]["event"] == "cancelled" and bool(call.client) and started == ended
 
 
 class NoDuplicateExecution(Promise):

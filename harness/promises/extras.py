@@ -23,6 +23,7 @@ class OutcomeInExtras(Promise):
             why = "the tool states no outcomes"
             return self.not_applicable(why) if story.foreign else self.unknown(why)
         ended = {event["rollout"]: event for event in story.of_world("rollout_ended")}
+        rolled = {event["rollout"] for event in story.of_world("rollout_started")}
         wrong: list[tuple[str, list[Event]]] = []
         stated: dict[str, Counter[str]] = {}
         judged = 0
@@ -36,6 +37,7 @@ class OutcomeInExtras(Promise):
                 continue
             if rollout in ended:
                 stated.setdefault(rollout, Counter())[outcome] += 1
+            if rollout in rolled:  # one that was lost with its worker counts nothing
                 continue
             judged += 1
             if returned.get("extras") != outcome:

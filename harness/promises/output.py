@@ -9,7 +9,7 @@ from pydantic import Field
 from sfusion.harness.journal import Event
 from sfusion.harness.promises.base import Promise, evidence
 from sfusion.harness.promises.cut_marks import cut_marks, numbers_in
-from sfusion.harness.promises.story import CallStory, Story
+from sfusion.harness.promises.story import CallStory, Story, attempt_of
 from sfusion.harness.promises.verdict import Verdict
 from sfusion_tools.sandbox.text import plain
 from sfusion_tools.wording import counted
@@ -35,7 +35,7 @@ class OutputBounded(Promise):
                 continue
             chars = call.returned.get("chars", 0)
             longest = max(longest, chars)
-            printed = max(printed, (_printed(call) or 0) + _added(call) if call.results else 0)
+            printed = max(printed, (_printed(call) or 0) + _added(call) if call.succeeded else 0)
             if chars > self.at_most:
                 text = (
                     f"the tool message of call {call.call} has {chars:,} characters, promised at most {self.at_most:,}"
@@ -57,7 +57,7 @@ class CutsMarked(Promise):
         cut = 0
         for call in story.made:
             returned, size = call.returned, _printed(call)
-            if returned is None or not size or not call.results or _lost_at_the_sandbox(call, "stdout"):
+            if returned is None or not size or not call.succeeded or _lost_at_the_sandbox(call, "stdout"):
                 continue
             size += _added(call)
             missing = size - returned.get("chars", 0)
@@ -86,7 +86,7 @@ class StderrShown(Promise):
         for call in story.made:
             lines = [line.strip() for line in plain(call.intent.get("errors", "")).splitlines() if line.strip()]
             returned = call.returned
-            if returned is None or not lines or not call.results or _lost_at_the_sandbox(call, "stderr"):
+            if returned is None or not lines or not call.succeeded or _lost_at_the_sandbox(call, "stderr"):
                 continue
             judged += 1
             text = plain(returned.get("text") or "")
@@ -113,7 +113,8 @@ def _printed(call: CallStory) -> int | None:
 
 
 def _spoiled(call: CallStory) -> list[Event]:
-    return [one for one in call.of_server("strike") if one["kind"] == "output"]
+    given = {attempt_of(one) for one in call.results}
+    return [one for one in call.of_server("strike") if one["kind"] == "output" and attempt_of(one) in given]
 
 
 def _added(call: CallStory) -> int:

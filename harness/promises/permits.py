@@ -147,13 +147,21 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
         left |= {attempt_of(e) for e in story.server if e["event"] == "arrived"} - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
     under_way: dict[str, list[Any]] = {}
+    over: dict[str, float] = {}
     for event in story.journal.events:
         key = attempt_of(event)
         if event["source"] == "world" and event["event"] in ("returned", "cancelled", "lost"):
             # A program may outlive its call, and with it the run: the tool waits for it no longer.
             steps += [("end", one, event) for one in under_way.pop(event["call"], ())]
+            over[event["call"]] = event["at"]
+        elif event["source"] == "server" and event["event"] == "crash":
+            # All its requests are over at once, whenever it gets to reporting them.
+            for mine in under_way.values():
+                steps += [("end", one, event) for one in mine if one[0] == event.get("sandbox")]
         elif event["source"] != "server" or key in left:
             continue
+        elif event["event"] == "arrived" and event["at"] <= over.get(event["call"], -1.0):
+            continue  # it was on its way when its call was cancelled
         elif event["event"] == "arrived":
             mine = under_way.setdefault(event["call"], [])
             # Nor for one that never answers, once it has asked again.

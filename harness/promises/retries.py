@@ -28,15 +28,19 @@ class OnlyTransientRetried(Promise):
     def judge(self, story: Story) -> Verdict:
         final = 0
         wrong: list[tuple[str, list[Event]]] = []
+        crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
         for call in story.made:
             results = {attempt_of(one) for one in call.results}
+            # What was under way when the body was cut or the sandbox crashed did not reach the client.
+            lost = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
             answer: Event | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:
                     what = "the result of its program" if answer["status"] == 200 else f"status {answer['status']}"
                     wrong.append((f"call {call.call} was sent again after {what}", [answer, event]))
                     break
-                if event["event"] == "answered" and not event.get("client_gone"):
+                if event["event"] == "answered" and not event.get("client_gone") and attempt_of(event) not in lost:
                     status = event["status"]
                     if attempt_of(event) in results if status == 200 else _is_final(status):
                         answer = event

@@ -19,9 +19,9 @@ def attempt_of(event: Event) -> tuple[Any, ...]:
     return event.get("sandbox"), event.get("call"), event.get("attempt")
 
 
-def _spoils(strike: Event) -> bool:
+def _spoils(strike: Event, compiles: bool) -> bool:
     """Does a fault leave no result in the answer, or one that nobody can read?"""
-    return KINDS[strike["kind"]].final or strike.get("what") == "not_utf8"
+    return KINDS[strike["kind"]].final or (compiles and strike.get("what") == "not_utf8")
 
 
 @dataclass
@@ -51,7 +51,8 @@ class CallStory:
         """
         if self.intent.get("kind") in ("sandbox_error", "bad_arguments"):
             return []
-        spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one)}
+        compiles = self.intent.get("kind") != "compile_error"  # then there is no output to be spoilt
+        spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
         return [
             one
             for one in self.of_server("answered")

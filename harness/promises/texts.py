@@ -106,7 +106,7 @@ class PartialOutputKept(Promise):
             early = call.intent.get("early", "").strip()
             if call.intent.get("kind") != "program_timeout" or not early or call.returned is None:
                 continue
-            if not call.results:
+            if not call.succeeded:
                 continue
             judged += 1
             text = call.returned.get("text") or ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -99,6 +100,6 @@ def _inconsistency(event: Event) -> str | None:
     if limits.get("max_prompt_len") is not None and lengths["prompt"] > limits["max_prompt_len"]:
         if event["ended_by"] != "prompt_too_long":
             return f"rollout {name}: a prompt of {prompt} exceeds max_prompt_len and was accepted"
-    elif event["ended_by"] == "prompt_too_long":
+    elif event["ended_by"] == "prompt_too_long" and lengths["prompt"] < (limits.get("max_model_len") or math.inf):
         return f"rollout {name}: a prompt of {prompt} was refused, although it fits"
     return None

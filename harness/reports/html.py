@@ -72,6 +72,14 @@ def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = No
     )
 
 
+def render_page(template: str, **values: Any) -> str:
+    """Another page in the same look, from a template and a style sheet of the same name."""
+    script = _script(("view.js",))
+    style = _style("base.css", f"{template.partition('.')[0]}.css")
+    page = _environment().get_template(template)
+    return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
+
+
 def _run_headline(run: RunReport) -> str:
     broken, unknown = len(run.in_state(BROKEN)), len(run.in_state(UNKNOWN))
     total = len(run.verdicts) - len(run.in_state(NOT_APPLICABLE))

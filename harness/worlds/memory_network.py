@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
-from typing import Any
+from contextvars import Context, copy_context
+from typing import Any, Protocol
 
 Address = tuple[str, int]
 _HIGH_WATER = 64 * 1024
 _CHUNK = 256 * 1024
 
 
+class Loop(Protocol):
+    """What the network needs of its event loop."""
+
+    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        """Like ``call_soon``, for something that arrives at one end of a connection."""
+
+    def create_future(self) -> asyncio.Future[Any]: ...
+
+
 class MemoryNetwork:
     """The listening servers by address. An address whose server has closed refuses connections."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self._ends = itertools.count(1)
         self._listening: dict[Address, MemoryServer | None] = {}
         self._dialled: dict[Any, Address] = {}
         self.connects = 0
@@ -61,11 +73,13 @@ class MemoryNetwork:
         if server is None:
             raise ConnectionRefusedError(111, "Connection refused")
         protocol = factory()
-        near, far = MemoryTransport(self.loop, address), MemoryTransport(self.loop, address)
+        # As with real sockets, each end runs in the context in which it was opened.
+        near = MemoryTransport(self.loop, address, next(self._ends), copy_context())
+        far = MemoryTransport(self.loop, address, next(self._ends), server.context.copy())
         near.join(protocol, far)
         far.join(server.factory(), near)
         near.begin()
-        self.loop.call_soon(far.begin)
+        far.on_arrival(far.begin)
         return near, protocol
 
 
@@ -77,6 +91,7 @@ class MemoryServer(asyncio.AbstractServer):
         self._sock = sock
         self.address = address
         self.factory = factory
+        self.context = copy_context()
 
     def close(self) -> None:
         """Refuse new connections; existing ones stay open."""
@@ -86,7 +101,7 @@ class MemoryServer(asyncio.AbstractServer):
     async def wait_closed(self) -> None:
         """Return at once: closing takes no time."""
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
+    def get_loop(self) -> Any:
         return self._network.loop
 
     async def start_serving(self) -> None:
@@ -102,9 +117,11 @@ class MemoryServer(asyncio.AbstractServer):
 class MemoryTransport(asyncio.Transport):
     """One end of an in-memory connection."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+    def __init__(self, loop: Loop, address: Address, end: int, context: Context) -> None:
         super().__init__()
         self._loop = loop
+        self._end_number = end
+        self._context = context
         self._address = address
         self._protocol: Any = None
         self._peer: MemoryTransport | None = None
@@ -119,6 +136,10 @@ class MemoryTransport(asyncio.Transport):
     def join(self, protocol: Any, peer: MemoryTransport) -> None:
         """Connect this end with its peer."""
         self._protocol, self._peer = protocol, peer
+
+    def on_arrival(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call something soon, in order with all that arrives at this end."""
+        self._loop.call_on_arrival(callback, *args, end=self._end_number, context=self._context)
 
     def begin(self) -> None:
         """Report the connection to the protocol, unless the peer has closed it already."""
@@ -141,9 +162,9 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(parts))
 
     def _send_soon(self) -> None:
-        if not self._sending and self._unsent:
+        if not self._sending and self._unsent and self._peer is not None:
             self._sending = True
-            self._loop.call_soon(self._send)
+            self._peer.on_arrival(self._send)
 
     def _send(self) -> None:
         self._sending = False
@@ -191,8 +212,8 @@ class MemoryTransport(asyncio.Transport):
         if self._closing or self._ended:
             return
         self._closing = True
-        if not self._unsent:
-            self._loop.call_soon(self._finish)
+        if not self._unsent and self._peer is not None:
+            self._peer.on_arrival(self._finish)
 
     def abort(self) -> None:
         """Reset the connection: undelivered bytes are lost."""
@@ -214,7 +235,7 @@ class MemoryTransport(asyncio.Transport):
         if not self._ended:
             self._ended = self._closing = True
             if self._begun:
-                self._loop.call_soon(self._protocol.connection_lost, error)
+                self.on_arrival(self._protocol.connection_lost, error)
 
     def is_closing(self) -> bool:
         return self._closing

@@ -18,6 +18,7 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.calling import call_facts
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sandboxes import SandboxGroup
+from sfusion.harness.worlds.schedules import DRIVER, running_as
 from sfusion.harness.worlds.worker_rollouts import names as rollout_names
 from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Snapshot
@@ -138,7 +139,7 @@ class Play:
         workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
         for step in range(1, load.steps + 1):
             last = load.calls * step // load.steps
-            await _together(self._caller(worker, workload, last) for worker in workers)
+            await _together((worker.name, self._caller(worker, workload, last)) for worker in workers)
             if step < load.steps:
                 await asyncio.sleep(load.step_pause * self._backend.time_scale)
                 self._note("world", "step_ended", step=step)
@@ -178,7 +179,7 @@ class Play:
                     await self._backend.cancel_rollouts()
 
         pairs = zip(rollout_names(part.count), itertools.cycle(self._backend.workers), strict=False)
-        await _together(roll(worker, name) for name, worker in pairs)
+        await _together((worker.name, roll(worker, name)) for name, worker in pairs)
 
     # -- events --
 
@@ -218,9 +219,9 @@ class Play:
             case "pause" if target == "limiter":
                 await self._pause_limiter(seconds or 0.0)
             case "pause":
-                await _together(self._pause(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._pause(worker, seconds or 0.0)) for worker in chosen)
             case "cut_off":
-                await _together(self._cut_off(worker, seconds or 0.0) for worker in chosen)
+                await _together((DRIVER, self._cut_off(worker, seconds or 0.0)) for worker in chosen)
             case "restart" if target == "limiter":
                 await backend.restart_limiter()
             case "restart" | "crash" | "wedge":
@@ -300,13 +301,16 @@ def note_never_made(recorder: Recorder, called: Event) -> None:
 
 def note_stuck(journal: Journal, error: WorldError) -> None:
     """Record that the run could not go on."""
-    at = max((event["at"] for event in journal.events), default=0.0)
-    journal.note(at, "world", "stuck", text=str(error))
+    journal.note(journal.last_time, "world", "stuck", text=str(error))
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    loop = asyncio.get_running_loop()
-    await _all([loop.create_task(one) for one in work])
+async def _together(works: Iterable[tuple[str, Coroutine[Any, Any, None]]]) -> None:
+    """Run each in the process that it belongs to."""
+    tasks = []
+    for process, work in works:
+        with running_as(process):
+            tasks.append(asyncio.ensure_future(work))
+    await _all(tasks)
 
 
 async def _all(tasks: Sequence[asyncio.Future[Any]]) -> None:

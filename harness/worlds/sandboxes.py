@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.worlds.recorder import Recorder
+from sfusion.harness.worlds.schedules import running_as
 
 
 class SandboxGroup(Protocol):
@@ -46,7 +47,8 @@ class FakeSandboxes:
 
     async def start(self) -> list[str]:
         for number, sandbox in enumerate(self._all, 1):
-            await sandbox.start()
+            with running_as(f"sandbox-{number}"):
+                await sandbox.start()
             self._recorder.alias(sandbox.url.removeprefix("http://"), f"sandbox-{number}")
         return [sandbox.url for sandbox in self._all]
 
@@ -57,12 +59,13 @@ class FakeSandboxes:
     async def do(self, kind: str, target: str, seconds: float | None, ping: Any) -> None:
         for place in places(target, len(self._all)):
             sandbox = self._all[place]
-            if kind == "crash":
-                sandbox.crash(restart_after=seconds)
-            elif kind == "wedge":
-                sandbox.wedge(ping=ping, seconds=seconds)
-            else:
-                sandbox.restart()
+            with running_as(f"sandbox-{place + 1}"):
+                if kind == "crash":
+                    sandbox.crash(restart_after=seconds)
+                elif kind == "wedge":
+                    sandbox.wedge(ping=ping, seconds=seconds)
+                else:
+                    sandbox.restart()
 
     async def stop(self) -> None:
         """Stop all of them without waiting for requests under way."""

@@ -13,6 +13,7 @@ from sfusion.harness.worlds.measuring import bounds_of
 from sfusion.harness.worlds.play import Play, note_began, note_stuck
 from sfusion.harness.worlds.recorder import Recorder, recorded_logs
 from sfusion.harness.worlds.sandboxes import FakeSandboxes
+from sfusion.harness.worlds.schedules import ScheduledQueue, make_schedule, running_as
 from sfusion.harness.worlds.sim_limiter import CoreFactory, Link, SimLimiter
 from sfusion.harness.worlds.sim_worker import SimWorker
 from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
@@ -23,10 +24,13 @@ from sfusion_tools.rollout import RolloutLimits
 def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
     journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
     try:
-        run_virtually(_run(scenario, journal, core, bounds_of(scenario)))
+        run_virtually(_run(scenario, journal, core, bounds_of(scenario)), queue)
     except WorldError as error:
         note_stuck(journal, error)
+    if queue is not None:
+        journal.note(journal.last_time, "world", "scheduled", steps=queue.steps, deviations=queue.deviations)
     return journal
 
 
@@ -66,7 +70,8 @@ class _SimBackend:
         for name in scenario.cluster.workers:
             link = Link(name, self._limiter, scenario.cluster.link, scenario.seed) if self._limiter else None
             worker = SimWorker(name, scenario, recorder, link, bounds)
-            worker.make_tools(urls)
+            with running_as(name):
+                worker.make_tools(urls)
             stack.push_async_callback(worker.close)
             self.workers.append(worker)
 

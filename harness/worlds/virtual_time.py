@@ -15,15 +15,21 @@ import selectors
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
+from sfusion.harness.worlds.schedules import Arrival, ScheduledQueue
 
 T = TypeVar("T")
 
 _FRUITLESS = 500_000
 """Iterations without any passing of time after which the loop counts as busy for ever."""
+_TICK = 200
+"""Iterations after which the clock advances by its resolution, as any real clock would. Timers may fire early by a
+rounding error; several tasks that each wait until then, and find that it is too early, would keep the loop busy."""
 
 
 class _Clock(selectors.BaseSelector):
@@ -32,6 +38,8 @@ class _Clock(selectors.BaseSelector):
     def __init__(self) -> None:
         self._real = selectors.DefaultSelector()
         self.now = 0.0
+        self.resolution = 1e-9
+        """Which timers fire together must not depend on the clock resolution of the platform."""
         self.threads = 0
         self._own = 1  # the loop's own pipe to itself
         self._fruitless = 0
@@ -41,6 +49,8 @@ class _Clock(selectors.BaseSelector):
         real = self.threads > 0 or len(self._real.get_map()) > self._own
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
+            if self._fruitless % _TICK == 0:
+                self.now += self.resolution
             if self._fruitless > _FRUITLESS:
                 self._fruitless = 0  # tasks that are cancelled now must be able to finish
                 raise NoProgress(f"at {self.now:.6f} s something runs again and again without letting time pass")
@@ -107,13 +117,14 @@ class _NumberedTimer(asyncio.TimerHandle):
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop in virtual time; ``network`` holds its in-memory servers."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: ScheduledQueue | None = None) -> None:
         self._virtual = _Clock()
         self.numbers = itertools.count(1)
         self.timers = itertools.count(1)
         super().__init__(self._virtual)
-        # Which timers fire together must not depend on the clock resolution of the platform.
-        self._clock_resolution = 1e-9
+        if queue is not None:
+            self._ready = queue
+        self._clock_resolution = self._virtual.resolution
         self.network = MemoryNetwork(self)
         self.set_task_factory(_make_task)  # type: ignore[arg-type] # typeshed wants a Future where a Task is given
         _let_aiohttp_see_virtual_time()
@@ -135,6 +146,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
+
+    def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
+        self._ready.append(Arrival(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)
@@ -218,7 +232,7 @@ def _sleeping_blocks() -> Iterator[None]:
         time.sleep = real
 
 
-def run_virtually(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on a virtual-time loop of its own and return its result."""
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner, _sleeping_blocks():
+def run_virtually(main: Coroutine[Any, Any, T], queue: ScheduledQueue | None = None) -> T:
+    """Run a coroutine on a virtual-time loop of its own and return its result; the order is FIFO without ``queue``."""
+    with asyncio.Runner(loop_factory=partial(VirtualTimeLoop, queue)) as runner, _sleeping_blocks():
         return runner.run(main)

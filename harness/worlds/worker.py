@@ -136,7 +136,7 @@ class Worker:
     async def cancel_calls(self, share: float) -> None:
         """Cancel a share of the calls under way, drawn by their ids."""
         for call, task in list(self._calls.items()):
-            if uniform(self._scenario.seed, "cancel event", call) < share:
+            if call not in self._not_made and uniform(self._scenario.seed, "cancel event", call) < share:
                 task.cancel()
 
     async def cancel_rollouts(self) -> None:

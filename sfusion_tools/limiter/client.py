@@ -103,6 +103,7 @@ class Limiter(LoopResource):
         self._granted: set[int] = set()  # waiters that had been served at the last renewal and had not gone on
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: LoopScope | None = None
+        self._deadlines: Deadlines | None = None
         self._sender: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._timer: asyncio.Handle | None = None
@@ -176,7 +177,7 @@ class Limiter(LoopResource):
             self._scope.drop(self)
         self._futures.clear()
         self._owners.clear()
-        self._loop = self._scope = self._sender = self._poller = self._timer = None
+        self._loop = self._scope = self._deadlines = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
     async def _acquire(self, timeout: float | None) -> str:
@@ -190,20 +191,21 @@ class Limiter(LoopResource):
             future: asyncio.Future[str] = loop.create_future()
             self._futures[number] = future
             self._schedule(loop)
-            if timeout is not None and self._scope is not None:
-                deadline = Deadlines.of(self._scope).at(now + timeout, partial(_time_out, future, timeout))
+            if timeout is not None and self._deadlines is not None:
+                deadline = self._deadlines.at(now + timeout, partial(_time_out, future, timeout))
             return await future
         except BaseException:
             self._withdraw(number, self._futures.get(number))
             raise
         finally:
             self._futures.pop(number, None)
-            if deadline is not None:
-                deadline.drop()
+            if deadline is not None and self._deadlines is not None:
+                self._deadlines.drop(deadline)
 
     def _bind_to_loop(self) -> asyncio.AbstractEventLoop:
         self._scope = runtime.scope()
         self._scope.adopt(self)
+        self._deadlines = Deadlines.of(self._scope)
         self._loop = self._scope.loop
         return self._loop
 

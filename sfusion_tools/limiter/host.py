@@ -28,8 +28,11 @@ class LimiterHost:
 
     def exchange(self, batch: Batch) -> LimiterReply:
         with self._lock:
-            reply = self._core.exchange(self._clock(), batch)
+            now = self._clock()
+            reply = self._core.exchange(now, batch)
             self._wake()
+            if self._core.settings.per_second is not None:
+                self._wake_for(self._core.next_deadline(now))
         return reply
 
     async def wait(self, poll: Poll) -> LimiterReply:
@@ -49,10 +52,10 @@ class LimiterHost:
                 self._wake()
                 if reply is not None:
                     return reply
-                pending = self._polls[poll.client] = _PendingPoll(loop)
-                pause = min(end, self._core.next_deadline(now)) - now
+                until = min(end, self._core.next_deadline(now))
+                pending = self._polls[poll.client] = _PendingPoll(loop, until)
             try:
-                async with asyncio.timeout(max(pause, _SHORTEST_WAIT)):
+                async with asyncio.timeout(max(until - now, _SHORTEST_WAIT)):
                     await pending.update
             except TimeoutError:
                 pass
@@ -86,14 +89,25 @@ class LimiterHost:
         for client in self._core.take_updated():
             poll = self._polls.pop(client, None)
             if poll is not None:
-                with suppress(RuntimeError):  # its loop was closed
-                    poll.loop.call_soon_threadsafe(_resolve, poll.update)
+                poll.wake()
+
+    def _wake_for(self, deadline: float) -> None:
+        """Let a poll look again if all of them would sleep past a grant that only time makes possible."""
+        polls = list(self._polls.values())
+        if polls and all(poll.until > deadline for poll in polls):
+            polls[0].wake()
 
 
 class _PendingPoll:
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, until: float) -> None:
         self.loop = loop
+        self.until = until
+        """When it looks again without being woken."""
         self.update: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # its loop was closed
+            self.loop.call_soon_threadsafe(_resolve, self.update)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -128,6 +128,11 @@ class AsyncRolloutRequest(TokenViews, BaseModel):
         if limit is not None and length > limit:
             self.fail(EndCause.PROMPT_TOO_LONG, f"the prompt has {length} tokens, max_prompt_len is {limit}")
             return
+        whole = self.limits.max_model_len
+        if whole is not None and length >= whole:
+            why = f"the prompt has {length} tokens, which leaves none for a reply: max_model_len is {whole}"
+            self.fail(EndCause.PROMPT_TOO_LONG, why)
+            return
         self._continue()
 
     def add_assistant_turn(self, ids: Sequence[int], turn: ParsedTurn, finish_reason: FinishReasonTypeEnum) -> None:

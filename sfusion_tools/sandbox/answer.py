@@ -90,7 +90,7 @@ def _reading(outcome: Outcome, answer: dict[str, Any], result: dict[str, Any] | 
         _text(result.get("stderr")),
         _whole(result.get("return_code")),
         _seconds(result.get("execution_time")),
-        {str(k): v for k, v in files.items() if isinstance(v, str)} if isinstance(files, dict) else {},
+        {str(k): v for k, v in files.items() if isinstance(v, str)} if files and isinstance(files, dict) else {},
     )
 
 

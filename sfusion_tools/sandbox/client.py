@@ -59,6 +59,10 @@ class _Sent:
     """True if a retry may help."""
 
 
+_BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
+"""Of an attempt that did not end by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Address:
     label: str
@@ -122,7 +126,7 @@ class SandboxClient:
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         loop = asyncio.get_running_loop()
-        with nullcontext(_ignore) if self._guard is None else self._guard().watch(loop.time) as ended:
+        with _UNWATCHED if self._guard is None else self._guard().watch(loop.time) as ended:
             started = loop.time()
             self._emit("call_started", result)
             try:
@@ -203,22 +207,24 @@ class SandboxClient:
         scope = runtime.scope()
         loop = scope.loop
         limiter = self._limiter()
+        watched = self._on_event is not None
         permit = limiter.permit(self._queue_seconds(end)) if limiter is not None else None
-        sent = _Sent(Reading(Outcome.CANCELLED))
+        sent = _BROKEN_OFF
         began = ended = math.nan
         address: _Address | None = None
         try:
-            async with permit or nullcontext():
+            async with permit or _UNLIMITED:
                 began = ended = loop.time()
                 if began > end - _MOMENT:
                     result.out_of_time = self._bounds.total
                     return _Sent(Reading(Outcome.THROTTLED, f"no attempt could begin within {self._bounds.total:g} s"))
-                if permit is not None:
+                if watched and permit is not None:
                     self._emit("permit_granted", result, attempt=number, permit=permit.id, waited=permit.waited)
                 with slots_of(scope, self._fleet).slot(self._urls, began) as slot:
                     address = self._addresses[slot.endpoint.url]
                     result.proxy = redact(address.proxy) if address.proxy is not None else None
-                    self._emit("attempt_started", result, attempt=number, endpoint=address.label)
+                    if watched:
+                        self._emit("attempt_started", result, attempt=number, endpoint=address.label)
                     try:
                         with HttpSession.of(scope, self) as session:
                             sent = await self._send(session, address, body, min(seconds, end - began))
@@ -234,7 +240,7 @@ class SandboxClient:
             waited = permit.waited if permit is not None else 0.0
             result.waited += waited
             if address is not None:
-                if permit is not None:
+                if watched and permit is not None:
                     self._emit("permit_released", result, attempt=number, permit=permit.id)
                 attempt = Attempt(
                     number,
@@ -247,7 +253,7 @@ class SandboxClient:
                     ended - began,
                 )
                 result.attempts.append(attempt)
-                if self._on_event is not None:
+                if watched:
                     facts = {"outcome": attempt.outcome.value, "status": attempt.status}
                     self._emit("attempt_ended", result, attempt=number, **facts)
         return sent
@@ -337,6 +343,10 @@ def _connect_timeout(seconds: float, proxied: bool) -> aiohttp.ClientTimeout:
 
 def _ignore(_: CallResult) -> None:
     """No guard is there to be told of the result."""
+
+
+_UNWATCHED = nullcontext(_ignore)
+_UNLIMITED = nullcontext()
 
 
 def _health(sent: _Sent) -> Health:

@@ -63,20 +63,21 @@ class CallResult:
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers a trainer needs, as plain values."""
-        last = self.attempts[-1] if self.attempts else None
+        attempts = self.attempts
+        last = attempts[-1] if attempts else None
         return {
             "call_id": self.call_id,
             "outcome": self.outcome.value,
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,
-            "attempts": len(self.attempts),
+            "attempts": len(attempts),
             "possible_executions": self.possible_executions,
             "permit_wait_s": self.waited,
             "backoff_s": self.backed_off,
-            "request_s": sum([attempt.seconds for attempt in self.attempts]),
+            "request_s": sum([attempt.seconds for attempt in attempts]),
             "total_s": self.seconds,
             "execution_s": self.execution_time,
             "return_code": self.return_code,
             "http_status": last.status if last else None,
-            "attempt_outcomes": [attempt.outcome.value for attempt in self.attempts],
+            "attempt_outcomes": [attempt.outcome.value for attempt in attempts],
         }

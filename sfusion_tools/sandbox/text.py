@@ -53,7 +53,9 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
 
 
 def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
-    size = max(_size(result.stdout), _size(result.stderr))
+    size = max(len(result.stdout), len(result.stderr))
+    if size >= FULL_PIPE_BYTES // 4:  # in characters; a shorter text is far from any limit
+        size = max(len(text.encode("utf-8", "replace")) for text in (result.stdout, result.stderr))
     if result.outcome is Outcome.PROGRAM_TIMEOUT:
         if size >= FULL_PIPE_BYTES:
             return (
@@ -70,11 +72,6 @@ def _remark(result: CallResult, timeout: float, *, printed: bool) -> str:
     if size == PIPE_BYTES:
         return f"[The sandbox may have cut the output at {PIPE_BYTES:,} bytes.]"
     return ""
-
-
-def _size(text: str) -> int:
-    """Size in bytes; only a rough one for short texts, which are far from any limit."""
-    return len(text) if len(text) < FULL_PIPE_BYTES // 4 else len(text.encode("utf-8", "replace"))
 
 
 _FAILURES = {

@@ -23,7 +23,7 @@ def test_deadlines_strike_at_their_time_and_dropped_ones_never() -> None:
             when = round(loop.time() + plan.uniform(0.1, 20), 1)
             deadline = deadlines.at(when, lambda number=number: struck.append((loop.time(), number)))
             if plan.random() < 0.8:
-                loop.call_later(plan.uniform(0, when - loop.time()) * 0.99, deadline.drop)
+                loop.call_later(plan.uniform(0, when - loop.time()) * 0.99, deadlines.drop, deadline)
             else:
                 due.append((when, number))
             await asyncio.sleep(plan.uniform(0, 0.02))
@@ -39,7 +39,7 @@ def test_dropped_deadlines_do_not_pile_up() -> None:
         deadlines = Deadlines(asyncio.get_running_loop())
         kept = [deadlines.at(100.0, list) for _ in range(10)]
         for _ in range(10_000):
-            deadlines.at(50.0, list).drop()
+            deadlines.drop(deadlines.at(50.0, list))
         assert deadlines.pending == len(kept)
         assert len(deadlines._heap) <= 2 * (len(kept) + SPARED)
 

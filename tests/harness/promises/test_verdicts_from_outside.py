@@ -176,3 +176,12 @@ class InTags(GoodTool):
 def test_a_right_tool_may_lay_out_its_text_as_it_likes(tool: type[GoodTool], name: str, failed: list[str]) -> None:
     tasks = adapt_tasks(read_tasks(scenario_files([name]), "sim"), tools=tool_config(tool))
     assert [one.promise for task in tasks for one in run_one(task).verdicts if one.failed] == failed
+
+
+def test_requests_of_a_crashed_sandbox_are_over_although_it_reports_them_later() -> None:
+    (task,) = read_tasks(scenario_files(["one-of-two-sandboxes-dies"]), "sim")
+    journal = sim.run(task.scenario.changed(schedule={"priority": 2}))
+    crash = next(place for place, one in enumerate(journal.events) if one["event"] == "crash")
+    after = [one["event"] for one in journal.events[crash:] if one["source"] == "server"]
+    assert after.index("arrived") < after.index("unanswered")
+    assert verdict(journal, "in_flight_within_limit").state == "held"

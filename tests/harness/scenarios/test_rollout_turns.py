@@ -70,6 +70,8 @@ def test_large_output_does_not_use_up_the_response() -> None:
         ("turns: [{programs: [{repeated: true}]}]", "`repeated` is only for the programs of a load"),
         ("turns: [{raw: '{code:0}', programs: [{}]}]", "needs a program number 0"),
         ("turns: [{say: x, sees: '('}]", "is not a regular expression"),
+        ("turns: [{say: x}], faults: [{what: drip}]", "strikes at a socket, and an engine object has none"),
+        ("turns: [{say: x}], faults: [{what: {output: lost}}]", "applies only to sandboxes"),
     ],
 )
 def test_a_turn_that_cannot_be_written_is_refused(rollouts: str, words: str) -> None:

@@ -591,3 +591,19 @@ def test_a_renewal_that_is_overdue_can_be_planned_again_in_uvloop() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def test_a_paced_limiter_with_all_permits_out_grants_as_soon_as_the_next_request_may_start() -> None:
+    async def scenario() -> float:
+        loop = asyncio.get_running_loop()
+        limiter = Limiter(LocalTransport(host_on_loop_time(rate_limit=1, per_second=2.0, burst=1)), name="a")
+
+        async def caller() -> None:
+            async with limiter.permit():
+                await asyncio.sleep(0.01)
+
+        await asyncio.gather(*(caller() for _ in range(5)))
+        await limiter.aclose()
+        return loop.time()
+
+    assert run_virtually(scenario()) == pytest.approx(2.01)

@@ -390,3 +390,14 @@ def test_rows_always_have_equal_length_within_the_limit(
     metrics = request.metrics
     pending = len(request.calls_to_execute)
     assert metrics.calls == metrics.executed + sum(metrics.refused.values()) + metrics.not_run + pending
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_prompt_that_leaves_no_token_for_a_reply_fails_at_once(over: int) -> None:
+    prompt = [{"role": "user", "content": "x" * 99}]
+    length = len(AsyncRolloutRequest(messages=prompt).prompt_ids)
+    request = AsyncRolloutRequest(messages=prompt, max_model_len=length - over)
+    request.start()
+    assert (request.state, request.ended_by) == (State.FAILED, EndCause.PROMPT_TOO_LONG)
+    assert request.failure is not None
+    assert f"max_model_len is {length - over}" in request.failure

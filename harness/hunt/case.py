@@ -1,0 +1,181 @@
+"""One case of a hunt: played and judged in any process. A case and its result can be pickled."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import hashlib
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sfusion.harness.errors import HarnessError
+from sfusion.harness.hunt.coverage import behaviour, strikes_of
+from sfusion.harness.hunt.expectations import promises_of
+from sfusion.harness.hunt.findings import Finding, findings_in
+from sfusion.harness.hunt.generate import Data, named
+from sfusion.harness.journal import Journal
+from sfusion.harness.promises.registry import judge_timed
+from sfusion.harness.runs.runner import run_one
+from sfusion.harness.runs.tasks import Task, merged_tools
+from sfusion.harness.scenarios.model import Scenario
+
+REAL_SECONDS = 60
+"""Real time after which a case counts as hanging; a usual one takes some hundredths of a second."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario to play, without name and promises."""
+
+    number: int
+    data: Data
+    origin: str = "new"
+    """How it came about: new, mutated, or near a scenario."""
+    promises: tuple[Any, ...] = ()
+    """Promises beside those that apply by construction."""
+
+    @property
+    def digest(self) -> str:
+        """Return a hash of what is played; equal cases have equal digests."""
+        return digest_of(self.data)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What a case showed."""
+
+    number: int
+    digest: str
+    findings: list[Finding]
+    behaviour: frozenset[str]
+    strikes: frozenset[tuple[str, str]]
+    states: dict[str, str] = field(default_factory=dict)
+    """Promise and state."""
+    outcomes: dict[str, int] = field(default_factory=dict)
+    events: frozenset[str] = frozenset()
+    """Events of the world that happened."""
+    seconds: float = 0.0
+    slowest: tuple[str, float] = ("", 0.0)
+    """The promise that took longest to judge."""
+
+
+def digest_of(data: Data) -> str:
+    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def scenario_of(case: Case, tools: list[dict[str, Any]] | None = None) -> Scenario:
+    """Return the whole scenario of a case, with every promise that applies."""
+    data = copy.deepcopy(case.data)
+    if tools is not None:
+        data["tools"] = merged_tools(tools, named(data))
+    name = f"hunted-{case.digest}"
+    bare = named(data)
+    stated = {next(iter(one)) if isinstance(one, dict) else one for one in case.promises}
+    rest = [one for one in promises_of(bare) if (next(iter(one)) if isinstance(one, dict) else one) not in stated]
+    return named(
+        data, scenario=name, about=f"case {case.number} of a hunt ({case.origin})", promises=[*case.promises, *rest]
+    )
+
+
+class TooLong(Exception):
+    """Raised where a case has used up its real time."""
+
+
+def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResult:
+    """Play and judge one case."""
+    began = time.perf_counter()
+    scenario = scenario_of(case, tools)
+    logged: list[str] = []
+    with _listening(logged), _bounded(REAL_SECONDS):
+        task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim")
+        try:
+            result = run_one(task)
+            journal, error = result.journal, result.error
+        except (HarnessError, TooLong) as problem:
+            journal, error = (
+                Journal.begin(scenario=task.name, cell="", seed=0, world="sim"),
+                f"{type(problem).__name__}: {problem}",
+            )
+        del task
+        gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
+    if any(event["event"] == "worker_died" for event in journal.events):
+        logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing
+    verdicts, times = judge_timed(journal, scenario.promises) if not error else ([], {})
+    outcomes: dict[str, int] = {}
+    for event in journal.events:
+        if event["event"] == "returned" and event.get("outcome"):
+            outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
+    return CaseResult(
+        case.number,
+        case.digest,
+        findings_in(journal, verdicts, error, logged),
+        behaviour(journal, verdicts),
+        strikes_of(journal),
+        {verdict.promise: verdict.state for verdict in verdicts},
+        outcomes,
+        frozenset(event["event"] for event in journal.events if event["source"] == "world"),
+        time.perf_counter() - began,
+        max(times.items(), key=lambda item: item[1], default=("", 0.0)),
+    )
+
+
+class _Collector(logging.Handler):
+    def __init__(self, logged: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._logged = logged
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage().splitlines()[0]
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
+        self._logged.append(f"{record.name}: {text}")
+
+
+@contextmanager
+def _listening(logged: list[str]) -> Iterator[None]:
+    """Collect errors that asyncio and aiohttp only log, and exceptions that nobody can raise."""
+    handler, hook = _Collector(logged), sys.unraisablehook
+    loggers = [logging.getLogger(name) for name in ("asyncio", "aiohttp")]
+    before = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+
+    def unraisable(found: Any) -> None:
+        logged.append(f"unraisable: {type(found.exc_value).__name__}: {found.exc_value}")
+
+    sys.unraisablehook = unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for logger, propagate in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagate
+
+
+@contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Interrupt what does not come to an end in real time. Only the main thread of a process can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise TooLong(f"no end after {seconds:g} s of real time")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

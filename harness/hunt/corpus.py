@@ -1,0 +1,127 @@
+"""A hunt on disk: what was played, what was learned, and where to go on.
+
+``hunt.json`` holds the counts after the last complete batch, ``cases.ndjson`` a line for each case: its digest, and the
+case itself if it showed something new or broke something. A batch that was interrupted is played again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from sfusion.harness.errors import BadOption
+from sfusion.harness.hunt.case import Case, CaseResult
+from sfusion.harness.hunt.findings import Finding, Signature
+from sfusion.harness.hunt.hunt import Found, Hunt, Tally
+
+STATE, CASES = "hunt.json", "cases.ndjson"
+_VERSION = 1
+
+
+class Corpus:
+    """The folder of one hunt; ``tools`` tells hunts of different tools apart."""
+
+    def __init__(self, folder: Path, tools: str = "") -> None:
+        self._folder = folder
+        self._tools = tools
+
+    def resume(self, hunt: Hunt) -> int:
+        """Continue where the folder's hunt ended; return how many cases it has played."""
+        if self._folder.exists() and not self._folder.is_dir():
+            raise BadOption(f"--corpus {self._folder}: is a file; give a folder")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            state = self._state()
+        except OSError as error:
+            raise BadOption(f"--corpus {self._folder}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadOption(f"--corpus {self._folder}: {STATE} is not that of a hunt: {error}") from None
+        if state is None:
+            (self._folder / CASES).write_text("", encoding="utf-8")
+            return 0
+        for key, mine in (("version", _VERSION), ("seed", hunt.seed), ("tools", self._tools)):
+            if state[key] != mine:
+                text = f"--corpus {self._folder}: its hunt has {key} {state[key]!r:.200}, this one {mine!r:.200}"
+                raise BadOption(f"{text}; give another folder")
+        self._read_cases(hunt, state["tally"]["cases"])
+        hunt.tally = _tally(state["tally"])
+        return hunt.tally.cases
+
+    def add(self, hunt: Hunt, played: Iterable[tuple[Case, CaseResult]]) -> None:
+        """Write a batch that the hunt has learned from."""
+        kept = {case.number for case in hunt.corpus[-1000:]}
+        with (self._folder / CASES).open("a", encoding="utf-8") as file:
+            for case, result in played:
+                line: dict[str, Any] = {"number": case.number, "digest": case.digest}
+                if case.number in kept or result.findings:
+                    line |= {"data": case.data, "origin": case.origin, "promises": case.promises}
+                if case.number in kept:
+                    line["behaviour"] = sorted(result.behaviour)
+                if result.findings:
+                    line["findings"] = [
+                        [one.signature.what, one.signature.how, one.sentence] for one in result.findings
+                    ]
+                file.write(json.dumps(line) + "\n")
+        state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
+        fresh = self._folder / f"{STATE}.new"
+        fresh.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        os.replace(fresh, self._folder / STATE)
+
+    def _state(self) -> dict[str, Any] | None:
+        file = self._folder / STATE
+        if not file.exists():
+            return None
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        _tally(state["tally"])
+        return state if {"version", "seed", "tools"} <= state.keys() else None
+
+    def _read_cases(self, hunt: Hunt, count: int) -> None:
+        file = self._folder / CASES
+        with file.open("rb+") as lines:
+            for _ in range(count):
+                try:
+                    line = json.loads(lines.readline())
+                except ValueError:
+                    raise BadOption(f"--corpus {self._folder}: {CASES} has fewer cases than {STATE} says") from None
+                _learn(hunt, line)
+            lines.truncate(lines.tell())  # an interrupted batch
+
+
+def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
+    hunt.seen.add(line["digest"])
+    if "data" not in line:
+        return
+    case = Case(line["number"], line["data"], line["origin"], tuple(line["promises"]))
+    if "behaviour" in line:
+        hunt.covered.update(line["behaviour"])
+        hunt.corpus.append(case)
+    for what, how, sentence in line.get("findings", ()):
+        signature = Signature(what, how)
+        if signature in hunt.found:
+            hunt.found[signature].count += 1
+        else:
+            hunt.found[signature] = Found(Finding(signature, sentence), case)
+
+
+def _data(tally: Tally) -> dict[str, Any]:
+    return {
+        "cases": tally.cases,
+        "strikes": [[*key, count] for key, count in sorted(tally.strikes.items())],
+        "states": [[*key, count] for key, count in sorted(tally.states.items())],
+        "outcomes": dict(sorted(tally.outcomes.items())),
+        "events": dict(sorted(tally.events.items())),
+        "growth": tally.growth,
+    }
+
+
+def _tally(data: dict[str, Any]) -> Tally:
+    tally = Tally(int(data["cases"]))
+    tally.strikes.update({(kind, phase): count for kind, phase, count in data["strikes"]})
+    tally.states.update({(promise, state): count for promise, state, count in data["states"]})
+    tally.outcomes.update(data["outcomes"])
+    tally.events.update(data["events"])
+    tally.growth = [(cases, covered) for cases, covered in data["growth"]]
+    return tally

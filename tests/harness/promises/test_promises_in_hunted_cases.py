@@ -1,0 +1,121 @@
+"""Verdicts that a hunt showed to be wrong: what was broken was the promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sfusion.harness.peers.good import GoodTool
+from sfusion.harness.peers.tool_config import tool_config
+from sfusion.harness.promises import judge
+from sfusion.harness.promises.registry import read_promise
+from sfusion.harness.runs.tasks import merged_tools
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds import sim
+
+LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
+
+
+def states(promise: str, *, good: bool = False, **keys: Any) -> str:
+    """Return how a promise is judged; with ``good``, on the right tool of another class."""
+    data = {"scenario": "hunted", "about": "x", "promises": [promise], **keys}
+    if "rollouts" not in keys:
+        data.setdefault("load", LOAD)
+    scenario = Scenario.from_data(data)
+    if good:
+        scenario = scenario.changed(tools=merged_tools(tool_config(GoodTool), scenario))
+    (verdict, *_) = judge(sim.run(scenario), [read_promise(promise)])
+    return f"{verdict.state}: {verdict.sentence}"
+
+
+def test_a_limiter_that_is_switched_off_limits_nothing_in_other_tools_too() -> None:
+    told = states("in_flight_within_limit", good=True, tools={"rate_limit": 1, "enable_global_rate_limit": False})
+    assert told.startswith("not_applicable")
+
+
+def test_a_rollout_that_was_lost_states_no_outcomes() -> None:
+    turns = [{"say": "a", "programs": [{"prints": "4\n"}]}, {"say": "b", "programs": [{"seconds": 9}]}]
+    told = states(
+        "outcome_in_extras",
+        cluster={"nodes": 2},
+        rollouts={"count": 2, "turns": turns},
+        events=[{"at": 3, "kill": "n1-w1"}],
+    )
+    assert told.startswith("held")
+
+
+@pytest.mark.parametrize("promise", ["cuts_marked", "stderr_shown"])
+def test_output_of_an_answer_that_was_too_large_to_be_read_is_not_missed(promise: str) -> None:
+    told = states(
+        promise,
+        tools={"max_response_mb": 0.05},
+        load={**LOAD, "program": {"prints": "{fill:100000}\n", "errors": "oh\n"}},
+    )
+    assert told.startswith("unknown")
+
+
+def test_output_added_to_an_answer_that_broke_off_is_not_missed() -> None:
+    faults = [
+        {"first_attempts": 1, "what": {"output": "huge"}},
+        {"first_attempts": 1, "what": {"truncate": 0.5}},
+    ]
+    assert states("cuts_marked", sandbox={"faults": faults}).startswith("unknown")
+
+
+@pytest.mark.parametrize("status", [404, 429])
+def test_an_answer_that_broke_off_binds_nobody(status: int) -> None:
+    refused = {"first_attempts": 1, "what": {"status": status, "retry_after": 9, "body": "x" * 400}}
+    faults = [refused, {"first_attempts": 1, "what": {"truncate": {"then": "hang"}}}]
+    for promise in ("only_transient_retried", "retry_after_honoured"):
+        told = states(
+            promise, good=True, tools={"default_timeout": 2, "transport_margin": 1}, sandbox={"faults": faults}
+        )
+        assert not told.startswith("broken"), told
+
+
+def test_a_request_on_its_way_when_its_call_is_cancelled_does_not_count_as_in_flight() -> None:
+    load = {**LOAD, "calls": 4, "concurrency": 1, "cancel": {"share": 1.0, "after": 0}}
+    assert not states("in_flight_within_limit", good=True, tools={"rate_limit": 1}, load=load).startswith("broken")
+
+
+def test_calls_of_workers_that_have_no_caller_left_are_excused() -> None:
+    load = {**LOAD, "concurrency": 1}
+    told = states("every_call_ends_once", cluster={"nodes": 3}, load=load, events=[{"at": 0.7, "kill": "n1-w1"}])
+    assert told.startswith("held"), told
+
+
+def test_a_call_whose_worker_dies_before_it_is_made_is_lost() -> None:
+    told = states("every_call_ends_once", cluster={"nodes": 3}, events=[{"at": 0, "kill": "n2-w1"}])
+    assert told.startswith("held"), told
+
+
+def test_a_compile_error_has_no_output_that_could_be_garbled() -> None:
+    load = {**LOAD, "program": {"language": "cpp", "compile_exit": 1, "compile_errors": "error: no\n"}}
+    told = states("infra_never_scored", load=load, sandbox={"faults": [{"what": {"output": "not_utf8"}}]})
+    assert not told.startswith("broken"), told
+
+
+def test_a_trajectory_that_met_an_outage_is_not_scored_by_a_right_tool() -> None:
+    turns = [{"say": one, "programs": [{"prints": "4\n"}]} for one in ("a", "b")]
+    told = states(
+        "infra_never_scored",
+        good=True,
+        rollouts={"count": 1, "turns": turns},
+        sandbox={"faults": [{"call": "r001.t1.1", "what": {"status": 500}}]},
+    )
+    assert told.startswith("held"), told
+
+
+def test_a_call_that_was_cancelled_in_the_queue_has_not_missed_its_deadline() -> None:
+    told = states(
+        "deadline_honoured",
+        tools={"rate_limit": 1, "call_deadline": 4.0},
+        load={"calls": 3, "concurrency": 3, "program": {"seconds": 3.5}, "cancel": {"share": 1.0, "after": 7.2}},
+    )
+    assert told.startswith("held"), told
+
+
+def test_calls_that_have_not_begun_are_not_cancelled() -> None:
+    told = states("every_call_ends_once", schedule={"random": 3}, events=[{"at": 0, "cancel": 1.0}])
+    assert told.startswith("held"), told
