@@ -2,6 +2,7 @@
 
 FakeError
 ├── FaultError (ValueError)             a fault rule cannot be used as written
+├── SlowPattern                         a regular expression takes too long to search
 ├── SandboxSetupError (ValueError)      a fake sandbox or a fault proxy cannot be set up as asked
 │   ├── CassetteError                   a cassette cannot be read or served
 │   ├── UnsafeBindError                 it would run code for strangers, and was not explicitly allowed to
@@ -30,6 +31,10 @@ class FakeError(Exception):
 
 class FaultError(FakeError, ValueError):
     """Raised for a rule that cannot be used; the message names the rule, what was found and what was expected."""
+
+
+class SlowPattern(FakeError):
+    """Raised when a search for a regular expression was given up; the message names it."""
 
 
 class SandboxSetupError(FakeError, ValueError):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from sfusion.fakes.errors import FakeError
+from sfusion.harness.commands._exit import say
 from sfusion.harness.commands.chaos import chaos
 from sfusion.harness.commands.check import check
 from sfusion.harness.commands.doctor import doctor
@@ -26,13 +30,13 @@ from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
 from sfusion.harness.commands.view import view
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
 from sfusion_tools.errors import SfusionError
 
 
 class _Commands(TyperGroup):
-    """Prints the message of our own errors, or of an interruption, and exits with the matching code."""
+    """The edge of the command line: every exception becomes a message and an exit code that is not 1."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Join the lines of a docstring's paragraphs, which Typer would wrap one by one."""
@@ -44,12 +48,35 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (SfusionError, FakeError, HarnessError) as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:  # also SIGTERM, while a container is open
-            typer.echo("interrupted", err=True)
+        except (typer.Exit, typer.Abort, _ClickError):
+            raise
+        except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
+            say(f"interrupted: {error}" if str(error) else "interrupted")
             raise typer.Exit(130) from None
+        except Exception as error:
+            if os.environ.get("SFUSION_DEBUG"):
+                traceback.print_exc()
+            say(_sentence(error))
+            raise typer.Exit(exit_code_of(error)) from None
+
+
+_ClickError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
+"""Of the click that this version of Typer uses, which may be its own copy."""
+
+
+def _sentence(error: Exception) -> str:
+    """Return what the user reads about an error: nothing about a pipe that was closed, such as to ``head``."""
+    if isinstance(error, SfusionError | FakeError | HarnessError):
+        return str(error)
+    if isinstance(error, BrokenPipeError):
+        return ""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a defect of sfusion: {type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno}); "
+        "please report it, with the traceback that SFUSION_DEBUG=1 shows"
+    )
 
 
 app = typer.Typer(

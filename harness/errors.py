@@ -4,6 +4,7 @@
     ├── BadOption           an option of a command makes no sense, alone or with others
     ├── JournalError        a file is not a journal that this version can read
     ├── ScenarioError       a scenario file cannot be read; one line per problem: FILE:LINE: found; expected
+    ├── Untrusted           a file names code or classes to run, and --trust was not given
     ├── WorldError          a run cannot go on
     │   ├── NothingLeft     every task waits and no timer is set (a deadlock, exposed by virtual time)
     │   ├── NoProgress      the run is always busy and time never advances
@@ -18,12 +19,14 @@
     ├── DoctorError         a check of the doctor did not finish; these never reach the user
     │   ├── NotExamined     the check could not be made; becomes a line of the report
     │   └── Vanished        the sandbox stopped answering; becomes a finding
+    ├── CannotWrite         a file cannot be written: a full disk, a folder that is read-only; exit code 3
     ├── NoDump              there is no rollout dump at the path
     └── BadFilter           a filter of the viewer is malformed
     AssertionError
     └── PromisesBroken      not every promise of a scenario held; raised by run_scenario and the pytest plugin
 
-Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless noted above.
+Commands print the message and exit with the error's ``exit_code``: 2 (the input is wrong) unless noted above. Errors of
+the system (OSError) exit with 3; any other exception is a defect of sfusion and exits with 4.
 """
 
 from __future__ import annotations
@@ -48,6 +51,10 @@ class _Problems(HarnessError):
 
 class ScenarioError(_Problems):
     """Raised when a scenario cannot be read; every problem names its file and line."""
+
+
+class Untrusted(_Problems):
+    """Raised before anything runs that only an untrusted file names; one line per place."""
 
 
 class BadOption(HarnessError):
@@ -122,6 +129,12 @@ class Vanished(DoctorError):
     """Raised when the sandbox stops answering in the middle of a check; the message says how."""
 
 
+class CannotWrite(HarnessError):
+    """Raised when a file of a command cannot be written; the message names it."""
+
+    exit_code = 3
+
+
 class NoDump(HarnessError):
     """Raised when a path holds no rollout dump."""
 
@@ -140,3 +153,15 @@ class PromisesBroken(AssertionError):
         lines += [f"  {one.state}: {one.promise}: {one.sentence}" for one in result.verdicts if one.failed]
         lines += [f"  {text}" for text in (result.error, result.difference) if text]
         super().__init__("\n".join(lines))
+
+
+DEFECT = 4
+"""The exit code of an exception that sfusion did not expect."""
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code that an error stands for; never 0 nor 1, which are about promises."""
+    code = getattr(error, "exit_code", None)
+    if isinstance(code, int):
+        return code
+    return 3 if isinstance(error, OSError) else DEFECT

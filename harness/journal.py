@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import JournalError
 from sfusion_tools._version import __version__
+from sfusion_tools.bounded_input import parse_json, read_lines
+from sfusion_tools.errors import InputError
 
 VERSION = 1
+_LATEST = 1e12
 
 Event = dict[str, Any]
 
@@ -63,26 +67,50 @@ class Journal:
         return summary.hexdigest()
 
     def write(self, path: Path) -> None:
-        with path.open("w", encoding="ascii", newline="\n") as file:
-            file.writelines(self.lines())
+        """Write the file, complete or not at all; raises CannotWrite."""
+        write_file(path, self.lines())
 
     @classmethod
     def read(cls, path: Path) -> Journal:
         """Read a file; raise JournalError if it is not a journal or has another version."""
+        header: dict[str, Any] | None = None
+        events: list[Event] = []
         try:
-            with path.open(encoding="utf-8") as file:
-                records = [json.loads(line) for line in file]
-        except OSError as error:
-            raise JournalError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise JournalError(f"{path}: not a journal: {error}") from error
-        if not records or not isinstance(records[0], dict) or "journal" not in records[0]:
-            raise JournalError(f"{path}: not a journal: its first line has no key 'journal'")
-        if records[0]["journal"] != VERSION:
-            raise JournalError(
-                f"{path}: a journal of version {records[0]['journal']}; this sfusion reads version {VERSION}"
-            )
-        return cls(records[0], records[1:])
+            for number, line in read_lines(path):
+                record = parse_json(line, f"{path}:{number}")
+                if header is None:
+                    header = _checked_header(record, path)
+                elif _is_event(record):
+                    events.append(record)
+                else:
+                    raise JournalError(f"{path}:{number}: not an event: it needs a time `at`, `source` and `event`")
+        except InputError as error:
+            raise JournalError(f"{error}; this is not a journal, or not a whole one") from None
+        if header is None:
+            raise JournalError(f"{path}:1: not a journal: the file is empty")
+        return cls(header, events)
+
+
+def _checked_header(record: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(record, dict) or "journal" not in record:
+        raise JournalError(f"{path}:1: not a journal: its first line has no key 'journal'")
+    if record["journal"] != VERSION:
+        raise JournalError(
+            f"{path}:1: a journal of version {record['journal']!r}; this sfusion reads version {VERSION}"
+        )
+    kinds = {"scenario": str, "cell": str, "seed": int, "world": str, "sandboxes": list}
+    for key, kind in kinds.items():
+        if key != "sandboxes" and key not in record:
+            raise JournalError(f"{path}:1: not a journal: its first line has no key {key!r}")
+        if key in record and not isinstance(record[key], kind):
+            raise JournalError(f"{path}:1: {key} is {record[key]!r}, which is not a {kind.__name__}")
+    return record
+
+
+def _is_event(record: Any) -> bool:
+    if not isinstance(record, dict) or not isinstance(record.get("at"), int | float):
+        return False
+    return abs(record["at"]) < _LATEST and all(isinstance(record.get(key), str) for key in ("source", "event"))
 
 
 def first_difference(one: Journal, other: Journal) -> tuple[int, str, str] | None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _SCENARIO = re.compile(rb"^scenario[ \t]*:", re.MULTILINE)
 _MORE_OF_IT = re.compile(rb"^(promises|extends)[ \t]*:", re.MULTILINE)
+_LARGEST = 1_000_001
+"""One byte more than a scenario may have: its reader then says so."""
 _NAMED = pytest.StashKey[list[Path]]()
 _SENT = "sfusion_named"
 
@@ -63,7 +65,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
         or not any(path in file_path.parents for path in named)
     ):
         return None
-    content = file_path.read_bytes()
+    with file_path.open("rb") as file:
+        content = file.read(_LARGEST)
     if not (_SCENARIO.search(content) and _MORE_OF_IT.search(content)):
         return None
     from sfusion.harness.pytest_items import ScenarioFile

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self, TextIO
@@ -16,6 +18,12 @@ _UNLIMITED = 1_000_000
 """The width of a build log: lines there are never wrapped."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave the exit code to the command line; rich would exit with 1, which is a broken promise."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 class ProgressReporter:
     """Base of the reporters. Subclasses supply the texts; colours and movement appear only on a terminal."""
 
@@ -24,9 +32,9 @@ class ProgressReporter:
         self._bar: Progress | None = None
         if not out.isatty():
             # Also when FORCE_COLOR is set: a file with escape codes helps nobody.
-            self._console = Console(file=out, force_terminal=False, color_system=None, width=_UNLIMITED)
+            self._console = _Console(file=out, force_terminal=False, color_system=None, width=_UNLIMITED)
             return
-        self._console = Console(file=out, force_terminal=True, highlight=False)
+        self._console = _Console(file=out, force_terminal=True, highlight=False)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),

@@ -3,6 +3,7 @@
     SfusionError
     ├── ConfigError                a tool config, a limiter setting or a URL is wrong (also a ValueError)
     ├── YamlError                  a YAML text cannot be read; every problem names its line (also a ValueError)
+    ├── InputError                 a file or text is too large, too deep, damaged or unreadable (also a ValueError)
     ├── MissingExtra               an optional dependency is not installed (also an ImportError); exit code 3
     ├── JudgeError                 the test cases of a reward are invalid (also a ValueError)
     ├── LimiterError               the limiter could not do what was asked
@@ -53,6 +54,10 @@ class YamlError(SfusionError, ValueError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class InputError(SfusionError, ValueError):
+    """Raised for a file or text that cannot be read within its bounds; the message begins with its place."""
 
 
 class MissingExtra(SfusionError, ImportError):

@@ -1,7 +1,11 @@
-"""YAML with the file and line of every value, so that an error can say where it is."""
+"""YAML with the file and line of every value, so that an error can say where it is.
+
+The texts may be hostile: their size, their depth and what their aliases expand to are bounded (``YamlLimits``).
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +13,27 @@ from typing import Any
 
 import yaml
 
-from sfusion_tools.errors import YamlError
+from sfusion_tools.bounded_input import decoded, read_bounded
+from sfusion_tools.errors import InputError, YamlError
 
 Path_ = tuple[str | int, ...]
-_MAX_DEPTH = 40
+_MOST_PROBLEMS = 20
+_LONGEST_NUMBER = 100
+_LONGEST_KEY = 1000
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+
+
+@dataclass(frozen=True, slots=True)
+class YamlLimits:
+    """How much YAML is read."""
+
+    bytes: int = 1_000_000
+    depth: int = 40
+    nodes: int = 100_000
+    """Values and keys after aliases are expanded: what a reader of the data may have to walk."""
+
+
+LIMITS = YamlLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,39 +62,94 @@ class Marked:
         return self.places[path]
 
 
-def read_marked(path: Path) -> Marked:
+def read_marked(path: Path, limits: YamlLimits = LIMITS) -> Marked:
     """Read a YAML file; raise YamlError with file and line."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise YamlError([f"{path}:1: cannot be read: {error.strerror or error}"]) from None
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise YamlError([f"{path}:{line}: not UTF-8 text; save the file as UTF-8"]) from None
-    return parse_marked(text, str(path))
+        text = decoded(read_bounded(path, limits.bytes), path)
+    except InputError as error:
+        raise YamlError([str(error)]) from None
+    return parse_marked(text, str(path), limits)
 
 
-def parse_marked(text: str, file: str) -> Marked:
+def parse_marked(text: str, file: str, limits: YamlLimits = LIMITS) -> Marked:
     """Read one YAML document; ``file`` is its name in errors."""
-    try:
-        documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise YamlError([_yaml_problem(error, file)]) from None
-    if len(documents) > 1:
-        line = documents[1].start_mark.line + 1
-        raise YamlError([f"{file}:{line}: a second YAML document begins here; put each document into its own file"])
-    node = documents[0] if documents else None
+    if len(text) > limits.bytes:
+        raise YamlError([f"{file}:1: larger than {limits.bytes:,} bytes, the most that is read"])
     marked = Marked(None, {(): YamlPlace(file, 1)}, text)
-    problems = list(_walk(node, (), marked.places, file))
-    if problems:
-        raise YamlError(problems)
     try:
-        marked.data = yaml.safe_load(text)
+        loader = _Loader(text, limits)
+        node = loader.get_single_node()
+        problems = list(itertools.islice(_walk(node, (), marked.places, file), _MOST_PROBLEMS))
+        if problems:
+            raise YamlError(problems)
+        marked.data = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise YamlError([_yaml_problem(error, file)]) from None
-    except ValueError as error:  # a date that does not exist, for example
-        raise YamlError([f"{file}:1: a value cannot be read: {error}; put it in quotes"]) from None
     return marked
+
+
+class _TooMuch(yaml.MarkedYAMLError):
+    """The text is YAML, but beyond the limits."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Stops at the first node beyond the limits, before anything walks what the aliases expand to."""
+
+    def __init__(self, text: str, limits: YamlLimits) -> None:
+        super().__init__(text)
+        self._limits = limits
+        self._depth = 0
+        self._composed = 0
+        self._sizes: dict[int, int] = {}
+        """How many nodes each complete node expands to, by its id; the composed tree keeps them all alive."""
+        self._heights: dict[int, int] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        mark = event.start_mark
+        self._depth += 1
+        if self._depth > self._limits.depth + 1:
+            raise self._too_deep(mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        size = self._sizes.get(id(node))
+        if size is None:
+            if isinstance(event, yaml.AliasEvent):
+                raise _TooMuch(problem=f"*{event.anchor} stands inside its own anchor", problem_mark=mark)
+            children = _children(node)
+            size = self._sizes[id(node)] = 1 + sum(self._sizes[id(child)] for child in children)
+            self._heights[id(node)] = 1 + max((self._heights[id(child)] for child in children), default=0)
+        self._composed += 1
+        if max(size, self._composed) > self._limits.nodes:
+            what = f"more than {self._limits.nodes:,} keys and values (aliases are counted as what they stand for)"
+            raise _TooMuch(problem=what, problem_mark=mark)
+        if self._depth + self._heights[id(node)] > self._limits.depth + 1:
+            raise self._too_deep(mark)
+        return node
+
+    def _too_deep(self, mark: Any) -> _TooMuch:
+        return _TooMuch(
+            problem=f"nested more than {self._limits.depth} levels deep; this is not supported", problem_mark=mark
+        )
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > _LONGEST_NUMBER:
+            what = f"a number of more than {_LONGEST_NUMBER} characters; put it in quotes if it is a text"
+            raise _TooMuch(problem=what, problem_mark=node.start_mark)
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            # A date that does not exist, or a tag that does not fit its value.
+            what = f"a value cannot be read: {error}; put it in quotes"
+            raise _TooMuch(problem=what, problem_mark=node.start_mark) from None
+
+
+def _children(node: Any) -> list[Any]:
+    if isinstance(node, yaml.MappingNode):
+        return [one for pair in node.value for one in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def _walk(node: Any, path: Path_, places: dict[Path_, YamlPlace], file: str) -> Iterator[str]:
@@ -81,15 +157,16 @@ def _walk(node: Any, path: Path_, places: dict[Path_, YamlPlace], file: str) -> 
         return
     line = node.start_mark.line + 1
     places.setdefault(path, YamlPlace(file, line))
-    if len(path) > _MAX_DEPTH:
-        yield f"{file}:{line}: nested more than {_MAX_DEPTH} levels deep; this is not supported"
-    elif isinstance(node, yaml.MappingNode):
+    if isinstance(node, yaml.MappingNode):
         seen: dict[str, int] = {}
         for key, value in node.value:
             name = getattr(key, "value", None)
             here = key.start_mark.line + 1
             if not isinstance(name, str):
                 yield f"{file}:{here}: a key must be a plain word, found a {key.id}"
+                continue
+            if len(name) > _LONGEST_KEY:
+                yield f"{file}:{here}: a key of more than {_LONGEST_KEY:,} characters"
                 continue
             if name in seen and name != "<<":
                 yield f"{file}:{here}: duplicate key {name!r}, first given in line {seen[name]}; remove one"
@@ -105,6 +182,10 @@ def _yaml_problem(error: yaml.YAMLError, file: str) -> str:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or error).strip()
     line = mark.line + 1 if mark is not None else 1
+    if isinstance(error, _TooMuch):
+        return f"{file}:{line}: {problem}"
+    if problem == "but found another document":
+        return f"{file}:{line}: a second YAML document begins here; put each document into its own file"
     if "'\\t'" in problem:
         return f"{file}:{line}: a tab where YAML expects spaces; indent with spaces"
     if "could not determine a constructor" in problem:

@@ -14,14 +14,16 @@ from sfusion.fakes.sandbox.app import SandboxApp
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import WireServer
+from sfusion.fakes.wire import Access, WireServer
 
 
 async def main() -> None:
     """Serve until SIGINT or SIGTERM."""
     host, port = os.environ.get("HOST", "127.0.0.1"), int(os.environ.get("_BYTEFAAS_RUNTIME_PORT", "8080"))
     executor = PythonExecutor(profile="2026-07")
-    server = WireServer(SandboxApp(executor, Gate(read_model(None))), host=host, port=port)
+    # The page that the probes imitate; others are refused.
+    access = Access(host, allow_origins=["http://browser.test"])
+    server = WireServer(SandboxApp(executor, Gate(read_model(None))), host=host, port=port, access=access)
     interrupted = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, interrupted.set)

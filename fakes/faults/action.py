@@ -75,7 +75,9 @@ class Spoilage:
 class Action(BaseModel):
     """Base of all kinds; the first of ``phases`` is where a kind strikes when the rule names none."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True, allow_inf_nan=False
+    )
 
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]

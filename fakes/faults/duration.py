@@ -13,6 +13,10 @@ from sfusion_tools.errors import near
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _WRITTEN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+_LONGEST = 1e9
+"""Thirty years. Far beyond, the clock of a run no longer tells milliseconds apart."""
+_LONGEST_TEXT = 50
+_STEEPEST = 10.0
 _MEANT = "a duration is a number of seconds (0.25) or a text such as '250ms', '5s', '2m', '1h'"
 
 
@@ -21,14 +25,16 @@ def seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{value!r} is not a duration; {_MEANT}")
     if isinstance(value, str):
-        match = _WRITTEN.fullmatch(value)
+        match = _WRITTEN.fullmatch(value) if len(value) <= _LONGEST_TEXT else None
         unit = match.group(2).lower() or "s" if match else ""
         if not match or unit not in _UNITS:
-            raise ValueError(f"{value!r} is not a duration; {_MEANT}")
+            raise ValueError(f"{value[:_LONGEST_TEXT]!r} is not a duration; {_MEANT}")
         value = float(match.group(1)) * _UNITS[unit]
     number = float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{value!r} is not a duration; it must be finite and not negative")
+    if number > _LONGEST:
+        raise ValueError(f"{value!r} is too long; at most {_LONGEST:,.0f} seconds are possible")
     return number
 
 
@@ -74,7 +80,10 @@ class Distribution(BaseModel):
         wanted = _COUNTS[shape]
         if wanted is not None and len(given) != wanted:
             raise ValueError(f"{shape} takes {wanted} number{'s' * (wanted > 1)}, got {len(given)}")
-        return {"shape": shape, "numbers": tuple(seconds(one) for one in given)}
+        numbers = tuple(seconds(one) for one in given)
+        if shape == "lognormal" and numbers[1] > _STEEPEST:
+            raise ValueError(f"lognormal takes a median and a sigma of at most {_STEEPEST:g}, found {given[1]!r}")
+        return {"shape": shape, "numbers": numbers}
 
     def sample(self, draw: Draw, name: str = "duration") -> float:
         """Draw a number of seconds; never negative."""

@@ -241,7 +241,7 @@ class Output(ContentFault):
 
     what: Literal["lost", "null", "cut", "huge", "not_utf8", "decode_error"]
     """What to do with it: ``lost``, ``null``, ``cut``, ``huge``, ``not_utf8`` or ``decode_error``."""
-    size: int = Field(default=1_000_000, ge=0)
+    size: int = Field(default=1_000_000, ge=0, le=20_000_000)
     """Characters kept by ``cut``, added by ``huge``."""
     stream: Literal["stdout", "stderr", "both"] = "stdout"
     """Which output to change: ``stdout``, ``stderr`` or ``both``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -13,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsA
 from sfusion.fakes.faults.action import KINDS, PHASES, Action, Phase
 from sfusion.fakes.faults.duration import Seconds
 from sfusion.fakes.faults.kinds import Status
+from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion_tools.errors import near
 
 _STATUS_KEYS = frozenset(Status.model_fields)
@@ -53,24 +53,18 @@ def _words(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-def _pattern(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            re.compile(value)
-        except re.error as error:
-            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
-    return value
-
-
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Pattern = Annotated[str, BeforeValidator(_pattern)]
 
 
 class Rule(BaseModel):
     """One fault rule. All conditions given must hold; with none, every request for work is struck."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        ignored_types=(cached_property,),
+        allow_inf_nan=False,
     )
 
     name: str = ""
@@ -137,10 +131,6 @@ class Rule(BaseModel):
             table[phase] = (*table.get(phase, ()), action)
         return table
 
-    @cached_property
-    def code_pattern(self) -> re.Pattern[str] | None:
-        return re.compile(self.code) if self.code is not None else None
-
     def fits(self, *, path: str, method: str, work: bool, language: str | None, code: str | None, call: str) -> bool:
         """True when the conditions on the request itself hold."""
         if self.path is None:
@@ -154,8 +144,7 @@ class Rule(BaseModel):
             return False
         if self.call is not None and not any(fnmatchcase(call, one) for one in self.call):
             return False
-        pattern = self.code_pattern
-        return pattern is None or (code is not None and pattern.search(code) is not None)
+        return self.code is None or (code is not None and matches(self.code, code))
 
     def as_data(self) -> dict[str, Any]:
         """The rule as it could be written in YAML."""

@@ -19,17 +19,19 @@ from sfusion.fakes.proxy.upstream import origin_form
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.visit import GatedVisit
 from sfusion.fakes.wire import (
+    Access,
     AdminRoutes,
     Answer,
     BrokenStream,
     Execution,
-    Guard,
     Request,
     Subject,
     call_of,
     digest_of,
 )
 
+PROXY_REALM = "sfusion proxy"
+"""What a proxy calls itself when it asks for its token."""
 WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
@@ -53,18 +55,15 @@ class ProxyApp:
         ledger: ProxyLedger,
         *,
         headers: Mapping[str, str],
-        guard: Guard,
-        drop_authorization: bool = False,
+        access: Access,
     ) -> None:
-        """``drop_authorization``: the Authorization header is for the proxy itself and is not forwarded."""
         self.forwarder = forwarder
         self.gate = gate
-        self.guard = guard
         self.ledger = ledger
         self.admin: AdminRoutes | None = None
         self.via = f"1.1 sfusion-{secrets.token_hex(4)}"
         self._headers = dict(headers)
-        self._drop = "authorization" if drop_authorization else ""
+        self._access = access
 
     def visit(self, request: Request) -> ProxyVisit:
         return ProxyVisit(self, request)
@@ -80,7 +79,9 @@ class ProxyApp:
 
     def headers_for(self, request: Request) -> CIMultiDict[str]:
         """The headers of a client's request, as the upstream gets them."""
-        headers = forwarded(request.headers, via=self.via, ours=self._ours(), drop=self._drop)
+        # An Authorization with the token is meant for the proxy itself.
+        drop = "authorization" if self._access.is_authorized(request.headers) else ""
+        headers = forwarded(request.headers, via=self.via, ours=self._ours(), drop=drop)
         if "Content-Length" in request.headers and len(request.body) >= WHOLE_BODY:
             headers["Content-Length"] = request.headers["Content-Length"]
         return headers
@@ -96,12 +97,12 @@ class ProxyVisit(GatedVisit):
     __slots__ = ("_app", "_execution")
 
     def __init__(self, app: ProxyApp, request: Request) -> None:
-        super().__init__(request, app.guard, app.gate)
+        super().__init__(request, app.gate)
         self._app = app
         self._execution: Execution | None = None
         self.ping = request.path in _PINGS and request.method == "GET"
         headers = request.headers
-        self.reads_body = self.refusal is None and ("Content-Length" in headers or "Transfer-Encoding" in headers)
+        self.reads_body = "Content-Length" in headers or "Transfer-Encoding" in headers
 
     def describe(self) -> Subject | None:
         """Find the call as the fake sandbox would; a request that is not understood goes by mark or digest."""
@@ -109,7 +110,7 @@ class ProxyVisit(GatedVisit):
         path, method, body = request.path, request.method, request.body
         if self.admin:
             return None
-        if method != "POST" or path in _DATASETS or self.refusal is not None:
+        if method != "POST" or path in _DATASETS:
             return Subject(f"{method} {path}", work=False)
         if path in _RUNS and request.rest is None:
             try:
@@ -124,8 +125,6 @@ class ProxyVisit(GatedVisit):
 
     async def answer(self, execution: Execution) -> Answer:
         app, request = self._app, self.request
-        if self.refusal is not None:
-            return self.refusal
         if self.admin:
             assert app.admin is not None
             return app.admin.answer(request)

@@ -8,17 +8,15 @@ from typing import Any, Self
 
 from sfusion.fakes.errors import BadUpstream, SandboxSetupError
 from sfusion.fakes.faults import Rule, read_rules
-from sfusion.fakes.proxy.app import WHOLE_BODY, ProxyApp
+from sfusion.fakes.proxy.app import PROXY_REALM, WHOLE_BODY, ProxyApp
 from sfusion.fakes.proxy.forwarding import Forwarder, UpstreamFailed
 from sfusion.fakes.proxy.ledger import ProxyLedger
 from sfusion.fakes.proxy.upstream import read_upstream
-from sfusion.fakes.sandbox.bind import token_for
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
-from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer, WorkEvents
+from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer, WorkEvents
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion_tools.exposition import MetricFamily, single
-from sfusion_tools.hosts import is_loopback
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
 
@@ -40,7 +38,10 @@ class FaultProxy(Served):
         host: str = "127.0.0.1",
         port: int = 0,
         token: str | None = None,
+        require_token: bool = False,
         allow_remote: bool = False,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
         headers: Mapping[str, str] | None = None,
@@ -62,17 +63,24 @@ class FaultProxy(Served):
         self._host = host
         self._trust_env = trust_env
         self._gate = Gate(self.model)
-        self.token = token_for(host, token, runs_code=True, allow_remote=allow_remote)
+        access = Access(
+            host,
+            token=token,
+            require_token=require_token,
+            runs_code=True,  # the server behind it does
+            allow_remote=allow_remote,
+            allow_hosts=allow_hosts,
+            allow_origins=allow_origins,
+            realm=PROXY_REALM,
+        )
         self._ledger = ProxyLedger()
         forwarder = Forwarder(read_upstream(upstream), trust_env=trust_env)
-        remote = not is_loopback(host)
         self._app = ProxyApp(
             forwarder,
             self._gate,
             self._ledger,
             headers=headers or {},
-            guard=Guard(self.token, everything=remote),
-            drop_authorization=remote,
+            access=access,
         )
         self._app.admin = AdminRoutes(self)
         super().__init__(
@@ -87,6 +95,7 @@ class FaultProxy(Served):
                 ledger=self._ledger,
                 work_events=_WORK_EVENTS,
                 whole_body=WHOLE_BODY,
+                access=access,
             )
         )
         self._check(forwarder)

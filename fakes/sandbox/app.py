@@ -20,7 +20,6 @@ from sfusion.fakes.wire import (
     AdminRoutes,
     Answer,
     Execution,
-    Guard,
     Request,
     Routes,
     Subject,
@@ -96,12 +95,9 @@ def _routes(profile: Profile) -> Routes[RouteSpec]:
 class SandboxApp:
     """Everything between the wire and an executor."""
 
-    def __init__(
-        self, executor: Executor, gate: Gate, *, guard: Guard | None = None, profile: Profile = "2026-07"
-    ) -> None:
+    def __init__(self, executor: Executor, gate: Gate, *, profile: Profile = "2026-07") -> None:
         self.executor = executor
         self.gate = gate
-        self.guard = guard or Guard(None, everything=False)
         self.admin: AdminRoutes | None = None
         self.routes = _routes(profile)
         self.paths = self.routes.paths
@@ -120,11 +116,9 @@ class SandboxVisit(GatedVisit):
     __slots__ = ("_app", "_route")
 
     def __init__(self, app: SandboxApp, request: Request) -> None:
-        super().__init__(request, app.guard, app.gate)
+        super().__init__(request, app.gate)
         self._app = app
         self._route: RouteSpec | None = None
-        if self.refusal is not None:
-            return
         if self.admin:
             self.reads_body = True
             return

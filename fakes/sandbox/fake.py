@@ -9,18 +9,16 @@ from typing import Any
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.faults import Rule, read_rules
 from sfusion.fakes.sandbox.app import SandboxApp
-from sfusion.fakes.sandbox.bind import token_for
 from sfusion.fakes.sandbox.executors import Cassette, make_executor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.sandbox.profile import PROFILES, Profile
 from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
-from sfusion.fakes.wire import AdminRoutes, EventSink, Guard, Served, WireServer
+from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
-from sfusion_tools.hosts import is_loopback
 
 
 class FakeSandbox(Served):
@@ -44,7 +42,10 @@ class FakeSandbox(Served):
         scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
         cassette: Cassette | str | Path | None = None,
         token: str | None = None,
+        require_token: bool = False,
         allow_remote: bool = False,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
     ) -> None:
@@ -60,13 +61,28 @@ class FakeSandbox(Served):
             if isinstance(executor, str)
             else executor
         )
-        runs_code = self.executor.runs_code
-        self.token = token_for(host, token, runs_code=runs_code, allow_remote=allow_remote)
-        guard = Guard(self.token, everything=runs_code and not is_loopback(host))
-        app = SandboxApp(self.executor, self._gate, guard=guard, profile=profile)
+        access = Access(
+            host,
+            token=token,
+            require_token=require_token,
+            runs_code=self.executor.runs_code,
+            allow_remote=allow_remote,
+            allow_hosts=allow_hosts,
+            allow_origins=allow_origins,
+        )
+        app = SandboxApp(self.executor, self._gate, profile=profile)
         app.admin = AdminRoutes(self)
         super().__init__(
-            WireServer(app, host=host, port=port, rules=rules, seed=seed, journal=journal, access_log=access_log)
+            WireServer(
+                app,
+                host=host,
+                port=port,
+                rules=rules,
+                seed=seed,
+                journal=journal,
+                access_log=access_log,
+                access=access,
+            )
         )
 
     async def stop(self, grace: float = 5.0) -> None:

@@ -17,7 +17,7 @@ from sfusion_tools.errors import near
 class _Load(BaseModel):
     """Contention, which every model can have."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
     kind: str
     cores: float | None = Field(default=None, gt=0)

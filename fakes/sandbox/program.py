@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sfusion.fakes.faults import Seconds, seconds
-from sfusion.fakes.faults.rule import Pattern
+from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
@@ -27,7 +27,7 @@ _HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
 _FILLED = ("prints", "early", "errors")
 _FILL = re.compile(r"\{fill:([^}]*)\}?")
-_MOST = 200_000_000
+_MOST = 20_000_000
 
 
 def fill(text: str) -> str:
@@ -36,15 +36,23 @@ def fill(text: str) -> str:
 
 
 def check_fill(text: str) -> str:
-    """Return the text; raise ValueError if some ``{fill:N}`` has no such N."""
-    for found in _FILL.finditer(text):
-        _size(found)
+    """Return the text; raise ValueError if some ``{fill:N}`` has no such N, or if they are too long together."""
+    filled_length(text)
     return text
+
+
+def filled_length(text: str) -> int:
+    """Return how long the text is once every ``{fill:N}`` is written out."""
+    fills = list(_FILL.finditer(text))
+    total = sum(map(_size, fills))
+    if total > _MOST:
+        raise ValueError(f"{total:,} characters to fill; at most {_MOST:,} are possible in one text")
+    return len(text) - sum(len(found[0]) for found in fills) + total
 
 
 def _size(found: re.Match[str]) -> int:
     size = found[1]
-    if not (size.isascii() and size.isdigit() and found[0].endswith("}") and int(size) <= _MOST):
+    if not (size.isascii() and size.isdigit() and len(size) < 20 and found[0].endswith("}") and int(size) <= _MOST):
         raise ValueError(f"{found[0]} needs a whole number of characters up to {_MOST:,}, as in {{fill:1000}}")
     return int(size)
 
@@ -111,7 +119,7 @@ class ProgramScript(ScriptedProgram):
             return False
         if self.language is not None and self.language != language:
             return False
-        return self.pattern is None or re.search(self.pattern, code) is not None
+        return self.pattern is None or matches(self.pattern, code)
 
 
 def mark_of(code: str) -> str | None:

@@ -7,19 +7,19 @@ from typing import Any
 from sfusion.fakes.faults import ContentFault
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.spoil import spoil
-from sfusion.fakes.wire import Answer, Guard, Request, is_admin
+from sfusion.fakes.wire import Answer, Request, is_admin
 
 
 class GatedVisit:
-    """A request that may need a token, and that a server model lets in."""
+    """A request that a server model lets in."""
 
     __slots__ = ("admin", "fields", "gate", "ping", "reads_body", "refusal", "request")
 
-    def __init__(self, request: Request, guard: Guard, gate: Gate) -> None:
+    def __init__(self, request: Request, gate: Gate) -> None:
         self.request = request
         self.gate = gate
         self.admin = is_admin(request.path)
-        self.refusal = guard.refusal(request, admin=self.admin) if guard.active else None
+        self.refusal: Answer | None = None
         """The answer, where it is known before anything runs."""
         self.fields: dict[str, Any] = {}
         """The body of a request to run code."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sfusion.fakes.errors import BadScript, NothingToSay
+from sfusion.fakes.faults.pattern import check_pattern, matches
 from sfusion.fakes.sglang.protocol import Ask, Finish, Reply, ToolCall
-from sfusion_tools.errors import near
+from sfusion_tools.bounded_input import parse_json, read_bounded
+from sfusion_tools.errors import InputError, YamlError, near
+from sfusion_tools.marked_yaml import read_marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,9 @@ class ScriptedTurn:
             results = "\n".join(ask.tool_results)
             if not ask.tool_results:
                 return "it needs a tool result, but there is none"
-            if not re.search(self.tool_result, results):
+            if not matches(self.tool_result, results):
                 return f"no tool result matches {self.tool_result!r}: {results[:80]!r}"
-        if self.prompt is not None and not re.search(self.prompt, ask.last_user):
+        if self.prompt is not None and not matches(self.prompt, ask.last_user):
             return f"the last user message does not match {self.prompt!r}: {ask.last_user[:80]!r}"
         return None
 
@@ -79,10 +78,13 @@ class ScriptedPolicy:
     def load(cls, path: Path) -> ScriptedPolicy:
         """Read a script from YAML or JSON: ``turns`` (strings or mappings) and optionally ``otherwise``."""
         try:
-            text = path.read_text(encoding="utf-8")
-            data = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise BadScript(f"{path}: cannot be read as a script: {error}") from error
+            data = (
+                parse_json(read_bounded(path, 1_000_000), str(path))
+                if path.suffix == ".json"
+                else read_marked(path).data
+            )
+        except (InputError, YamlError) as error:
+            raise BadScript(f"{error}; it cannot be read as a script") from error
         if isinstance(data, list):
             data = {"turns": data}
         if not isinstance(data, dict) or not isinstance(data.get("turns"), list):
@@ -118,9 +120,9 @@ def _turn(given: Any, where: str) -> ScriptedTurn | str:
             texts[key] = value
     for key in ("tool_result", "prompt"):
         try:
-            re.compile(texts.get(key, ""))
-        except re.error as error:
-            raise BadScript(f"{where}: `{key}` is not a regular expression: {error}") from error
+            check_pattern(texts.get(key, ""))
+        except ValueError as error:
+            raise BadScript(f"{where}: `{key}`: {error}") from error
     if texts.get("finish") not in (None, "stop", "length", "tool_calls", "abort"):
         raise BadScript(f"{where}: `finish` must be stop, length, tool_calls or abort, not {texts['finish']!r}")
     return ScriptedTurn(calls=calls, turn=turn, **texts)

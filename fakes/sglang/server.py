@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Self
 
+from sfusion.fakes.errors import UnsafeBindError
 from sfusion.fakes.faults import Rule
 from sfusion.fakes.sglang.app import SGLangApp
 from sfusion.fakes.sglang.engine import FakeSGLang
@@ -14,7 +15,7 @@ from sfusion.fakes.sglang.gsm8k import Gsm8kSolver
 from sfusion.fakes.sglang.parsers import Quirks
 from sfusion.fakes.sglang.protocol import Policy
 from sfusion.fakes.sglang.routes import ModelInfo
-from sfusion.fakes.wire import AdminRoutes, Answer, EventSink, Request, Served, WireServer
+from sfusion.fakes.wire import Access, AdminRoutes, Answer, EventSink, Request, Served, WireServer
 from sfusion.fakes.wire.metrics import queue_family
 from sfusion_tools.exposition import MetricFamily, single
 from sfusion_tools.hosts import is_loopback
@@ -55,12 +56,16 @@ class FakeSGLangServer(Served):
         report_cache: bool = False,
         faults: Iterable[Rule | Mapping[str, Any]] = (),
         seed: int = 0,
+        token: str | None = None,
+        require_token: bool = False,
         allow_remote: bool = False,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
     ) -> None:
         if not allow_remote and not is_loopback(host):
-            raise ValueError(
+            raise UnsafeBindError(
                 f"{host} can be reached from other machines; give allow_remote (--allow-remote) if that is intended"
             )
         if isinstance(policy, FakeSGLang):
@@ -75,15 +80,28 @@ class FakeSGLangServer(Served):
             report_cache=report_cache,
         )
         self.app = SGLangApp(self.engine, self.info)
-        if is_loopback(host):
-            # There is no token, so other machines must not change faults.
-            self.app.admin = AdminRoutes(self, {("PUT", "step"): self._set_step})
+        self.app.admin = AdminRoutes(self, {("PUT", "step"): self._set_step})
         self.rules: list[Rule] = engine_rules(list(faults))
         at_socket, in_engine = split(self.rules)
         if in_engine:
             self.engine.set_faults(in_engine)
+        access = Access(
+            host,
+            token=token,
+            require_token=require_token,
+            allow_remote=allow_remote,
+            allow_hosts=allow_hosts,
+            allow_origins=allow_origins,
+        )
         server = _EngineServer(
-            self.app, host=host, port=port, rules=at_socket, seed=seed, journal=journal, access_log=access_log
+            self.app,
+            host=host,
+            port=port,
+            rules=at_socket,
+            seed=seed,
+            journal=journal,
+            access_log=access_log,
+            access=access,
         )
         server.engine = self.engine
         super().__init__(server)

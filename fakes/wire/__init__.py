@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sfusion.fakes.errors import BrokenStream, PortTaken, WireError
-from sfusion.fakes.wire.admin import AdminRoutes, Guard, is_admin
+from sfusion.fakes.wire.access import Access, is_admin
+from sfusion.fakes.wire.admin import AdminRoutes
 from sfusion.fakes.wire.app import (
     MARK,
     App,
@@ -25,6 +26,7 @@ from sfusion.fakes.wire.server import WireServer
 
 __all__ = [
     "MARK",
+    "Access",
     "AdminRoutes",
     "Answer",
     "App",
@@ -32,7 +34,6 @@ __all__ = [
     "CallRecord",
     "EventSink",
     "Execution",
-    "Guard",
     "Ledger",
     "PlainVisit",
     "PortTaken",

@@ -1,64 +1,24 @@
-"""The admin routes of a fake, under ``/__sfusion/``, and the token that guards them."""
+"""The admin routes of a fake, under ``/__sfusion/``."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
-import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sfusion.fakes.errors import FaultError
+from sfusion.fakes.wire.access import ADMIN, LONGEST_BODY
 from sfusion.fakes.wire.app import Request
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.served import Served
-from sfusion_tools.errors import YamlError
+from sfusion_tools.bounded_input import parse_json
+from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.exposition import CONTENT_TYPE
-from sfusion_tools.marked_yaml import Marked, YamlPlace, parse_marked
-
-PREFIX = "/__sfusion/"
+from sfusion_tools.marked_yaml import Marked, YamlLimits, YamlPlace, parse_marked
 
 Route = Callable[[Request], Answer]
 
-
-def is_admin(path: str) -> bool:
-    """True for the fake's own routes, which faults never strike and a proxy never forwards."""
-    return path.startswith(PREFIX) or path == PREFIX[:-1]
-
-
-class Guard:
-    """Refuses requests without the token."""
-
-    def __init__(self, token: str | None, *, everything: bool) -> None:
-        """With ``everything``, all requests but the ping need the token, and not only those to admin routes."""
-        self._token = token
-        self._everything = everything
-        self.active = everything or token is not None
-
-    def refusal(self, request: Request, *, admin: bool) -> Answer | None:
-        """The answer to a request without the token where one is needed."""
-        needed = self._token is not None if admin else self._everything and request.path != "/v1/ping"
-        if not needed or (self._token is not None and has_token(request.headers, self._token)):
-            return None
-        return Answer.json(
-            {"detail": "this server needs its token: header x-sfusion-token, a bearer token, or http://x:TOKEN@host"},
-            status=401,
-            headers=(("www-authenticate", 'Basic realm="sfusion"'),),
-        )
-
-
-def has_token(headers: Mapping[str, str], token: str) -> bool:
-    """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the URL."""
-    given = headers.get("X-Sfusion-Token", "")
-    scheme, _, value = headers.get("Authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        given = value.strip()
-    elif scheme.lower() == "basic":
-        try:
-            given = base64.b64decode(value).decode().partition(":")[2]
-        except (binascii.Error, UnicodeDecodeError):
-            return False
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+_LIMITS = YamlLimits(bytes=LONGEST_BODY, nodes=10_000)
+_LONGEST_DETAIL = 1000
 
 
 class AdminRoutes:
@@ -78,7 +38,9 @@ class AdminRoutes:
         }
 
     def answer(self, request: Request) -> Answer:
-        name = request.path.removeprefix(PREFIX)
+        if request.rest is not None or len(request.body) > LONGEST_BODY:
+            return replace(_problem(f"the body is larger than {LONGEST_BODY:,} bytes", 413), close=True)
+        name = request.path.removeprefix(ADMIN)
         route = self._routes.get((request.method, name))
         if route is not None:
             return route(request)
@@ -86,7 +48,7 @@ class AdminRoutes:
         if methods:
             return Answer.json({"detail": "Method Not Allowed"}, 405, (("allow", ", ".join(methods)),))
         known = ", ".join(sorted({route_name for _, route_name in self._routes}))
-        return Answer.json({"detail": f"there is no {request.path}; under {PREFIX} there are: {known}"}, 404)
+        return Answer.json({"detail": f"there is no {request.path}; under {ADMIN} there are: {known}"}, 404)
 
     def _state(self, request: Request) -> Answer:
         return Answer.json(self._fake.state())
@@ -104,16 +66,16 @@ class AdminRoutes:
                     raise FaultError(f"seed must be a whole number, found {seed!r}")
             rules = self._fake.read_faults(source, where="body")
         except (FaultError, YamlError) as error:
-            return Answer.json({"detail": str(error)}, 422)
+            return _problem(str(error), 422)
         self._fake.set_faults(rules, seed=seed)
         return self._faults(request)
 
     @staticmethod
     def _read(body: bytes) -> Marked:
         try:
-            return Marked(json.loads(body), {(): YamlPlace("body", 1)})
-        except ValueError:
-            return parse_marked(body.decode("utf-8", "replace"), "body")
+            return Marked(parse_json(body, "body"), {(): YamlPlace("body", 1)})
+        except InputError:
+            return parse_marked(body.decode("utf-8", "replace"), "body", _LIMITS)
 
     def _clear_faults(self, request: Request) -> Answer:
         self._fake.set_faults([])
@@ -128,3 +90,8 @@ class AdminRoutes:
     def _reset(self, request: Request) -> Answer:
         self._fake.forget()
         return Answer.json(self._fake.state())
+
+
+def _problem(text: str, status: int) -> Answer:
+    """An error, in which what was found is not repeated at any length."""
+    return Answer.json({"detail": text if len(text) <= _LONGEST_DETAIL else text[:_LONGEST_DETAIL] + " ..."}, status)

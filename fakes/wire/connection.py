@@ -16,6 +16,8 @@ from sfusion.fakes.wire.message import Answer, invalid_request, render_whole
 from sfusion.fakes.wire.request_filter import RequestFilter
 
 _LINGER_ZERO = struct.pack("ii", 1, 0)
+_LONGEST_HEAD = 256 * 1024
+"""Bytes of a head that may come without its end. uvicorn has such a bound with h11 (64 KiB), but not with httptools."""
 
 
 class _AlreadySent(web.StreamResponse):
@@ -54,9 +56,11 @@ class Connection(web.RequestHandler):
         "_failed",
         "_gone",
         "_halted",
+        "_head_size",
         "_held",
         "_ignoring",
         "_lost",
+        "_payload",
         "_requests",
         "_writable",
         "full",
@@ -82,6 +86,8 @@ class Connection(web.RequestHandler):
         self._ignoring = False
         self._requests = RequestFilter()
         self._halted = False
+        self._head_size = 0
+        self._payload: Any = None
         self._held: bytearray | None = None
         self._writable: asyncio.Future[None] | None = None
         self.full = False
@@ -120,8 +126,25 @@ class Connection(web.RequestHandler):
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        if passed := self._requests.pass_on(data):
-            super().data_received(passed)
+        passed = self._requests.pass_on(data)
+        if data and not passed:
+            return  # without data, aiohttp asks for requests that it has not parsed yet
+        messages = self._messages
+        before = len(messages)
+        super().data_received(passed)
+        if len(messages) > before:
+            self._payload = messages[-1][1]
+            self._head_size = 0
+        elif not messages and (self._payload is None or self._payload.is_eof()):
+            self._head_size += len(passed)
+            if self._head_size > _LONGEST_HEAD:
+                self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        if self.transport is not None and self.message is None:
+            self.transport.write(invalid_request())
+        self.ignore_input()
+        self.finish()
 
     @property
     def lost(self) -> bool:

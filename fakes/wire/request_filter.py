@@ -12,6 +12,8 @@ _FOLDED_MEANING = re.compile(
 """A header that neither parser accepts in several lines."""
 _ODD_NAME = re.compile(rb"[^:\s]+(?: [^:\s]+)+:")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
+_LONGEST_LENGTH = 18
+"""Digits; aiohttp refuses longer ones."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _CLOSE = re.compile(rb"\r\n(?i:connection):[ \t]*close[ \t]*\r\n")
 
@@ -31,30 +33,35 @@ class RequestFilter:
     def pass_on(self, data: bytes) -> bytes:
         """Return what aiohttp is to read of it."""
         passed: list[bytes] = []
-        while data and not self._gave_up:
+        at = 0
+        while at < len(data) and not self._gave_up:
             if not self._left:
                 if self._last:
                     return b"".join(passed)
-                head, data = self._head(data)
+                head, at = self._head(data, at)
                 passed.append(head)
-            body, data = (data[: self._left], data[self._left :]) if self._left < len(data) else (data, b"")
+            body = data[at : at + self._left]
+            at += len(body)
             self._left -= len(body)
             passed.append(body)
-        return b"".join([*passed, data])
+        return b"".join([*passed, data[at:]])
 
-    def _head(self, data: bytes) -> tuple[bytes, bytes]:
-        """Read the head of a request; return it as aiohttp wants it, and the rest of the data."""
-        head, end, rest = data.lstrip(b"\r\n").partition(b"\r\n\r\n")
-        if not end or not _REQUEST_LINE.match(head):
+    def _head(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """Read the head of the request that begins here; return it as aiohttp wants it, and where it ends."""
+        start = at
+        while data[start : start + 1] in (b"\r", b"\n"):
+            start += 1
+        end = data.find(b"\r\n\r\n", start)
+        if end < 0 or not _REQUEST_LINE.match(data, start, end):
             self._gave_up = True
-            return b"", data
-        head = lenient(head + end)
-        self._gave_up = _CHUNKED.search(head) is not None
+            return b"", at
+        head = lenient(data[start : end + 4])
         length = _LENGTH.search(head)
-        self._left = int(length[1]) if length else 0
+        self._gave_up = _CHUNKED.search(head) is not None or (length is not None and len(length[1]) > _LONGEST_LENGTH)
+        self._left = int(length[1]) if length and not self._gave_up else 0
         # As uvicorn sees it: "Close" is not "close", and HTTP/1.0 has no keep-alive.
         self._last = _CLOSE.search(head) is not None or b" HTTP/1.0\r\n" in head
-        return head, rest
+        return head, end + 4
 
 
 def lenient(head: bytes) -> bytes:

@@ -75,6 +75,11 @@ class Served:
         return self.server.port
 
     @property
+    def token(self) -> str | None:
+        """The token that admin requests must carry, None if they need none."""
+        return self.server.access.token
+
+    @property
     def ledger(self) -> Ledger:
         """What arrived, what was executed and what was answered."""
         return self.server.ledger

@@ -21,6 +21,7 @@ from aiohttp import HttpVersion10, StreamReader, web
 
 from sfusion.fakes.errors import WireError
 from sfusion.fakes.faults import Arrival, Rule
+from sfusion.fakes.wire.access import LONGEST_BODY, Access, is_admin
 from sfusion.fakes.wire.app import App, Request, parse_target
 from sfusion.fakes.wire.connection import Connection, already_sent
 from sfusion.fakes.wire.core import EventSink, ServerCore, WorkEvents
@@ -55,10 +56,12 @@ class WireServer(ServerCore):
         ledger: Ledger | None = None,
         work_events: WorkEvents | None = None,
         whole_body: int | None = None,
+        access: Access | None = None,
     ) -> None:
         """``whole_body``: read no more than this many bytes of a longer body before handling the request."""
         super().__init__(app, rules=rules, seed=seed, journal=journal, ledger=ledger, work_events=work_events)
         self._whole_body = whole_body
+        self.access = access or Access(host)
         self._access_log = access_log
         self._keep_alive = keep_alive
         self._listener = ListeningPort(host, port)
@@ -191,10 +194,6 @@ class WireServer(ServerCore):
         if method == "CONNECT":
             self._refuse(connection)
             return _END
-        if message.upgrade and message.headers.get("Upgrade", "").lower() == "websocket":
-            # uvicorn hands these to its WebSocket protocol, where no route takes them.
-            await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
-            return _END
         path, query = parse_target(message.path)
         request = Request(
             method,
@@ -206,27 +205,44 @@ class WireServer(ServerCore):
             message.path,
             connection.gone,
         )
-        visit = self.app.visit(request)
-        if visit.reads_body and not await self._read_body(raw, request, connection):
+        refusal = self.access.refusal(request)
+        if refusal is None and message.upgrade and message.headers.get("Upgrade", "").lower() == "websocket":
+            # uvicorn hands these to its WebSocket protocol, where no route takes them.
+            await Delivery(connection, head_only=False, announce_close=True).send(_NO_WEBSOCKET)
             return _END
-        close = request.wants_close
+        close = request.wants_close or (refusal is not None and message.upgrade)
         delivery = Delivery(connection, head_only=method == "HEAD", announce_close=close and not request.http_1_0)
+        if refusal is not None:
+            await delivery.send(refusal)
+            status = refusal.status
+            self._count(request, status)
+        else:
+            visit = self.app.visit(request)
+            if visit.reads_body and not await self._read_body(raw, request, connection):
+                return _END
+            status = await self._serve(Exchange(self, connection, request, visit, delivery), request)
+        if self._access_log is not None:
+            self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
+        connection.message = None
+        return _END if status == 0 or close or connection.half_closed else _KEEP
+
+    async def _serve(self, exchange: Exchange, request: Request) -> int:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        exchange, status = Exchange(self, connection, request, visit, delivery), 0
+        status = 0
         try:
             status = await exchange.serve()
         finally:
             self._tasks.discard(task)
             if exchange.is_counted:
-                # Clients choose methods and paths; a metric must not grow with what they send.
-                route = path if path in self._routes else "other"
-                self.ledger.answer(method if method in _METHODS else "other", route, status)
-        if self._access_log is not None:
-            self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
-        connection.message = None
-        return _END if status == 0 or close or connection.half_closed else _KEEP
+                self._count(request, status)
+        return status
+
+    def _count(self, request: Request, status: int) -> None:
+        # Clients choose methods and paths; a metric must not grow with what they send.
+        route = request.path if request.path in self._routes else "other"
+        self.ledger.answer(request.method if request.method in _METHODS else "other", route, status)
 
     async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:
         """Read the body; False when it was not HTTP or the client disconnected."""
@@ -238,6 +254,8 @@ class WireServer(ServerCore):
             # Most bodies have come with their head; then there is nothing to wait for.
             if content.is_eof():
                 request.body = content.read_nowait(-1)
+            elif is_admin(request.path):
+                await self._read_some(content, request, LONGEST_BODY + 1)
             elif self._whole_body is None:
                 request.body = await raw.read()
             else:

@@ -17,15 +17,15 @@ class SandboxCount:
     """Requests and executions at the sandbox."""
 
     peak: int
-    """The highest number of requests at once, without those whose caller had given up."""
+    """The highest number of requests at once."""
     problems: list[str] = field(default_factory=list)
 
 
-def count_at_sandbox(journal: Journal) -> SandboxCount:
+def count_at_sandbox(journal: Journal, lease: float) -> SandboxCount:
     """Count from the sandbox's own events: requests in flight against the limit, and executions of each call."""
     story = Story(journal)
     problems: list[str] = []
-    found = count_in_flight(_steps(journal), story.began["limit"])
+    found = count_in_flight(_steps(journal, lease), story.began["limit"])
     if found.broken:
         at = found.first[-1]["at"]
         problems.append(f"at {at:g} s the sandbox had {found.crowd} requests in flight; the limit was {found.limit}")
@@ -52,22 +52,38 @@ def _endings(journal: Journal) -> Counter[str]:
     return Counter(one["call"] for one in journal.events if one["source"] == "world" and one["event"] in ends)
 
 
-def _steps(journal: Journal) -> list[tuple[str, Any, Event]]:
-    """Return arrivals and ends of requests, and changes of the limit with the permits that were out."""
+def _steps(journal: Journal, lease: float) -> list[tuple[str, Any, Event]]:
+    """Return arrivals and ends of requests, and changes of the limit with the permits that were out.
+
+    Not counted from then on: requests of a caller that gave up, since the program runs on at the sandbox, and of a
+    worker that was stopped for longer than its lease, which loses its permits but cannot take requests back.
+    """
     steps: list[tuple[str, Any, Event]] = []
-    open_requests: dict[str, list[Any]] = {}
-    cancelled: set[str] = set()
+    requests: dict[str, list[Any]] = {}
+    calls: dict[str, dict[str, None]] = {}
+    stopped: dict[str, float] = {}
+    excused: set[str] = set()
+
+    def excuse(call: str, event: Event) -> None:
+        excused.add(call)
+        steps.extend(("end", key, event) for key in requests.pop(call, ()))
+
     for event in journal.events:
         match event["source"], event["event"]:
-            case "server", "arrived" if event["call"] not in cancelled:
-                open_requests.setdefault(event["call"], []).append(attempt_of(event))
+            case "server", "arrived" if event["call"] not in excused:
+                requests.setdefault(event["call"], []).append(attempt_of(event))
                 steps.append(("begin", attempt_of(event), event))
             case "server", "answered" | "unanswered":
                 steps.append(("end", attempt_of(event), event))
+            case "world", "called":
+                calls.setdefault(event["worker"], {})[event["call"]] = None
             case "world", "cancelled":
-                # The caller gave its permit back; the program runs on, as it does in a real sandbox.
-                cancelled.add(event["call"])
-                steps += [("end", key, event) for key in open_requests.pop(event["call"], ())]
+                excuse(event["call"], event)
+            case "world", "worker_paused":
+                stopped.setdefault(event["worker"], event["at"])
+            case "world", "worker_resumed" if event["at"] - stopped.pop(event["worker"], event["at"]) >= lease:
+                for call in calls.pop(event["worker"], ()):
+                    excuse(call, event)
             case "limiter", "granted" | "learned":
                 steps.append(("granted", event["permit"], event))
             case "limiter", "released" | "expired":

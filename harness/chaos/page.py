@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from sfusion.harness.chaos.rounds import Round
-from sfusion.harness.reports.files import PAGE
 from sfusion.harness.runs import RunResult
+from sfusion.harness.runs.directory import PAGE
 
 _STYLE = """
 :root { color-scheme: light dark; }

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
-from sfusion.harness.chaos.plan import plan_round
+from sfusion.harness.chaos.plan import LEASE, plan_round
 from sfusion.harness.promises.verdict import EVERYTHING_TOOK_EFFECT, Verdict
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.runs import RunResult, Task, run_one
@@ -91,7 +91,7 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any) -> Iterator
     for number in numbers:
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)
-        count = count_at_sandbox(real.journal) if not real.error else SandboxCount(0)
+        count = count_at_sandbox(real.journal, LEASE) if not real.error else SandboxCount(0)
         yield Round(number, scenario, real, run_one(Task(scenario, "sim")), count)
 
 

@@ -9,6 +9,8 @@ from sfusion.harness.errors import BadOption
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
+_FRAMING = ("connection", "content-length", "transfer-encoding")
+
 
 def read_headers(texts: Iterable[str]) -> dict[str, str]:
     """Parse headers typed as ``Name: value``. Errors do not show the value, which may be a secret."""
@@ -18,6 +20,8 @@ def read_headers(texts: Iterable[str]) -> dict[str, str]:
         if not colon or not _NAME.fullmatch(name):
             # Without a colon the whole text may be the secret.
             raise BadOption("--header takes 'Name: value', such as 'X-Token: abc'; one value has no name or no colon")
+        if name.lower() in _FRAMING:
+            raise BadOption(f"--header {name}: this header frames each request and cannot be set")
         if not value.isprintable():
             raise BadOption(f"--header {name}: the value contains characters that a header cannot have")
         headers[name] = value

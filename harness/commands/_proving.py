@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.peers.proof import Proof
 from sfusion.harness.peers.table import HEAD, headline, page, state_of, table
@@ -43,7 +44,7 @@ def run_proof(keyword: str, *, jobs: int, page_file: Path | None) -> int:
             shown.print(gap, _STYLES["missed"])
         shown.print(f"{headline(proof)}.", "green" if proof.proved else "bold red")
     if page_file is not None:
-        page_file.write_text(page(text, proof), encoding="utf-8")
+        write_file(page_file, page(text, proof))
     return 0 if proof.proved else 1
 
 

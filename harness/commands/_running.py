@@ -15,6 +15,7 @@ from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.runs import adapt_tasks, read_tasks, run_all, select_tasks, write_run
 from sfusion.harness.runs.tasks import fitting_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import World
 from sfusion.harness.scenarios.schedule import read_schedule
@@ -39,6 +40,7 @@ def run_command(
     address: str | None,
     twice: bool,
     tools: Path | None,
+    trust: bool,
     reports: Reports,
     ray: RayOptions,
 ) -> int:
@@ -51,14 +53,17 @@ def run_command(
     if chosen_world == "ray" and (on != "here" or address is not None):
         raise BadOption("--on and --address spread runs in world sim; with --world ray use --ray-address")
 
-    tasks = read_tasks(scenario_files(paths), chosen_world)
+    tasks = read_tasks(scenario_files(paths), chosen_world, trust=trust)
     tasks, skipped = select_tasks(tasks, keyword=keyword, real=bool(targets))
     given = _read_tools(tools) if tools is not None else None
     if given is not None:
         tasks, unfit = fitting_tasks(tasks, given)
         skipped += unfit
     tasks = adapt_tasks(tasks, seed=seed, tools=given, schedule=_schedule(schedule, chosen_world))
-    find_modules_beside([tools] if tools is not None else [task.file for task in tasks if task.file is not None])
+    check_trusted(tasks)
+    # Only these: any module in the folder of a stranger's file could stand in for an optional package of ours.
+    named = [task.file for task in tasks if task.file is not None and isinstance(task.scenario.tools, list)]
+    find_modules_beside([tools] if tools is not None else named)
     check_classes(tasks)
     notes = [f"{counted(count, 'cell')} skipped ({why})" for why, count in skipped.items()]
     if not tasks:
@@ -66,7 +71,7 @@ def run_command(
     reports.check()
 
     runs: list[RunReport] = []
-    ok = True
+    codes: set[int] = set()
     instances = max(task.scenario.sandbox.instances for task in tasks)
     with (
         _sandboxes(sandbox if targets else (), instances) as real,
@@ -74,16 +79,27 @@ def run_command(
         open_workers(min(jobs or os.cpu_count() or 1, len(tasks)), on, address) as workers,
         RunReporter(sys.stdout, len(tasks)) as shown,
     ):
-        for result in run_all(tasks, twice=twice, player=player, workers=workers):
-            folder = write_run(result, reports.out) if reports.out is not None else None
-            run = RunReport.of_result(result, folder)
-            write_page(run)
-            shown.run_ended(run)
-            runs.append(run)
-            ok = ok and result.ok
+        try:
+            for result in run_all(tasks, twice=twice, player=player, workers=workers):
+                folder = write_run(result, reports.out) if reports.out is not None else None
+                run = RunReport.of_result(result, folder)
+                write_page(run)
+                shown.run_ended(run)
+                runs.append(run)
+                codes.add(result.exit_code)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(len(runs), len(tasks), reports)) from None
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
     reports.write(runs)
-    return 0 if ok else 1
+    return 1 if 1 in codes else max(codes)
+
+
+def _kept(done: int, wanted: int, reports: Reports) -> str:
+    """Say what an interruption left."""
+    text = f"{done} of {counted(wanted, 'run')} ended"
+    if reports.out is not None:
+        text += f", and what they wrote is in {reports.out}"
+    return f"{text}; {files} not written" if (files := reports.wanted()) else text
 
 
 def _sandboxes(texts: Sequence[str], count: int) -> AbstractContextManager[Sequence[RealSandbox]]:

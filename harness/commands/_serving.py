@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sized
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,17 +15,33 @@ from sfusion_tools.wording import counted
 if TYPE_CHECKING:
     from sfusion.fakes.wire import EventSink, Served
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the token; a new one is written if there is none. Or set SFUSION_TOKEN."),
+]
+TypedToken = Annotated[str | None, typer.Option("--token", hidden=True)]
+RequireToken = Annotated[bool, typer.Option(help="Require the token for every request but the ping.")]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Another name of this server; can be repeated."),
+]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option("--allow-origin", metavar="URL", help="Web pages that may use it; can be repeated."),
+]
+
 
 def read_yaml(text: str | None, option: str) -> Any:
     """Parse an option that is written as YAML."""
-    import yaml
+    from sfusion_tools.errors import YamlError
+    from sfusion_tools.marked_yaml import parse_marked
 
     if text is None:
         return None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadOption(f"{option} {text!r} is not YAML: {getattr(error, 'problem', None) or error}") from error
+        return parse_marked(text, option).data
+    except YamlError as error:
+        raise BadOption(f"{error}; found {text[:200]!r}") from error
 
 
 def open_journal(stack: ExitStack, path: Path | None) -> EventSink | None:
@@ -71,6 +87,16 @@ async def serve_until_interrupted(served: Served, print_banner: Callable[[], Any
     finally:
         await served.stop(grace=grace)
     typer.echo("stopped")
+
+
+def admin_line(served: Served, token: str | None) -> str:
+    """Say where the admin routes are, and whether the ``token`` that was given opens them."""
+    url = f"admin: {served.url}/__sfusion/state (faults, ledger, reset)"
+    if served.token is None:
+        return url
+    if token is not None:
+        return f"{url}, with the token"
+    return "admin: closed, as there is no token: set SFUSION_TOKEN, or use --token-file FILE"
 
 
 def fault_count(rules: Sized, path: Path | None) -> str:

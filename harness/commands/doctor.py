@@ -88,10 +88,7 @@ def doctor(
     if to_stdout:
         typer.echo(examinations_as_json(done), nl=False)
     elif json_file is not None:
-        try:
-            write_json(json_file, done)
-        except OSError as error:
-            fail(f"--json {json_file}: cannot be written: {error.strerror or error}")
+        write_json(json_file, done)
     raise typer.Exit(exit_code(done))
 
 

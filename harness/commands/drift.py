@@ -57,6 +57,7 @@ def drift(
     be reached or is not a sandbox.
     """
     from sfusion.fakes.sandbox import EXECUTORS, PROFILES
+    from sfusion.harness.atomic_files import write_file
     from sfusion.harness.drift import as_json, as_markdown, compare_answers, print_report, read_acceptances
     from sfusion.harness.reports import Reports
     from sfusion.harness.targets import FakeTarget
@@ -88,10 +89,7 @@ def drift(
     print_report(report, sys.stdout)
     for file, text in ((json, as_json), (summary, as_markdown)):
         if file is not None:
-            try:
-                file.write_text(text(report), encoding="utf-8")
-            except OSError as error:
-                fail(f"{file} cannot be written: {error.strerror or error}")
+            write_file(file, text(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
     raise typer.Exit(1 if report.breaking else 0)

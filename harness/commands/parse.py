@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json
+from sfusion_tools.errors import InputError, YamlError
 from sfusion_tools.wording import counted
 
 if TYPE_CHECKING:
@@ -41,7 +45,8 @@ def parse(
     toolbox = Toolbox(_load_tools(tools)) if tools else None
     form = get_format(format) if format else None
     if jsonl:
-        _parse_lines(_read_bytes(file), format, toolbox, in_think)
+        with _opened(file) as lines:
+            _parse_lines(bounded_lines(lines, str(file or "-")), format, toolbox, in_think)
         return
     text = _read(file)
     if form is None:
@@ -52,10 +57,9 @@ def parse(
         raise typer.Exit(1)
 
 
-def _parse_lines(data: bytes, default: str | None, toolbox: Any, in_think: bool) -> None:
+def _parse_lines(lines: Iterator[tuple[int, bytes]], default: str | None, toolbox: Any, in_think: bool) -> None:
     broken = 0
-    # Not splitlines(): JSON may contain U+2028 and similar characters unescaped.
-    for number, line in enumerate(data.split(b"\n"), start=1):
+    for number, line in lines:
         if not line.strip():
             continue
         try:
@@ -88,11 +92,10 @@ def _parse_line(line: bytes, default: str | None, toolbox: Any, in_think: bool) 
 
 def _entry(line: bytes, default: str | None) -> dict[str, Any]:
     try:
-        entry = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"this is not JSON ({error}); every line must be an object with id, format and text"
-        ) from error
+        entry = parse_json(line, "line")
+    except InputError as error:
+        problem = str(error).removeprefix("line: ")
+        raise ValueError(f"{problem}; every line must be an object with id, format and text") from error
     if not isinstance(entry, dict):
         raise ValueError(f"found {type(entry).__name__}, but every line must be an object with id, format and text")
     entry.setdefault("format", default)
@@ -103,30 +106,39 @@ def _entry(line: bytes, default: str | None) -> dict[str, Any]:
     return entry
 
 
-def _read_bytes(file: Path | None) -> bytes:
+def _opened(file: Path | None) -> AbstractContextManager[IO[bytes]]:
+    if file is None or str(file) == "-":
+        return nullcontext(sys.stdin.buffer)
     try:
-        return sys.stdin.buffer.read() if file is None or str(file) == "-" else file.read_bytes()
+        return file.open("rb")
     except OSError as error:
         fail(f"{file} cannot be read ({error.strerror}).")
 
 
 def _read(file: Path | None) -> str:
+    with _opened(file) as opened:
+        try:
+            content = opened.read(MAX_LINE + 1)
+        except OSError as error:
+            fail(f"{file} cannot be read ({error.strerror}).")
+    if len(content) > MAX_LINE:
+        fail(f"{file or 'standard input'} is larger than {MAX_LINE:,} bytes, the most that is read.")
     try:
-        return _read_bytes(file).decode("utf-8")
+        return content.decode("utf-8")
     except UnicodeDecodeError as error:
         fail(f"{file or 'standard input'} is not UTF-8 text (byte {error.start}: {error.reason}).")
 
 
 def _load_tools(file: Path) -> list[Any]:
-    import yaml
-
     from sfusion_tools.formats import Toolbox
+    from sfusion_tools.marked_yaml import parse_marked
 
     text = _read(file)
     try:
         # JSON is also YAML, but the JSON parser copes better with tabs and long texts.
-        data = json.loads(text) if text.lstrip()[:1] in ("[", "{") else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+        is_json = text.lstrip()[:1] in ("[", "{")
+        data = parse_json(text, str(file)) if is_json else parse_marked(text, str(file)).data
+    except (InputError, YamlError) as error:
         fail(f"{file} is neither a JSON list of tools nor a tool config in YAML: {' '.join(str(error).split())}")
     listed = data.get("tools") if isinstance(data, dict) else data
     if not isinstance(listed, list):

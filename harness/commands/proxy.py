@@ -9,12 +9,19 @@ import typer
 
 from sfusion.harness.commands._headers import read_headers
 from sfusion.harness.commands._serving import (
+    AllowHost,
+    AllowOrigin,
+    RequireToken,
+    TokenFile,
+    TypedToken,
+    admin_line,
     fault_count,
     log_to_stderr,
     open_journal,
     read_yaml,
     serve_until_interrupted,
 )
+from sfusion.harness.commands._token import read_token
 
 if TYPE_CHECKING:
     from sfusion.fakes.proxy import FaultProxy
@@ -30,19 +37,20 @@ def proxy(
         typer.Option(help="Limit on requests, as YAML: unbounded, '{quota: 8}', '{queue: 32}'."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, or all requests if remote."),
-    ] = None,
+    token_file: TokenFile = None,
+    token: TypedToken = None,
+    require_token: RequireToken = False,
     allow_remote: Annotated[
         bool,
-        typer.Option(help="Let other machines connect (needs --token): the sandbox will run their code."),
+        typer.Option(help="Let other machines connect (needs a token): the sandbox will run their code."),
     ] = False,
     header: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME:VALUE", help="Header to add to every forwarded request; can be repeated."),
     ] = None,
     use_proxy_env: Annotated[bool, typer.Option(help="Obey HTTP_PROXY and similar variables.")] = False,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
     journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
 ) -> None:
@@ -69,6 +77,7 @@ def proxy(
     from sfusion.fakes.faults import load_rules
     from sfusion.fakes.proxy import FaultProxy
 
+    given = read_token(token, token_file, required=require_token)
     with ExitStack() as stack:
         rules = load_rules(faults) if faults is not None else []
         served = FaultProxy(
@@ -78,23 +87,24 @@ def proxy(
             seed=seed,
             host=host,
             port=port,
-            token=token,
+            token=given,
+            require_token=require_token,
             allow_remote=allow_remote,
+            allow_hosts=allow_host or (),
+            allow_origins=allow_origin or (),
             journal=open_journal(stack, journal),
             access_log=log_to_stderr(access_log),
             headers=read_headers(header or []),
             trust_env=use_proxy_env,
         )
-        asyncio.run(serve_until_interrupted(served, lambda: _print_banner(served, fault_count(rules, faults))))
+        asyncio.run(serve_until_interrupted(served, lambda: _print_banner(served, fault_count(rules, faults), given)))
 
 
-async def _print_banner(served: FaultProxy, faults: str) -> None:
+async def _print_banner(served: FaultProxy, faults: str, token: str | None) -> None:
     """Print where it listens and what it does, and warn when the upstream does not answer."""
     typer.echo(f"fault proxy on {served.url} for {served.upstream}")
     typer.echo(f"model {served.model.kind}, {faults}, seed {served.server.plan.seed}")
-    typer.echo(f"admin: {served.url}/__sfusion/state (faults, ledger, reset)")
-    if served.token is not None:
-        typer.echo(f"token: {served.token}")
+    typer.echo(admin_line(served, token))
     problem = await served.ping_upstream()
     if problem:
         typer.echo(f"the upstream does not answer yet: {problem}")

@@ -79,10 +79,7 @@ def record(
         fail(f"{error}; nothing was written", error.exit_code)
     except KeyboardInterrupt:
         fail("interrupted; nothing was written", 130)
-    try:
-        write_recording(out, sent, answers, target=name, scrubber=scrubber)
-    except OSError as error:
-        fail(f"{out} cannot be written: {error.strerror or error}")
+    write_recording(out, sent, answers, target=name, scrubber=scrubber)
     typer.echo(f"{out}: {counted(len(sent), 'answer')} of {name}")
     if raw := len(chosen) - len(sent):
         typer.echo(f"left out {counted(raw, 'raw-byte probe')}, which cannot carry your header, prefix or key")

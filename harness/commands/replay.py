@@ -10,6 +10,9 @@ import typer
 
 def replay(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs, as written by --out.")],
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Let the runs run what their files name: code and tool classes.")
+    ] = False,
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -20,8 +23,11 @@ def replay(
 ) -> None:
     """Run recorded runs again.
 
-    Exit code 0 if every journal is the same and every promise held, 1 otherwise.
+    Exit code 0 if every journal is the same and every promise held, 1 if not, 2 if a file is damaged or not trusted, 3
+    if something outside is missing.
     """
+    from dataclasses import replace
+
     from sfusion.harness.errors import BadOption
     from sfusion.harness.journal import first_difference
     from sfusion.harness.runs import adapt_tasks, read_run, run_one
@@ -29,10 +35,11 @@ def replay(
     from sfusion.harness.scenarios.library import JOURNAL
     from sfusion.harness.scenarios.schedule import read_schedule
 
+    codes = {0}
     other = None if schedule is None else read_schedule(schedule)
-    fine = True
     for folder in [one for run in runs for one in _folders(run, JOURNAL)]:
         task, recorded, _ = read_run(folder)
+        task = replace(task, trusted=trust)
         if real := recorded.header.get("sandboxes"):
             raise BadOption(
                 f"{folder} was run against {', '.join(real)}, which cannot be replayed; run it again with "
@@ -42,6 +49,10 @@ def replay(
             raise BadOption(f"--schedule: {folder} was run in world {task.world}, where the machines decide the order")
         (task,) = adapt_tasks([task], schedule=other)
         result = run_one(task)
+        codes.add(result.exit_code)
+        if result.error:
+            typer.echo(f"{task.name}: {result.error}")
+            continue
         found = first_difference(recorded, result.journal)
         if other is not None:
             typer.echo(f"{task.name}: with schedule {schedule}: {result.state}")
@@ -51,15 +62,14 @@ def replay(
             text = f"world {task.world} is not deterministic, so journals are not compared; this run: {result.state}"
             typer.echo(f"{task.name}: {text}")
         else:
-            fine = False
+            codes.add(1)
             typer.echo(f"{task.name}: the journals differ in line {found[0]}\n  then {found[1]}\n  now  {found[2]}")
             if recorded.header.get("sfusion") != result.journal.header["sfusion"]:
                 typer.echo(f"  it was recorded with sfusion {recorded.header.get('sfusion')}")
-        fine = fine and result.ok
         for verdict in result.verdicts:
             if verdict.failed:
                 typer.echo(f"  {verdict.state}: {verdict.promise}: {verdict.sentence}")
-    raise typer.Exit(0 if fine else 1)
+    raise typer.Exit(1 if 1 in codes else max(codes))
 
 
 def _folders(run: Path, journal: str) -> list[Path]:

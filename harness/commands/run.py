@@ -51,6 +51,14 @@ def run(
     tools: Annotated[
         Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenarios' tools.")
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Let the files run what they name: code (executor: python) and tool classes. Bundled scenarios and "
+            "--tools do not need it.",
+        ),
+    ] = False,
     ray_address: Annotated[
         str | None,
         typer.Option(help="World ray: use a running cluster, HOST:PORT or auto, instead of starting one."),
@@ -66,8 +74,8 @@ def run(
 ) -> None:
     """Run scenarios and report which promises held.
 
-    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if Ray, Docker or
-    the sandbox is missing.
+    Exit code 0 if every promise held, 1 if one was broken or unknown, 2 if the input is wrong, 3 if something outside
+    is missing or fails (Ray, Docker, the sandbox, the disk), 4 by a defect of sfusion.
     """
     from sfusion.harness.commands._ray import RayOptions
     from sfusion.harness.commands._running import run_command
@@ -85,6 +93,7 @@ def run(
         address=address,
         twice=twice,
         tools=tools,
+        trust=trust,
         ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )

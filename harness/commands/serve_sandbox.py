@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sfusion.harness.commands._serving import (
+    AllowHost,
+    AllowOrigin,
+    RequireToken,
+    TokenFile,
+    TypedToken,
+    admin_line,
     fault_count,
     log_to_stderr,
     open_journal,
     read_yaml,
     serve_until_interrupted,
 )
+from sfusion.harness.commands._token import read_token, refuse_readable
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -43,13 +50,14 @@ def serve_sandbox(
     ] = None,
     cassette: Annotated[Path | None, typer.Option(help="Recorded answers for the recorded executor.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random decision.")] = 0,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="SFUSION_TOKEN", help="Token for admin requests, or all requests if remote."),
-    ] = None,
+    token_file: TokenFile = None,
+    token: TypedToken = None,
+    require_token: RequireToken = False,
     allow_remote: Annotated[
-        bool, typer.Option(help="Let a fake that runs code listen where other machines can reach it (needs --token).")
+        bool, typer.Option(help="Let a fake that runs code listen where other machines can reach it (needs a token).")
     ] = False,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
     journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
 ) -> None:
@@ -60,6 +68,7 @@ def serve_sandbox(
     from sfusion.fakes.faults import load_rules
     from sfusion.fakes.sandbox import FakeSandbox
 
+    given = read_token(token, token_file, required=require_token)
     with ExitStack() as stack:
         rules = load_rules(faults) if faults is not None else []
         sandbox = FakeSandbox(
@@ -72,12 +81,20 @@ def serve_sandbox(
             port=port,
             scripts=_scripts(scripts),
             cassette=cassette,
-            token=token,
+            token=given,
+            require_token=require_token,
             allow_remote=allow_remote,
+            allow_hosts=allow_host or (),
+            allow_origins=allow_origin or (),
             journal=open_journal(stack, journal),
             access_log=log_to_stderr(access_log),
         )
-        asyncio.run(serve_until_interrupted(sandbox, lambda: _print_banner(sandbox, fault_count(rules, faults))))
+
+        async def start() -> None:
+            await refuse_readable(sandbox, token_file)
+            _print_banner(sandbox, fault_count(rules, faults), given)
+
+        asyncio.run(serve_until_interrupted(sandbox, start))
 
 
 def _scripts(path: Path | None) -> list[Any]:
@@ -93,7 +110,7 @@ def _scripts(path: Path | None) -> list[Any]:
     return data
 
 
-def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
+def _print_banner(sandbox: FakeSandbox, faults: str, token: str | None = None) -> None:
     from sfusion.fakes.sandbox import RecordedExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
@@ -110,6 +127,4 @@ def _print_banner(sandbox: FakeSandbox, faults: str) -> None:
         from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 
         typer.echo(f"notebooks: {WITHOUT_KERNEL}")
-    typer.echo(f"admin: {sandbox.url}/__sfusion/state (faults, ledger, reset)")
-    if sandbox.token is not None:
-        typer.echo(f"token: {sandbox.token}")
+    typer.echo(admin_line(sandbox, token))

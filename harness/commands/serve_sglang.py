@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfusion.harness.commands._serving import fault_count, log_to_stderr, open_journal, serve_until_interrupted
+from sfusion.harness.commands._serving import (
+    AllowHost,
+    AllowOrigin,
+    RequireToken,
+    TokenFile,
+    TypedToken,
+    admin_line,
+    fault_count,
+    log_to_stderr,
+    open_journal,
+    serve_until_interrupted,
+)
+from sfusion.harness.commands._token import read_token
 from sfusion.harness.errors import BadOption
 
 if TYPE_CHECKING:
@@ -20,6 +32,11 @@ def serve_sglang(
     ),
     port: Annotated[int, typer.Option(help="Port to listen on; 0 for any free port.")] = 30000,
     allow_remote: Annotated[bool, typer.Option(help="Let other machines connect.")] = False,
+    token_file: TokenFile = None,
+    token: TypedToken = None,
+    require_token: RequireToken = False,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     format: Annotated[
         str,
         typer.Option("--format", help="Tool-call format of the model; `none` leaves calls in the text."),
@@ -58,6 +75,7 @@ def serve_sglang(
 
     if quirks not in (None, "none", "sglang"):
         raise BadOption(f"unknown quirks {quirks!r}; the only choice is sglang")
+    given = read_token(token, token_file, required=require_token)
     parser = None if format == "none" else format
     with ExitStack() as stack:
         try:
@@ -83,7 +101,11 @@ def serve_sglang(
                 report_cache=cache_report,
                 faults=rules,
                 seed=seed,
+                token=given,
+                require_token=require_token,
                 allow_remote=allow_remote,
+                allow_hosts=allow_host or (),
+                allow_origins=allow_origin or (),
                 journal=open_journal(stack, journal),
                 access_log=log_to_stderr(access_log),
             )
@@ -91,7 +113,7 @@ def serve_sglang(
             about += fault_count(rules, faults)
             if server.info.quirks:
                 about += ", with the quirks of sglang's parsers"
-            asyncio.run(serve_until_interrupted(server, lambda: _print_banner(server, about)))
+            asyncio.run(serve_until_interrupted(server, lambda: _print_banner(server, about, given)))
         except ValueError as error:
             raise BadOption(str(error)) from error
 
@@ -116,8 +138,7 @@ def read_policy(text: str) -> Policy:
     raise BadOption(f"unknown policy {text!r}; use gsm8k, misbehaving[:RATE], say:TEXT or script:FILE")
 
 
-def _print_banner(server: FakeSGLangServer, about: str) -> None:
+def _print_banner(server: FakeSGLangServer, about: str, token: str | None) -> None:
     typer.echo(f"fake sglang on {server.url} (OpenAI clients: {server.url}/v1)")
     typer.echo(about)
-    if server.app.admin is not None:
-        typer.echo(f"admin: {server.url}/__sfusion/state (faults, ledger, step, reset)")
+    typer.echo(admin_line(server, token))

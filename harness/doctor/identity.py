@@ -40,8 +40,9 @@ async def detect_fake(context: CheckContext) -> list[Finding]:
     state = _json(answer.body) if isinstance(answer, HttpAnswer) else None
     if not isinstance(answer, HttpAnswer) or not isinstance(state, dict):
         return []
-    if answer.status == 401 and "sfusion" in str(answer.headers.get("WWW-Authenticate", "")):
-        return [_fake("it answers /__sfusion/state, and asks for its token")]
+    realm = str(answer.headers.get("WWW-Authenticate", ""))
+    if answer.status == 401 and "sfusion" in realm:
+        return [_fake("it answers /__sfusion/state, and asks for its token", proxy="sfusion proxy" in realm)]
     if answer.status != 200 or "faults" not in state:
         return []
     facts = [f"{key} {state[key]}" for key in ("profile", "executor") if key in state]

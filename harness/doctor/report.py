@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.doctor.examination import Check, Examination
 from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion.harness.terminal import ProgressReporter
@@ -114,8 +115,8 @@ class DoctorReporter(ProgressReporter):
 
 
 def write_json(path: Path, examinations: Sequence[Examination]) -> None:
-    """Raises OSError."""
-    path.write_text(examinations_as_json(examinations), encoding="utf-8")
+    """Raises CannotWrite."""
+    write_file(path, examinations_as_json(examinations))
 
 
 def _title(one: Examination) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from sfusion.harness.probes.sending import PATIENCE, OnAnswer
 
 REVEALS_PROFILE = "memory/over-limit"
 """The probe that identifies the published image of June 2025, which ignores the limit."""
+_HOST = re.compile(r"^host:[ \t]*([^\s:]+)", re.IGNORECASE | re.MULTILINE)
 RAW = "raw bytes cannot carry the header, prefix or key of a gateway"
 
 
@@ -45,7 +47,11 @@ async def fake_answers(
     on_answer: OnAnswer = lambda _: None,
 ) -> ServerAnswers:
     """Ask a fake that is started in this process."""
-    async with FakeSandbox(executor=executor, profile=profile) as sandbox:
+    # The fake refuses foreign names and web pages, which the real server serves: allow those that the probes imitate.
+    hosts = {name for probe in probes for name in _HOST.findall(probe.raw or "")}
+    asked = [probe.request.sent_headers for probe in probes if probe.request is not None]
+    origins = {value for headers in asked for name, value in headers.items() if name.lower() == "origin"}
+    async with FakeSandbox(executor=executor, profile=profile, allow_hosts=hosts, allow_origins=origins) as sandbox:
         fake = await live_answers(sandbox.url, probes, name=f"fake {profile}", timeout=timeout, on_answer=on_answer)
         runs_code = sandbox.executor.runs_code
     if runs_code:

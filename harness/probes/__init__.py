@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sfusion.harness.errors import BadProbes, ProbeError, Unreachable
-from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines, write_atomically
+from sfusion.harness.probes.cassette import Recording, read_recording, recording_lines
 from sfusion.harness.probes.model import Probe, ProbeRequest
 from sfusion.harness.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.probes.scrubbing import Scrubber
@@ -28,5 +28,4 @@ __all__ = [
     "read_recording",
     "recording_lines",
     "suite_with",
-    "write_atomically",
 ]

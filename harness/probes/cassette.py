@@ -6,12 +6,8 @@ The first line describes the origin; each further line is one probe with its req
 from __future__ import annotations
 
 import base64
-import errno
 import json
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +20,8 @@ from sfusion.harness.probes.raw_http import ProbeAnswer
 from sfusion.harness.probes.scrubbing import Scrubber
 from sfusion.harness.probes.suite import SUITE_VERSION
 from sfusion_tools._version import __version__
+from sfusion_tools.bounded_input import parse_json, read_lines
+from sfusion_tools.errors import InputError
 
 FORMAT = 1
 
@@ -114,26 +112,23 @@ def read_response(record: Mapping[str, Any]) -> ProbeAnswer:
 
 def read_recording(path: Path) -> Recording:
     """Read a recording; raises BadProbes with file and line."""
-    try:
-        # Not splitlines: output may contain Unicode line separators, which JSON does not escape.
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadProbes([f"{path}:1: the recording cannot be read: {error}"]) from None
     meta: Mapping[str, Any] = {}
     answers: dict[str, ProbeAnswer] = {}
     requests: dict[str, Mapping[str, Any]] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in _lines(path):
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = parse_json(line, "this line")
             if "cassette" in record:
                 meta = dict(record["cassette"])
                 continue
             name = f"{record['group']}/{record['id']}"
             answers[name] = read_response(record["response"])
             requests[name] = record["request"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if not isinstance(requests[name].get("headers") or {}, dict):
+                raise TypeError("the headers of a request are not a mapping")
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise BadProbes(
                 [
                     f"{path}:{number}: expected an object with group, id, request and response, as 'sfusion record' "
@@ -145,25 +140,8 @@ def read_recording(path: Path) -> Recording:
     return Recording(meta, answers, requests)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file completely or not at all; an existing one stays until the new one is complete.
-
-    A symbolic link is followed. Raises OSError for anything that is not a regular file (a device, a pipe).
-    """
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a regular file")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+        yield from read_lines(path)
+    except InputError as error:
+        raise BadProbes([str(error)]) from None

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sfusion.harness.probes.cassette import recording_lines, write_atomically
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.probes.cassette import recording_lines
 from sfusion.harness.probes.model import Probe
 from sfusion.harness.probes.raw_http import ProbeAnswer, Server
 from sfusion.harness.probes.scrubbing import Scrubber, secrets_of
@@ -53,7 +54,7 @@ async def ask(
 def write_recording(
     path: Path, probes: Sequence[Probe], answers: Sequence[ProbeAnswer], *, target: str, scrubber: Scrubber
 ) -> None:
-    """Write a scrubbed recording, atomically."""
+    """Write a scrubbed recording, atomically; raises CannotWrite."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines = recording_lines(probes, answers, target=target, recorded_at=now, scrubber=scrubber)
-    write_atomically(path, "".join(lines))
+    write_file(path, lines)

@@ -25,7 +25,7 @@ PROMISES: dict[str, type[Promise]] = {}
 class Promise(BaseModel):
     """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     """How scenarios write it: the name of the class in snake_case."""

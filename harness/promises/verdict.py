@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 State = Literal["held", "broken", "unknown", "not_applicable"]
 
@@ -44,5 +44,14 @@ class Verdict:
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Verdict:
-        return cls(data["promise"], data["state"], data["sentence"], data["evidence"], data["count"])
+    def from_dict(cls, data: Any) -> Verdict:
+        """Read what ``as_dict`` returned; raise ValueError for anything else."""
+        kinds = {"promise": str, "state": str, "sentence": str, "evidence": list, "count": int}
+        if not isinstance(data, dict):
+            raise ValueError(f"a verdict is a mapping, found {data!r:.80}")
+        for key, kind in kinds.items():
+            if not isinstance(data.get(key), kind):
+                raise ValueError(f"{key} of a verdict is a {kind.__name__}, found {data.get(key)!r:.80}")
+        if data["state"] not in get_args(State) or not all(isinstance(one, dict) for one in data["evidence"]):
+            raise ValueError(f"the state of a verdict is one of {', '.join(get_args(State))}, its evidence mappings")
+        return cls(**{key: data[key] for key in kinds})

@@ -8,14 +8,14 @@ from os.path import relpath
 from pathlib import Path
 from urllib.parse import quote
 
+from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.errors import HarnessError
 from sfusion.harness.reports.html import render_index, render_run
 from sfusion.harness.reports.junit import junit
 from sfusion.harness.reports.markdown import markdown
 from sfusion.harness.reports.run_report import RunReport
 from sfusion.harness.reports.summary import summary_json
-
-PAGE = "report.html"
+from sfusion.harness.runs.directory import PAGE
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,15 @@ class Reports:
     json: Path | None = None
 
     def check(self) -> None:
-        """Create the files and their folders, so that a mistake shows before anything runs; raises HarnessError."""
-        if self.out is not None and self.out.exists() and not self.out.is_dir():
-            raise HarnessError(f"--out {self.out}: is a file; give a folder")
+        """Create the folders and see whether the files can be written, before anything runs; raises HarnessError."""
+        if self.out is not None:
+            if self.out.exists() and not self.out.is_dir():
+                raise HarnessError(f"--out {self.out}: is a file; give a folder")
+            try:
+                self.out.mkdir(parents=True, exist_ok=True)
+                check_writable(self.out / PAGE)
+            except OSError as error:
+                raise HarnessError(f"--out {self.out}: cannot be written: {error.strerror}") from error
         for option in ("html", "junit", "summary", "json"):
             file: Path | None = getattr(self, option)
             if file is None:
@@ -41,24 +47,29 @@ class Reports:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 if file.is_dir():
                     raise HarnessError(f"--{option} {file}: is a folder; give a file")
-                file.touch()
+                check_writable(file)
             except OSError as error:
                 raise HarnessError(f"--{option} {file}: cannot be written: {error.strerror}") from error
+
+    def wanted(self) -> str:
+        """Return the options of the files about all runs."""
+        given = [option for option in ("html", "junit", "summary", "json") if getattr(self, option) is not None]
+        return ", ".join(f"--{option}" for option in given)
 
     def write(self, runs: Sequence[RunReport]) -> None:
         """Write the files about all runs. The HTML file of a single run is its own page."""
         if self.html is not None:
             page = render_run(runs[0]) if len(runs) == 1 else render_index(runs, _links(runs, self.html))
-            self.html.write_text(page, encoding="utf-8")
+            write_file(self.html, page)
         for file, text in ((self.junit, junit), (self.summary, markdown), (self.json, summary_json)):
             if file is not None:
-                file.write_text(text(runs), encoding="utf-8")
+                write_file(file, text(runs))
 
 
 def write_page(run: RunReport) -> None:
     """Write the page of a run beside its journal, if that was written."""
     if run.directory:
-        Path(run.directory, PAGE).write_text(render_run(run), encoding="utf-8")
+        write_file(Path(run.directory, PAGE), render_run(run))
 
 
 def _links(runs: Sequence[RunReport], page: Path) -> dict[str, str]:

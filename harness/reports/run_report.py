@@ -38,6 +38,8 @@ class RunReport:
     wall_seconds: float | None = None
     directory: str = ""
     """The folder of its files, relative to the working directory; empty if nothing was written."""
+    runs_code: bool = False
+    """Runs what its file names, so that running it again needs --trust."""
     error: str = ""
     """Why it could not be run, or why its result cannot be trusted."""
 
@@ -58,6 +60,7 @@ class RunReport:
             events=result.journal.events,
             source=scenario_text(scenario),
             wall_seconds=result.wall_seconds,
+            runs_code=any(scenario.runs()),
             directory="" if folder is None else str(folder),
             error=result.error or difference,
         )
@@ -79,10 +82,11 @@ class RunReport:
         """The command that runs it again; empty if nothing was written."""
         if not self.directory:
             return ""
+        trust = " --trust" if self.runs_code else ""
         if self.sandboxes:
             targets = " ".join(f"--sandbox {shlex.quote(one)}" for one in self.sandboxes)
-            return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}"
-        return f"sfusion replay {shlex.quote(self.directory)}"
+            return f"sfusion run {shlex.quote(self.directory + '/scenario.yaml')} {targets}{trust}"
+        return f"sfusion replay {shlex.quote(self.directory)}{trust}"
 
     def in_state(self, state: str) -> list[Verdict]:
         return [one for one in self.verdicts if one.state == state]

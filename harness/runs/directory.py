@@ -8,25 +8,37 @@ from typing import Any
 
 import yaml
 
-from sfusion.harness.errors import ScenarioError
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import CannotWrite, JournalError, ScenarioError
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.library import JOURNAL
 from sfusion.harness.scenarios.model import Scenario
-from sfusion.harness.scenarios.reading import parse_scenarios
+from sfusion.harness.scenarios.reading import read_scenarios
+from sfusion_tools.bounded_input import parse_json, read_bounded
+from sfusion_tools.errors import InputError
 
-SCENARIO, VERDICT = "scenario.yaml", "verdict.json"
+_LARGEST_VERDICT = 50_000_000
+SCENARIO, VERDICT, PAGE = "scenario.yaml", "verdict.json", "report.html"
 
 
 def write_run(result: RunResult, out: Path) -> Path:
-    """Write one run below ``out`` and return its folder."""
+    """Write one run below ``out`` and return its folder; raises CannotWrite.
+
+    The files of an older run go first, so that an interruption leaves no mixture of two runs.
+    """
     folder = out / result.task.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCENARIO).write_text(scenario_text(result.task.scenario), encoding="utf-8")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (PAGE, VERDICT, JOURNAL):
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWrite(f"{folder} cannot be written: {error.strerror or error}") from error
+    write_file(folder / SCENARIO, scenario_text(result.task.scenario))
     result.journal.write(folder / JOURNAL)
-    (folder / VERDICT).write_text(json.dumps(verdict_data(result), indent=2) + "\n", encoding="utf-8")
+    write_file(folder / VERDICT, json.dumps(verdict_data(result), indent=2) + "\n")
     return folder
 
 
@@ -55,18 +67,30 @@ def scenario_text(scenario: Scenario) -> str:
 
 
 def read_run(folder: Path) -> tuple[Task, Journal, list[Verdict]]:
-    """Read a run back; raise ScenarioError if a file is missing."""
+    """Read a run back, as a task that is not trusted; raise ScenarioError if a file is missing."""
     for name in (SCENARIO, JOURNAL):
         if not (folder / name).is_file():
             raise ScenarioError(
                 [f"{folder}: not a run: {name} is missing; give the folder of one scenario below --out"]
             )
     journal = Journal.read(folder / JOURNAL)
-    text = (folder / SCENARIO).read_text(encoding="utf-8")
-    scenario = parse_scenarios(text, file=str(folder / SCENARIO))[0]
-    scenario = Scenario.from_data(scenario.written, journal.header.get("cell", ""))
-    verdicts: list[Verdict] = []
-    if (folder / VERDICT).is_file():
-        data = json.loads((folder / VERDICT).read_text(encoding="utf-8"))
-        verdicts = [Verdict.from_dict(one) for one in data["verdicts"]]
-    return Task(scenario, journal.header["world"]), journal, verdicts
+    scenario = read_scenarios(folder / SCENARIO)[0]
+    scenario = scenario.named_cell(journal.header["cell"])
+    world = journal.header["world"]
+    if world not in scenario.worlds:
+        raise JournalError(f"{folder / JOURNAL}:1: world {world!r} is not one of its scenario: {scenario.worlds}")
+    return Task(scenario, world, folder / SCENARIO), journal, _read_verdicts(folder / VERDICT)
+
+
+def _read_verdicts(path: Path) -> list[Verdict]:
+    if not path.is_file():
+        return []
+    try:
+        data = parse_json(read_bounded(path, _LARGEST_VERDICT), str(path))
+        if not isinstance(data, dict) or not isinstance(data.get("verdicts"), list):
+            raise ValueError("expected a mapping with a list `verdicts`")
+        return [Verdict.from_dict(one) for one in data["verdicts"]]
+    except InputError as error:
+        raise JournalError(f"{error}; this is not a verdict, or not a whole one") from None
+    except ValueError as error:
+        raise JournalError(f"{path}: {error}; this is not a verdict, or not a whole one") from None

@@ -25,6 +25,13 @@ class RunResult:
     """With --twice: where the two runs differ."""
     error: str = ""
     """Why it could not be run."""
+    error_code: int = 0
+    """The exit code that the error stands for: it is not a broken promise."""
+
+    @property
+    def exit_code(self) -> int:
+        """Return 0 if every promise held, 1 if not, and the code of the error if it could not be run."""
+        return self.error_code or (0 if self.ok else 1)
 
     @property
     def ok(self) -> bool:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from sfusion.harness.errors import HarnessError
+from sfusion.fakes.faults.pattern import slow_patterns
+from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
 from sfusion.harness.journal import Journal, first_difference
 from sfusion.harness.promises import judge
 from sfusion.harness.runs.effect import judge_effect, unknown
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.spreading import Workers, open_workers
 from sfusion_tools.errors import ConfigError, MissingExtra
@@ -39,19 +41,23 @@ def play(task: Task) -> Journal:
 def run_one(task: Task, *, twice: bool = False, player: Player | None = None) -> RunResult:
     """Play and judge one task; with ``twice`` play it again and compare the journals byte by byte.
 
-    ``player`` plays it instead of the task's world, for example on a cluster that is already open.
+    Raises Untrusted for a task that would run what an untrusted file names. ``player`` plays it instead of the task's
+    world, for example on a cluster that is already open.
     """
+    check_trusted([task])
     began = time.perf_counter()
     scenario = task.scenario
     try:
         journal = player(scenario) if player else play(task)
         again = (player(scenario) if player else play(task)) if twice else None
+        if slow_patterns:  # a fake answers the request with a 500, which says nothing about the tool
+            raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
     except (HarnessError, MissingExtra):
         raise
     except Exception as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
-        return RunResult(task, head, [], took, head.digest(), error=_sentence(error))
+        return RunResult(task, head, [], took, head.digest(), error=_sentence(error), error_code=exit_code_of(error))
     verdicts = [*judge(journal, scenario.promises), *judge_effect(scenario, journal)]
     repeated, difference = None, ""
     if again is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sfusion.harness.errors import ScenarioError
 from sfusion.harness.runs.keyword import read_keyword
+from sfusion.harness.scenarios.library import is_bundled
 from sfusion.harness.scenarios.model import Scenario, World, is_own
 from sfusion.harness.scenarios.reading import read_files
 from sfusion.harness.scenarios.real_programs import needs_fake
@@ -26,6 +27,10 @@ class Task:
     scenario: Scenario
     world: World
     file: Path | None = None
+    trusted: bool = False
+    """May it run the code and the classes that its file names? See ``sfusion.harness.runs.trust``."""
+    tools_given: bool = False
+    """Its tools were named by the user, not by its file."""
 
     @property
     def name(self) -> str:
@@ -44,8 +49,11 @@ class Task:
         return name.encode()[: _LONGEST_NAME - 17].decode(errors="ignore") + "~" + digest
 
 
-def read_tasks(files: Iterable[Path], world: World) -> list[Task]:
-    """Read every cell of every file. All problems of all files are raised as one ScenarioError."""
+def read_tasks(files: Iterable[Path], world: World, *, trust: bool = False) -> list[Task]:
+    """Read every cell of every file. All problems of all files are raised as one ScenarioError.
+
+    Bundled files are trusted, the others with ``trust``.
+    """
     found, problems = read_files(files)
     tasks: list[Task] = []
     names: dict[str, Path] = {}
@@ -55,7 +63,7 @@ def read_tasks(files: Iterable[Path], world: World) -> list[Task]:
             problems.append(f"{file}:1: the scenario {name!r} is also in {names[name]}; give one of them another name")
             continue
         names[name] = file
-        tasks += [Task(cell, world, file) for cell in cells]
+        tasks += [Task(cell, world, file, trusted=trust or is_bundled(file)) for cell in cells]
     if problems:
         raise ScenarioError(problems)
     return tasks
@@ -107,13 +115,14 @@ def adapt_tasks(
     schedule: dict[str, Any] | None = None,
 ) -> list[Task]:
     """Replace the seed, the tools and the schedule of the scenarios, where given."""
-    given = {"seed": seed, "schedule": schedule}
+    wanted = {"seed": seed, "schedule": schedule}
     adapted: list[Task] = []
     for task in tasks:
-        changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        changes: dict[str, Any] = {key: value for key, value in wanted.items() if value is not None}
         if tools is not None:
             changes["tools"] = merged_tools(tools, task.scenario)
-        adapted.append(replace(task, scenario=task.scenario.changed(**changes)) if changes else task)
+        given = task.tools_given or tools is not None
+        adapted.append(replace(task, scenario=task.scenario.changed(**changes), tools_given=given) if changes else task)
     return adapted
 
 

@@ -12,7 +12,7 @@ from sfusion_tools.tool_registry import load_class
 
 
 def find_modules_beside(files: Iterable[Path]) -> None:
-    """Let modules in the folders of these files be imported; processes started later inherit that."""
+    """Let modules in the folders of these files, which must be trusted, be imported; new processes inherit that."""
     for folder in dict.fromkeys(str(file.resolve().parent) for file in files):
         if folder not in sys.path:
             sys.path.append(folder)

@@ -16,4 +16,4 @@ class Misplaced(ValueError):
 class ScenarioPart(BaseModel):
     """A mapping in a scenario file; unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

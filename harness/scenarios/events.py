@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import chain
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -112,25 +114,22 @@ class EventPart(ScenarioPart):
     def target(self) -> Any:
         return getattr(self, self.kind)
 
-    def wrong_target(self, workers: list[str], nodes: int, sandboxes: int) -> str | None:
+    def wrong_target(self, workers: Collection[str], nodes: Collection[str], sandboxes: Collection[str]) -> str | None:
         """Return what is wrong with the target; None if the scenario has it."""
-        allowed: list[str] = []
-        named = [*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))]
-        in_nodes = [f"node-{n}" for n in range(1, nodes + 1)]
         match self.kind:
             case "kill":
-                allowed = [*named, *in_nodes, "limiter", "driver"]
+                allowed = [workers, nodes, ("limiter", "driver")]
             case "pause":
-                allowed = [*named, *in_nodes, "limiter"]
+                allowed = [workers, nodes, ("limiter",)]
             case "cut_off":
-                allowed = named
+                allowed = [workers]
             case "crash" | "wedge":
-                allowed = ["sandbox", *(f"sandbox-{n}" for n in range(1, sandboxes + 1))]
+                allowed = [("sandbox",), sandboxes]
             case _:
                 return None
-        if self.target in allowed:
+        if any(self.target in names for names in allowed):
             return None
-        return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), allowed)}"
+        return f"{self.kind}: this scenario has no {self.target!r}; {near(str(self.target), chain(*allowed))}"
 
     def workers(self, names: list[str]) -> list[str]:
         """Return the workers that the target means."""

@@ -17,6 +17,11 @@ def bundled_folder() -> Path:
     return Path(str(files("sfusion"))) / "scenarios"
 
 
+def is_bundled(file: Path) -> bool:
+    """Is this one of the bundled files, or a link to one?"""
+    return file.resolve().is_relative_to(bundled_folder().resolve())
+
+
 def scenario_files(given: list[str]) -> list[Path]:
     """Return the files for paths of files, folders or names of bundled scenarios; for none, all bundled ones."""
     if not given:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -17,14 +19,17 @@ from sfusion.harness.promises import Promise, read_promise
 from sfusion.harness.scenarios.base import Misplaced, ScenarioPart
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.incidents import Incident
-from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion.harness.scenarios.rollouts import RolloutPart
 from sfusion.harness.scenarios.schedule import SchedulePart
 from sfusion.harness.scenarios.secrets import masked, secrets_in
 from sfusion_tools.errors import near
+from sfusion_tools.marked_yaml import Path_
 
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_MOST_WORKERS = 10_000
+_MOST_CALLS = 200_000
 OWN_CLASSES = (
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
     "sfusion_tools.sandbox.tool.SandboxFusionTool",
@@ -44,7 +49,7 @@ def _several(value: Any) -> Any:
 
 
 ModelPart = Annotated[Unbounded | Queue | Quota, BeforeValidator(_model)]
-Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_length=1)]
+Programs = Annotated[list[ProgramPart], BeforeValidator(_several), Field(min_length=1, max_length=5000)]
 PromisePart = Annotated[SerializeAsAny[Promise], BeforeValidator(read_promise)]
 
 
@@ -65,6 +70,15 @@ class ClusterPart(ScenarioPart):
         1, ge=1, le=1000, description="number of processes on each, called n1-w1, n1-w2, ..., n2-w1, ..."
     )
     link: LinkPart = Field(LinkPart(), description="messages between workers and limiter")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ClusterPart:
+        if (count := self.nodes * self.workers_per_node) > _MOST_WORKERS:
+            raise ValueError(
+                f"{self.nodes} nodes with {self.workers_per_node} workers each are {count:,} workers; "
+                f"at most {_MOST_WORKERS:,} are possible"
+            )
+        return self
 
     @property
     def workers(self) -> list[str]:
@@ -122,7 +136,7 @@ class CancelPart(ScenarioPart):
 class LoadPart(ScenarioPart):
     """Calls made directly to the tool, as many concurrent rollouts would make them."""
 
-    calls: int = Field(100, ge=1, le=1_000_000, description="total number of calls, called c0001, c0002, ...")
+    calls: int = Field(100, ge=1, le=_MOST_CALLS, description="total number of calls, called c0001, c0002, ...")
     concurrency: int = Field(
         16, ge=1, le=100_000, description="number of callers, spread over the workers; each makes one call at a time"
     )
@@ -131,17 +145,22 @@ class LoadPart(ScenarioPart):
     )
     think: Distribution = Field(Distribution(numbers=(0.0,)), description="pause of a caller before each call")
     cancel: CancelPart | None = Field(None, description="cancel some of the calls")
+    steps: int = Field(
+        1, ge=1, le=1_000_000, description="the calls come in this many steps, as in training: all of one end first"
+    )
+    step_pause: Seconds = Field(0.0, description="pause after each step but the last")
 
     @model_validator(mode="after")
     def _every_program_has_a_call(self) -> LoadPart:
-        ids = [part.call for part in self.program if part.call is not None]
-        for call in ids:
+        ids = Counter(part.call for part in self.program if part.call is not None)
+        for call, times in ids.items():
             number = int(call[1:]) if re.fullmatch(r"c[0-9]+", call) else 0
-            if call != self.call_id(number) or not 1 <= number <= self.calls or ids.count(call) > 1:
+            if call != self.call_id(number) or not 1 <= number <= self.calls or times > 1:
                 known = f"the calls are {self.call_id(1)} to {self.call_id(self.calls)}, each with one program"
                 raise ValueError(f"program: there is no call {call!r} for it; {known}")
         if len(ids) == len(self.program) < self.calls:
             raise ValueError("program: the other calls need a program without `call`")
+        check_printed(self.calls * max(part.printed for part in self.program))
         return self
 
     def call_id(self, number: int) -> str:
@@ -173,12 +192,15 @@ class Scenario(ScenarioPart):
     schedule: SchedulePart | None = Field(
         None, description="order of what is ready at the same time (sim only); default: first in, first out"
     )
-    events: list[EventPart] = Field([], description="what happens at given times: kills, pauses, crashes, ...")
+    events: list[EventPart] = Field(
+        [], max_length=1000, description="what happens at given times: kills, pauses, crashes, ..."
+    )
     horizon: Seconds = Field(3600.0, description="the run is broken off after this time")
     time_scale: float = Field(1.0, gt=0, le=1, description="factor for the durations of load and events in world ray")
     promises: list[PromisePart] = Field(min_length=1, description="what must hold; see `sfusion explain promises`")
 
     _written: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _places: dict[Path_, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("scenario")
     @classmethod
@@ -217,8 +239,10 @@ class Scenario(ScenarioPart):
                 text = f"this scenario has no sandbox {name!r}; {near(name, self.sandbox.names)}"
                 raise Misplaced(text, "sandbox", "each", name)
         workers = self.cluster.workers
+        targets = {*workers, *(f"worker-{n}" for n in range(1, len(workers) + 1))}
+        nodes = {f"node-{n}" for n in range(1, self.cluster.nodes + 1)}
         for number, event in enumerate(self.events):
-            wrong = event.wrong_target(workers, self.cluster.nodes, self.sandbox.instances)
+            wrong = event.wrong_target(targets, nodes, self.sandbox.names)
             if event.kind == "cancel" and self.load is None:
                 wrong = "cancel: works only with `load`; for rollouts see `rollouts.enough`"
             if wrong is not None:
@@ -234,15 +258,36 @@ class Scenario(ScenarioPart):
         return self
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], cell: str = "") -> Scenario:
-        """Validate plain data and keep it, so that the cell can be written to a file as it was given."""
+    def from_data(
+        cls, data: dict[str, Any], cell: str = "", place: Callable[[Path_], object] | None = None
+    ) -> Scenario:
+        """Validate plain data and keep it, so that the cell can be written to a file as it was given.
+
+        ``place`` returns the file and line of a value.
+        """
         made = cls.model_validate({**data, "cell": cell})
         made._written = data
+        made._places = {path: str(place(path)) for path, _, _ in made.runs()} if place is not None else {}
         return made
 
     def changed(self, **keys: Any) -> Scenario:
         """Return a copy with other top-level keys."""
-        return self.from_data({**self._written, **keys}, self.cell)
+        return self.from_data({**self._written, **keys}, self.cell, lambda path: self._places.get(path, ""))
+
+    def named_cell(self, cell: str) -> Scenario:
+        """Return a copy that is this cell of a matrix."""
+        return self.from_data(self._written, cell, lambda path: self._places.get(path, ""))
+
+    def runs(self) -> Iterator[tuple[Path_, str, str]]:
+        """Yield what it runs that is not scripted: the path of the key that says so, what that does, file and line."""
+        if self.sandbox.executor == "python":
+            path: Path_ = ("sandbox", "executor")
+            yield path, "run the code of its programs on this machine", self._places.get(path, "")
+        for number, entry in enumerate(self.tools if isinstance(self.tools, list) else []):
+            name = entry.get("class_name")
+            if not str(name).startswith("sfusion_tools."):
+                path = ("tools", number, "class_name")
+                yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
 
     @property
     def plain(self) -> dict[str, Any]:

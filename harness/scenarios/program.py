@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
-from sfusion.fakes.sandbox.program import check_fill, fill
+from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.python_source import python_source
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -52,6 +52,11 @@ class ProgramPart(ScenarioPart):
     arguments: Any = Field(None, description="arguments to send as they are, instead of a program")
 
     _fillable = field_validator("prints", "early", "errors")(check_fill)
+
+    @property
+    def printed(self) -> int:
+        """Return how many characters it prints."""
+        return sum(map(filled_length, (self.prints, self.early, self.errors)))
 
     def prepare(self, call: str, seed: int) -> PreparedCall:
         """Return the program of one call; what is drawn depends only on seed and call."""
@@ -108,6 +113,14 @@ class ProgramPart(ScenarioPart):
         if (self.language or language) != "python":
             return f"code is generated only for Python, not {self.language or language}; give `code`"
         return None
+
+
+def check_printed(characters: int) -> None:
+    """Raise ValueError if the programs of a run print too much together."""
+    if characters > _MOST_PRINTED:
+        raise ValueError(
+            f"the programs of all calls may print {characters:,} characters; at most {_MOST_PRINTED:,} are possible"
+        )
 
 
 class PreparedCall:
@@ -167,6 +180,7 @@ class PreparedCall:
 
 
 REPEATED = "repeated"
+_MOST_PRINTED = 1_000_000_000
 SHOWN = 400
 """How many characters of a text the journal keeps."""
 _ENDS = 60

@@ -6,7 +6,7 @@ import copy
 import itertools
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from sfusion_tools.errors import YamlError, near
 from sfusion_tools.marked_yaml import Marked, Path_, YamlPlace, parse_marked, read_marked
 
 _MAX_CELLS = 1000
+_MAX_VALUES = 1_000_000
+"""In all cells of a file together."""
+_MAX_PARENTS = 20
+_MOST_PROBLEMS = 20
 _OWN = ("extends", "matrix")
 _KNOWN = [*(name for name in Scenario.model_fields if name != "cell"), *_OWN]
 
@@ -71,6 +75,8 @@ def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
         raise ScenarioError(
             [f"{place}: extends {parent!r}, but {target} does not exist; {near(Path(parent).stem, others)}"]
         )
+    if len(children) >= _MAX_PARENTS:
+        raise ScenarioError([f"{place}: the {_MAX_PARENTS}th file in a row that extends another"])
     seen = (*children, path.resolve())
     if target.resolve() in seen:
         raise ScenarioError([f"{place}: extends {parent!r}, which extends this file again"])
@@ -80,7 +86,8 @@ def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
 
 def _merged(below: Marked, above: Marked) -> Marked:
     """Merge mappings key by key; replace everything else."""
-    data, places = copy.deepcopy(below.data), dict(below.places)
+    data = copy.deepcopy(below.data)
+    replaced: set[Path_] = set()
 
     def put(into: dict[str, Any], values: dict[str, Any], path: Path_) -> None:
         for key, value in values.items():
@@ -90,13 +97,19 @@ def _merged(below: Marked, above: Marked) -> Marked:
                 put(into[key], value, here)
             else:
                 into[key] = copy.deepcopy(value)
-                for old in [one for one in places if one[: len(here)] == here]:
-                    del places[old]
-            places.update({one: place for one, place in above.places.items() if one[: len(here)] == here})
+                replaced.add(here)
 
     put(data, above.data, ())
-    places[()] = above.places[()]
-    return Marked(data, places, above.text)
+    return Marked(data, _without(below.places, replaced) | above.places, above.text)
+
+
+def _without(places: dict[Path_, YamlPlace], replaced: Collection[Path_]) -> dict[Path_, YamlPlace]:
+    """Return the places that are not at or below a path that was replaced."""
+    return {
+        path: place
+        for path, place in places.items()
+        if not any(path[:length] in replaced for length in range(1, len(path) + 1))
+    }
 
 
 def _cells(marked: Marked) -> list[Scenario]:
@@ -125,18 +138,24 @@ def _cells(marked: Marked) -> list[Scenario]:
     for axis in axes:
         count *= len(axis)
     if count > _MAX_CELLS:
-        raise ScenarioError([f"{place}: the matrix has {count} cells; at most {_MAX_CELLS} are allowed"])
+        raise ScenarioError([f"{place}: the matrix has {count:,} cells; at most {_MAX_CELLS:,} are allowed"])
+    if (values := count * len(marked.places)) > _MAX_VALUES:
+        raise ScenarioError(
+            [
+                f"{place}: {count:,} cells of {len(marked.places):,} values each are {values:,}; "
+                f"at most {_MAX_VALUES:,} are allowed"
+            ]
+        )
     return [_validated(*_cell(marked, choice)) for choice in itertools.product(*axes)]
 
 
 def _cell(marked: Marked, choice: tuple[tuple[str, str, Any, YamlPlace], ...]) -> tuple[Marked, str]:
-    data, places = copy.deepcopy(marked.data), dict(marked.places)
+    data = copy.deepcopy(marked.data)
+    put: dict[Path_, YamlPlace] = {}
     for key, _, value, where in choice:
         _put(data, key, value, where)
-        path: Path_ = tuple(int(part) if part.isdigit() else part for part in key.split("."))
-        for old in [one for one in places if one[: len(path)] == path]:
-            del places[old]
-        places[path] = where
+        put[tuple(int(part) if part.isdecimal() else part for part in key.split("."))] = where
+    places = _without(marked.places, put) | put
     # Keys are shown by their last part: nodes=2 for cluster.nodes=2.
     label = ",".join(f"{key.rpartition('.')[2]}={label}" for key, label, _, _ in choice)
     return Marked(data, places, marked.text), label
@@ -146,13 +165,13 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
     *parents, last = key.split(".")
     into = data
     for part in parents:
-        if isinstance(into, list) and part.isdigit() and int(part) < len(into):
+        if isinstance(into, list) and part.isdecimal() and int(part) < len(into):
             into = into[int(part)]
         elif isinstance(into, dict):
             into = into.setdefault(part, {})
         else:
             raise ScenarioError([f"{where}: matrix key {key!r} does not exist: {part!r} is not in a mapping or list"])
-    if isinstance(into, list) and last.isdigit() and int(last) < len(into):
+    if isinstance(into, list) and last.isdecimal() and int(last) < len(into):
         into[int(last)] = value
     elif isinstance(into, dict):
         into[last] = value
@@ -172,10 +191,13 @@ def _validated(marked: Marked, cell: str) -> Scenario:
     if "cell" in marked.data:
         raise ScenarioError([f"{marked.place(('cell',))}: unknown key 'cell'; {near('cell', _KNOWN)}"])
     try:
-        return Scenario.from_data(marked.data, cell)
+        return Scenario.from_data(marked.data, cell, marked.place)
     except ValidationError as error:
-        problems = dict.fromkeys(_sentence(problem, marked) for problem in error.errors())
-        raise ScenarioError(list(problems)) from None
+        found = error.errors()
+        problems = list(dict.fromkeys(_sentence(problem, marked) for problem in found[:_MOST_PROBLEMS]))
+        if len(found) > _MOST_PROBLEMS:
+            problems.append(f"{marked.place(())}: and {len(found) - _MOST_PROBLEMS} more problems")
+        raise ScenarioError(problems) from None
 
 
 def _sentence(problem: Any, marked: Marked) -> str:

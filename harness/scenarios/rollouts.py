@@ -10,15 +10,16 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from sfusion.fakes.errors import FaultError
 from sfusion.fakes.faults import Rule, Seconds
-from sfusion.fakes.faults.rule import Pattern
+from sfusion.fakes.faults.pattern import Pattern
 from sfusion.fakes.sglang.malformed import kinds, malformed
 from sfusion.fakes.sglang.striking import possible
 from sfusion.harness.scenarios.base import ScenarioPart
-from sfusion.harness.scenarios.program import ProgramPart
+from sfusion.harness.scenarios.program import ProgramPart, check_printed
 from sfusion_tools.errors import UnknownFormatError, near
 from sfusion_tools.formats import get_format
 
 _CODE = re.compile(r"\{code:([0-9]+)\}")
+_MOST_TURNS = 200_000
 _FITS = ("fits-1", "fits", "fits+1")
 
 
@@ -98,7 +99,9 @@ class RolloutPart(ScenarioPart):
     at_once: int | None = Field(None, ge=1, description="how many run at a time; default: all")
     enough: int | None = Field(None, ge=1, description="cancel the rest when this many are completed (over-sampling)")
     turns: list[RolloutTurn] = Field(
-        min_length=1, description="what the model does, turn by turn; after the last turn it gives a final answer"
+        min_length=1,
+        max_length=1000,
+        description="what the model does, turn by turn; after the last turn it gives a final answer",
     )
     repeat: bool = Field(False, description="repeat the last turn for ever, like a model in a loop")
     prompt: str = Field("What is 2 + 2?", description="the user's question")
@@ -109,6 +112,9 @@ class RolloutPart(ScenarioPart):
 
     @model_validator(mode="after")
     def _possible(self) -> RolloutPart:
+        check_printed(self.count * sum(program.printed for turn in self.turns for program in turn.programs))
+        if (calls := self.count * sum(max(1, len(turn.programs)) for turn in self.turns)) > _MOST_TURNS:
+            raise ValueError(f"{calls:,} turns and calls of all trajectories; at most {_MOST_TURNS:,} are possible")
         if self.enough is not None and self.enough > self.count:
             raise ValueError(f"enough is {self.enough}, but there are only {self.count} trajectories")
         try:

@@ -7,6 +7,8 @@ from pathlib import Path
 from threading import Lock
 from weakref import finalize
 
+from sfusion_tools.bounded_input import MAX_LINE
+
 _BLOCK = 1 << 20
 
 
@@ -66,11 +68,11 @@ class LineIndex:
         return line < len(self)
 
     def read(self, line: int) -> bytes:
-        """Return an indexed line without its line break."""
+        """Return an indexed line without its line break; of one longer than ``MAX_LINE``, one byte more than that."""
         start = self._ends[line - 1] if line else 0
         with self._reading:
             self._file.seek(start)
-            return self._file.read(self._ends[line] - start).rstrip(b"\r\n")
+            return self._file.read(min(self._ends[line] - start, MAX_LINE + 1)).rstrip(b"\r\n")
 
     def _add_last_line(self) -> None:
         """Add the last line if it does not end with a line break."""

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sfusion_tools.bounded_input import MAX_LINE, parse_json
+from sfusion_tools.errors import InputError
+
 _SHOWN = ("input", "output")
 _PREVIEW = 200
 
@@ -91,10 +94,12 @@ def read_sample(raw: bytes, number: int, request: bytes | None = None) -> Sample
 def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
     if not raw.strip():
         return None, "an empty line"
+    if len(raw) > MAX_LINE:
+        return None, f"longer than {MAX_LINE:,} bytes"
     try:
-        record = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        return None, f"not JSON: {error}"
+        record = parse_json(raw, "line")
+    except InputError as error:
+        return None, str(error).removeprefix("line: ")
     if not isinstance(record, dict):
         return None, f"a JSON {type(record).__name__}, not an object"
     return record, None
@@ -103,4 +108,7 @@ def _object(raw: bytes) -> tuple[dict[str, Any] | None, str | None]:
 def _score(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # a whole number that no float can hold
+        return None

@@ -112,7 +112,7 @@ class Play:
         self._scenario = scenario
         self._backend = backend
         self._note = backend.recorder.note
-        self._numbers = itertools.count(1)
+        self._made = 0
 
     async def run(self) -> None:
         """Play load and events until the load has ended or the horizon is reached."""
@@ -136,12 +136,18 @@ class Play:
         load = self._scenario.load
         assert load is not None
         workload = Workload.of(self._scenario, self._backend.time_scale)
-        workers = itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls))
-        await _together((worker.name, self._caller(worker, workload, load.calls)) for worker in workers)
+        workers = list(itertools.islice(itertools.cycle(self._backend.workers), min(load.concurrency, load.calls)))
+        for step in range(1, load.steps + 1):
+            last = load.calls * step // load.steps
+            await _together((worker.name, self._caller(worker, workload, last)) for worker in workers)
+            if step < load.steps:
+                await asyncio.sleep(load.step_pause * self._backend.time_scale)
+                self._note("world", "step_ended", step=step)
 
-    async def _caller(self, worker: WorkerHandle, workload: Workload, calls: int) -> None:
-        """Make one call after the other for as long as the worker lives."""
-        while worker.alive and (number := next(self._numbers)) <= calls:
+    async def _caller(self, worker: WorkerHandle, workload: Workload, last: int) -> None:
+        """Make one call after the other, up to the last, for as long as the worker lives."""
+        while worker.alive and self._made < last:
+            self._made = number = self._made + 1
             think = workload.think(number)
             if think > 0:
                 await asyncio.sleep(think)

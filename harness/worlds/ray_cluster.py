@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.worlds.ray_guardian import RayGuardian
 from sfusion_tools.errors import MissingExtra
 
 _REACH_SECONDS = 5.0
@@ -66,6 +67,7 @@ class OwnCluster:
         from ray.cluster_utils import Cluster
 
         self._quiet = _Quiet()
+        self._guardian = RayGuardian()
         self._nodes: list[Any] = []
         try:
             with inherited_path():
@@ -118,6 +120,7 @@ class OwnCluster:
             if cluster is not None:
                 cluster.shutdown()
         finally:
+            self._guardian.finish()
             self._quiet.restore()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from sfusion.fakes.faults.pattern import matches
 from sfusion.fakes.sglang import Ask, FakeSGLang, Finish, Latency, Reply, ToolCall
 from sfusion.fakes.sglang.malformed import malformed
 from sfusion.harness.scenarios.program import PreparedCall
@@ -57,7 +58,7 @@ class ScriptedModel:
             self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0)
             return Reply(text="I have nothing to add.")
         turn = turns[min(number, len(turns) - 1)]
-        if turn.sees is not None and not re.search(turn.sees, "\n".join(ask.tool_results)):
+        if turn.sees is not None and not matches(turn.sees, "\n".join(ask.tool_results)):
             self._note("engine", "spoke", rollout=name, turn=number + 1, calls=0, missed=turn.sees)
             return Reply(text="I give up.")
         programs = [self.prepared(name, number, place) for place in range(len(turn.programs))]

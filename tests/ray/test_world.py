@@ -225,7 +225,7 @@ events: [{after: {in_flight: 2}, pause: limiter, seconds: 1500ms}]""")
     all_held(verdicts)
     assert of(journal, "world", "limiter_resumed")
     assert of(journal, "limiter", "expired") == []
-    assert count_at_sandbox(journal) == SandboxCount(2, [])
+    assert count_at_sandbox(journal, 1.0) == SandboxCount(2, [])
 
 
 def test_a_round_of_chaos_is_played_on_the_cluster_and_in_sim(place: OwnCluster) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from sfusion.fakes.errors import CassetteError
+from sfusion.fakes.faults import seconds
 from sfusion.fakes.sandbox.body import Unusable, check_body
 from sfusion.fakes.sandbox.protocol import (
     CellResult,
@@ -24,6 +25,8 @@ from sfusion.fakes.sandbox.protocol import (
 )
 from sfusion.fakes.sandbox.requests import RUN_CODE, RUN_JUPYTER
 from sfusion.fakes.wire.message import json_line
+from sfusion_tools.bounded_input import parse_json, read_lines
+from sfusion_tools.errors import InputError
 from sfusion_tools.wording import counted
 
 _MODELS = {"/run_code": RUN_CODE, "/run_jupyter": RUN_JUPYTER}
@@ -66,23 +69,23 @@ class Cassette:
     def load(cls, path: str | Path) -> Cassette:
         """Read a file of JSON lines, each with ``request`` and ``response``."""
         path = Path(path)
-        try:
-            # Not splitlines(): JSON may contain U+2028 and similar characters unescaped.
-            lines = path.read_text(encoding="utf-8").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CassetteError(f"cassette {path} cannot be read: {error}") from error
         cassette = cls()
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                cassette.add(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CassetteError(
-                    f"cassette {path}, line {number}: expected an object with request and response, "
-                    f"as 'sfusion record' writes them ({type(error).__name__}: {error})"
-                ) from error
+        try:
+            for number, line in read_lines(path):
+                if line.strip():
+                    cassette._add_line(line, f"{path}, line {number}")
+        except InputError as error:
+            raise CassetteError(f"cassette {error}") from None
         return cassette
+
+    def _add_line(self, line: bytes, place: str) -> None:
+        try:
+            self.add(parse_json(line, "this line"))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise CassetteError(
+                f"cassette {place}: expected an object with request and response, "
+                f"as 'sfusion record' writes them ({type(error).__name__}: {error})"
+            ) from error
 
     def add(self, record: dict[str, Any]) -> None:
         """Add one record, or the line that states the origin of the recording."""
@@ -109,7 +112,7 @@ class Cassette:
             self.skips["with a request that the fake refuses"] += 1
             return
         key = key_of(path, fields)
-        self.takes.setdefault(key, []).append(Take(body, float(record.get("elapsed_s", 0.0)), crashed))
+        self.takes.setdefault(key, []).append(Take(body, seconds(record.get("elapsed_s", 0.0)), crashed))
         self.requests[key] = {"path": path, **fields}
 
     def closest(self, path: str, fields: dict[str, Any]) -> str:

@@ -65,8 +65,8 @@ async def test_same_rules_and_seed_strike_the_same_calls_as_in_the_fake() -> Non
         FaultProxy(sandbox.url, faults=RULES, seed=7, journal=at_proxy.note) as proxy,
     ):
         for request in load():
-            await whole(fake.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
-            await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+            await whole(fake.port, request.replace(b"host:", b"connection: close\r\nhost:"))
+            await whole(proxy.port, request.replace(b"host:", b"connection: close\r\nhost:"))
 
     def strikes(events: Watch) -> list[tuple[object, ...]]:
         keys = ("call", "attempt", "rule", "phase", "kind")
@@ -173,7 +173,7 @@ async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
     sent = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\nx: y\r\n\r\n" % len(packed) + packed
     rules = [{"what": {"output": "lost"}}]
     async with scripted_upstream(always(sent)) as server, FaultProxy(server.url, faults=rules) as proxy:
-        got, _ = await whole(proxy.port, run_code().replace(b"host: x", b"host: x\r\nconnection: close"))
+        got, _ = await whole(proxy.port, run_code().replace(b"host:", b"connection: close\r\nhost:"))
     head, _, body = got.partition(b"\r\n\r\n")
     assert head == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: y\r\nconnection: close" % len(body)
     assert json.loads(body) == {"status": "Success", "run_result": {"stdout": "", "stderr": ""}}
@@ -254,7 +254,7 @@ async def test_stream_of_an_engine_is_struck_in_its_body() -> None:
     question = {"model": "m", "messages": [{"role": "user", "content": "Say something."}], "stream": True}
     request = post("/v1/chat/completions", json.dumps(question).encode())
     async with FakeSGLangServer() as engine, FaultProxy(engine.url) as proxy:
-        got, _ = await whole(proxy.port, request.replace(b"host: x", b"host: x\r\nconnection: close"))
+        got, _ = await whole(proxy.port, request.replace(b"host:", b"connection: close\r\nhost:"))
         assert got.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
         proxy.set_faults([{"what": {"truncate": 0.5}}])
         cut, end = await whole(proxy.port, request)

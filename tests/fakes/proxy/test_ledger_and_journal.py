@@ -23,9 +23,12 @@ async def test_ledger_counts_forwarded_and_replied_attempts() -> None:
     faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "phase": "after", "what": "reset"}]
     async with FakeSandbox() as sandbox, FaultProxy(sandbox.url, faults=faults) as proxy:
         for _ in range(3):
-            await whole(proxy.port, run_code("# sfusion:call=c1").replace(b"host: x", b"host: x\r\nconnection: close"))
+            await whole(
+                proxy.port,
+                run_code("# sfusion:call=c1").replace(b"host:", b"connection: close\r\nhost:"),
+            )
         await one(proxy.port, PING)
-        ledger = json.loads((await one(proxy.port, get("/__sfusion/ledger"))).body)
+        ledger = json.loads((await one(proxy.port, get("/__sfusion/ledger", proxy.token))).body)
     assert ledger == proxy.ledger.snapshot() | {"connections": ledger["connections"], "requests": ledger["requests"]}
     unknown = {"started": None, "finished": None}
     assert ledger["calls"]["c1"] == {"arrived": 3, "forwarded": 2, "replied": 2, **unknown, "statuses": [503, 0, 200]}

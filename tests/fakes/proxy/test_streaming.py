@@ -171,7 +171,9 @@ async def test_client_that_disconnects_while_sending_is_not_an_upstream_failure(
     events = Watch()
     async with scripted_upstream(serve) as server, FaultProxy(server.url, journal=events.note) as proxy:
         async with Raw(proxy.port) as raw:
-            await raw.send(b"POST /run_code HTTP/1.1\r\nhost: x\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 3_000_000)
+            await raw.send(
+                b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000000\r\n\r\n" + b"x" * 3_000_000
+            )
             await begun.wait()
         await events.until(lambda: proxy.ledger.in_flight == 0)
     assert proxy.ledger.upstream_failed == 0
@@ -187,7 +189,9 @@ async def test_upstream_may_answer_before_the_request_is_complete() -> None:
         await peer.gone()
 
     async with scripted_upstream(serve) as server, FaultProxy(server.url) as proxy, Raw(proxy.port) as raw:
-        await raw.send(b"POST /run_code HTTP/1.1\r\nhost: x\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000)
+        await raw.send(
+            b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: 90000000\r\n\r\n" + b"x" * 2_000_000
+        )
         assert (await raw.answer()).status == 413
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
 
 import aiohttp
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox, UnsafeBindError
+from tests.fakes.sandbox.runner import Runner
 from tests.fakes.wire.raw import PING, RawAnswer, one, post, run_code
 
 
 async def ask(sandbox: FakeSandbox, method: str, route: str, body: str = "", **headers: str) -> RawAnswer:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
-    head = f"{method} /__sfusion/{route} HTTP/1.1\r\nhost: x\r\n{lines}content-length: {len(body)}\r\n\r\n"
+    head = f"{method} /__sfusion/{route} HTTP/1.1\r\nhost: localhost\r\n{lines}content-length: {len(body)}\r\n\r\n"
     return await one(sandbox.port, (head + body).encode())
 
 
@@ -116,28 +116,11 @@ async def test_token_guards_the_admin_routes() -> None:
         assert "secret" not in (await ask(sandbox, "GET", "state", x_sfusion_token="secret")).body.decode()
 
 
-class Runner:
-    """An executor that would run code."""
-
-    runs_code = True
-
-    async def run_code(self, request: Any) -> Any:
-        from sfusion.fakes.sandbox.protocol import RunCodeAnswer
-
-        return RunCodeAnswer("Success")
-
-    async def run_jupyter(self, request: Any) -> Any:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        pass
-
-
 def test_running_code_for_other_machines_needs_a_flag_and_a_token() -> None:
     for options in ({}, {"allow_remote": True}, {"token": "t"}):
         with pytest.raises(UnsafeBindError, match="would run code for anyone"):
             FakeSandbox(executor=Runner(), host="0.0.0.0", **options)
-    assert FakeSandbox(executor=Runner(), host="127.0.0.1").token is None
+    assert FakeSandbox(executor=Runner(), host="127.0.0.1").token
 
 
 def test_fake_that_runs_nothing_may_listen_anywhere_with_guarded_admin_routes() -> None:

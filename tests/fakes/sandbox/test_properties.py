@@ -116,10 +116,11 @@ targets = st.sampled_from(
 )  # fmt: skip
 headers = st.lists(
     st.sampled_from(
-        [b"Host: x", b"host: y", b"Content-Type: application/json", b"Content-Type: text/plain", b"Content-Length: 5",
-         b"Content-Length: -1", b"Content-Length: x", b"Transfer-Encoding: chunked", b"Transfer-Encoding: gzip",
-         b"Expect: 100-continue", b"Connection: close", b"Connection: upgrade", b"Upgrade: websocket", b"bad header",
-         b"Content-Encoding: gzip", b"X: " + b"a" * 9000, b": x", b"\xff: \xff", b"X:\x00", b"Content-Encoding: br"]
+        [b"Host: localhost", b"host: [::1]:80", b"Content-Type: application/json", b"Content-Type: text/plain",
+         b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: x", b"Transfer-Encoding: chunked",
+         b"Transfer-Encoding: gzip", b"Expect: 100-continue", b"Connection: close", b"Connection: upgrade",
+         b"Upgrade: websocket", b"bad header", b"Content-Encoding: gzip", b"X: " + b"a" * 9000, b": x", b"\xff: \xff",
+         b"X:\x00", b"Content-Encoding: br"]
     ),
     max_size=5,
 )  # fmt: skip

@@ -21,7 +21,8 @@ PROGRAMS = [
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with FakeSandbox(scripts=PROGRAMS) as sandbox:
+    # Refusing web pages is a deliberate difference; what follows is compared.
+    with FakeSandbox(scripts=PROGRAMS, allow_origins=["*"]) as sandbox:
         yield sandbox.url
 
 

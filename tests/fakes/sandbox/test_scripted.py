@@ -57,7 +57,7 @@ def test_words_without_an_equals_sign_are_ignored() -> None:
         ("exit=x", "hint exit=x:"),
         ("reads_stdin=maybe", "must be yes or no"),
         ('prints="{fill:ten}"', "{fill:ten} needs a whole number of characters"),
-        ('errors="{fill:999999999}"', "up to 200,000,000"),
+        ('errors="{fill:999999999}"', "up to 20,000,000"),
     ],
 )
 def test_mistake_in_a_hint_gives_a_sandbox_error(hint: str, sentence: str) -> None:

@@ -20,11 +20,12 @@ def run_code(code: str = "print(1)", path: str = "/run_code", **fields: Any) -> 
 
 
 def post(path: str, body: bytes, headers: str = "content-type: application/json\r\n") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode()
+def get(path: str, token: str | None = None) -> bytes:
+    guarded = f"x-sfusion-token: {token}\r\n" if token else ""
+    return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{guarded}\r\n".encode()
 
 
 PING = get("/v1/ping")

@@ -56,8 +56,10 @@ class Scrape:
 
 
 async def scrape(server: Served, **headers: str) -> Scrape:
+    if server.token is not None:
+        headers = {"x-sfusion-token": server.token, **headers}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    answer = await one(server.port, f"GET /__sfusion/metrics HTTP/1.1\r\nhost: x\r\n{lines}\r\n".encode())
+    answer = await one(server.port, f"GET /__sfusion/metrics HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n".encode())
     assert (answer.status, answer.header("content-type")) == (200, "text/plain; version=0.0.4; charset=utf-8")
     return Scrape(answer.body.decode())
 
@@ -69,7 +71,7 @@ async def test_requests_are_counted_by_route_and_status_and_strikes_by_rule(kind
             await one(server.port, WORK[kind])
         for path in ("/nowhere", "/elsewhere?x=1", '/"quoted\\'):
             await one(server.port, get(path))
-        await one(server.port, b"PROPFIND /run_code HTTP/1.1\r\nhost: x\r\n\r\n")
+        await one(server.port, b"PROPFIND /run_code HTTP/1.1\r\nhost: localhost\r\n\r\n")
         page = await scrape(server)
         again = await scrape(server)
         assert server.metrics().count("\n") > 10

@@ -10,7 +10,7 @@ import pytest
 
 from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
 from sfusion.harness.chaos.page import render_page
-from sfusion.harness.chaos.plan import plan_round
+from sfusion.harness.chaos.plan import LEASE, plan_round
 from sfusion.harness.chaos.rounds import Round
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
@@ -36,7 +36,7 @@ def test_rounds_hold_in_sim_and_all_their_events_happen() -> None:
     for number in (2, 5, 13):  # with a stopped limiter; with a killed and resized one
         result = run_one(Task(plan_round(1, number, 3), "sim"))
         assert [verdict.sentence for verdict in result.verdicts if not verdict.held] == []
-        assert count_at_sandbox(result.journal).problems == []
+        assert count_at_sandbox(result.journal, LEASE).problems == []
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_stopped_limiter_takes_no_permits_from_those_who_could_not_renew_them(
     result = run_one(Task(scene(load=slow, tools=tools, events=stop), "sim"))
     assert [verdict.sentence for verdict in result.verdicts if not verdict.held] == []
     assert Counter(one["event"] for one in result.journal.events)["expired"] == 0
-    assert count_at_sandbox(result.journal) == SandboxCount(3, [])
+    assert count_at_sandbox(result.journal, 3.0) == SandboxCount(3, [])
 
 
 def test_a_limit_changed_while_the_limiter_is_dead_applies_when_it_is_back() -> None:
@@ -91,7 +91,7 @@ def counted(*events: tuple[str, str, dict[str, Any]]) -> list[str]:
     journal.note(0.0, "world", "began", limit=1)
     for number, (source, event, facts) in enumerate(events, 1):
         journal.note(number, source, event, **facts)
-    return count_at_sandbox(journal).problems
+    return count_at_sandbox(journal, 2.0).problems
 
 
 def request(call: str, *, status: int = 200) -> list[tuple[str, str, dict[str, Any]]]:
@@ -107,10 +107,14 @@ def test_the_sandbox_counts_requests_over_the_limit_but_not_those_given_up() -> 
     assert counted(first, given_up, second) == []
     assert counted(given_up, first, second) == [], "the request was still on its way"
     assert counted(("limiter", "resized", {"rate_limit": 2}), first, second) == []
+    pause, resume = (("world", f"worker_{what}", {"worker": "w"}) for what in ("paused", "resumed"))
+    called = ("world", "called", {"call": "c1", "worker": "w"})
+    assert counted(called, pause, ("world", "log", {}), ("world", "log", {}), resume, first, second) == []
+    assert counted(called, pause, resume, first, second) != [], "it was stopped for less than a lease"
 
 
 def test_the_sandbox_counts_executions_and_ends_of_each_call() -> None:
-    called = ("world", "called", {"call": "c1"})
+    called = ("world", "called", {"call": "c1", "worker": "w"})
     returned = ("world", "returned", {"call": "c1", "outcome": "ok"})
     assert counted(called, *request("c1"), returned) == []
     assert counted(called, *request("c1"), *request("c1"), returned) == ["the sandbox ran c1 to its end 2 times"]

@@ -128,7 +128,7 @@ def test_a_recording_of_other_requests_is_not_comparable(tmp_path: Path) -> None
         (["--sandbox", "http://127.0.0.1:1", "--against", "nonsense"], "'nonsense' is not a sandbox"),
         (["--sandbox", "http://127.0.0.1:1", "--accept", "none.yaml"], "none.yaml:1: cannot be read"),
         (["--sandbox", "http://127.0.0.1:1", "-k", "nonsense"], "no probe has 'nonsense' in its id"),
-        (["--cassette", "none.jsonl"], "none.jsonl:1: the recording cannot be read"),
+        (["--cassette", "none.jsonl"], "none.jsonl:1: cannot be read"),
         (["--sandbox", "127.0.0.1:8080"], "an address begins with its scheme"),
         (["--sandbox", "http://xxx.apigateway.test"], "placeholder"),
     ],

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 
-def test_ctrl_c_prints_one_line() -> None:
-    command = [sys.executable, "-m", "sfusion", "run", "--jobs", "2"]
+def test_ctrl_c_prints_one_line_that_says_what_was_kept(tmp_path: Path) -> None:
+    out, junit = tmp_path / "runs", tmp_path / "junit.xml"
+    junit.write_text("the last good one")
+    options = ["--jobs", "2", "--out", str(out), "--junit", str(junit), "--html", str(tmp_path / "index.html")]
+    command = [sys.executable, "-m", "sfusion", "run", *options]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, process_group=0) as process:
         assert process.stdout is not None
@@ -17,5 +22,11 @@ def test_ctrl_c_prints_one_line() -> None:
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert first.startswith("[")
-    assert (process.returncode, errors.splitlines()[-1:]) == (130, ["interrupted"])
     assert "Traceback" not in errors
+    pattern = rf"interrupted: (\d+) of \d+ runs ended, and what they wrote is in {out}; --html, --junit not written"
+    said = re.fullmatch(pattern, errors.splitlines()[-1])
+    assert said is not None
+    assert process.returncode == 130
+    assert int(said[1]) <= len(list(out.glob("*/verdict.json"))) <= int(said[1]) + 1
+    assert sorted(os.listdir(tmp_path)) == ["junit.xml", "runs"]
+    assert junit.read_text() == "the last good one"

@@ -51,7 +51,7 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
         first, second, third = served.output.splitlines()
         assert first == f"fault proxy on http://127.0.0.1:{served.port} for {server.url}"
         assert second == f"model quota, 1 fault rule from {faults}, seed 9"
-        assert third == f"admin: http://127.0.0.1:{served.port}/__sfusion/state (faults, ledger, reset)"
+        assert third == "admin: closed, as there is no token: set SFUSION_TOKEN, or use --token-file FILE"
         assert (await one(served.port, run_code())).status == 503
         assert (await one(served.port, run_code())).body == b"ok"
         code, output = await served.end(signal.SIGTERM)
@@ -110,7 +110,7 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
             "cores and spawn_cost describe how a server runs programs",
         ),
         (["http://h", "--model", "{quota"], "is not YAML"),
-        (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
+        (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["http://h", "--header", "my-secret"], "--header takes 'Name: value'"),
         (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),
         (["http://h", "--port", "99999"], "port 99999 does not exist"),

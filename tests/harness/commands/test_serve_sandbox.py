@@ -104,7 +104,7 @@ async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) 
     assert "Traceback" not in output
 
 
-STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: x\r\n\r\n"
+STATE = b"GET /__sfusion/state HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 async def test_port_in_use_is_reported_in_one_line() -> None:
@@ -126,7 +126,7 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--model", "{quota"], "is not YAML"),
         (["--executor", "recorded"], "needs a cassette"),
         (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl cannot be read"),
-        (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (--token)"),
+        (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["--port", "99999"], "port 99999 does not exist"),
         (["--host", "203.0.113.77"], "cannot listen on 203.0.113.77:8080"),
     ],
@@ -142,7 +142,7 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
-        await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: x\r\n\r\n")
+        await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: localhost\r\n\r\n")
         _, output = await served.end(signal.SIGTERM)
     assert '127.0.0.1 - "GET /v1/ping" 200' in output
     assert "secret" not in output

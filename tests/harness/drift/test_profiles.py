@@ -15,6 +15,7 @@ pytestmark = pytest.mark.xdist_group("drift between processes")
 QUICK = chosen(bundled_probes(), quick=True)
 LIGHT = chosen(QUICK, only=["http/", "validation/", "datasets/", "files/", "stdin/", "memory/", "languages/bash"])
 
+LIKE_THE_REAL_ONE = ("--allow-host", "probe", "--allow-origin", "http://browser.test")
 RAN_ANYWAY = {"body.status", "body.run_result.return_code", "body.run_result.stdout", "body.run_result.stderr"}
 COULD_NOT_RUN = RAN_ANYWAY | {"body.message", "body.run_result.status", "body.run_result.execution_time"}
 DIFFERENT = {
@@ -41,7 +42,7 @@ def here() -> ServerAnswers:
 
 
 def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
-    with served("--executor", "python", "--profile", "2025-06") as url:
+    with served("--executor", "python", "--profile", "2025-06", *LIKE_THE_REAL_ONE) as url:
         there = asyncio.run(live_answers(url, QUICK, name="2025-06"))
     report = compare_answers(QUICK, here, there)
     found: dict[str, set[str]] = {}
@@ -54,7 +55,7 @@ def test_profiles_differ_exactly_where_documented(here: ServerAnswers) -> None:
 
 
 def test_the_same_profile_in_another_process_does_not_differ(here: ServerAnswers) -> None:
-    with served("--executor", "python") as url:
+    with served("--executor", "python", *LIKE_THE_REAL_ONE) as url:
         there = asyncio.run(live_answers(url, LIGHT, name="the same"))
     report = compare_answers(LIGHT, here, there)
     assert report.findings == ()

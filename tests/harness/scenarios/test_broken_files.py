@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from sfusion.harness.scenarios import ScenarioError, read_scenarios
+from sfusion.harness.scenarios import ScenarioError, parse_scenarios, read_scenarios
 
 GOOD = """\
 scenario: good
@@ -47,7 +51,61 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "unknown key of a sandbox": ("sandbox:", "sandbox:\n  each: {sandbox-1: {fault: []}}", 7, "did you mean 'faults'?"),
     "fill without a number": ("seconds: 200ms", 'prints: "{fill:ten}"', 12, "{fill:ten} needs a whole number"),
     "fill that is not closed": ("seconds: 200ms", 'prints: "{fill:10"', 12, "{fill:10 needs a whole number"),
-    "fill that is too large": ("seconds: 200ms", 'errors: "{fill:999999999}"', 12, "up to 200,000,000"),
+    "fill that is too large": ("seconds: 200ms", 'errors: "{fill:999999999}"', 12, "up to 20,000,000"),
+    "fills that are too long together": (
+        "seconds: 200ms",
+        'prints: "' + "{fill:9000000}" * 3 + '"',
+        12,
+        "27,000,000 characters to fill; at most 20,000,000 are possible in one text",
+    ),
+    "programs that print too much": (
+        "  calls: 10\n  program:\n    seconds: 200ms",
+        '  calls: 100\n  program:\n    errors: "{fill:20000000}"',
+        9,
+        "may print 2,000,000,300 characters; at most 1,000,000,000 are possible",
+    ),
+    "a million workers": (
+        "cluster: {nodes: 2}",
+        "cluster: {nodes: 1000, workers_per_node: 1000}",
+        3,
+        "cluster: 1000 nodes with 1000 workers each are 1,000,000 workers; at most 10,000 are possible",
+    ),
+    "too many calls": ("  calls: 10", "  calls: 1000000000", 10, "less than or equal to 200000"),
+    "a number that is not finite": (
+        "  calls: 10",
+        "  calls: 10\n  cancel: {share: .nan, after: 1}",
+        11,
+        "finite number",
+    ),
+    "a number as text that is not finite": (
+        "  calls: 10",
+        "  calls: 10\n  cancel: {share: 1e400, after: 1}",
+        11,
+        "finite",
+    ),
+    "a negative number": ("seconds: 200ms", "seconds: -1", 12, "must be finite and not negative"),
+    "a huge duration": ("seconds: 200ms", "seconds: 1e300", 12, "at most 1,000,000,000 seconds are possible"),
+    "a huge integer": ("  calls: 10", f"  calls: {'9' * 90}", 10, "less than or equal to 200000"),
+    "a distribution without end": ("seconds: 200ms", "seconds: {lognormal: [1, 800]}", 12, "a sigma of at most 10"),
+    "a huge matrix": (
+        "cluster:",
+        "matrix: {" + ", ".join(f"k{n}: [1, 2]" for n in range(60)) + "}\ncluster:",
+        3,
+        "the matrix has 1,152,921,504,606,846,976 cells; at most 1,000 are allowed",
+    ),
+    "a matrix of a long scenario": (
+        "cluster:",
+        "matrix: {seed: [" + ", ".join(map(str, range(900))) + "]}\nexpected: [" + "a, " * 300 + "]\ncluster:",
+        3,
+        "at most 1,000,000 are allowed",
+    ),
+    "a matrix key of odd digits": ("cluster:", "matrix: {promises.²: [1]}\ncluster:", 3, "does not exist"),
+    "a file of problems": (
+        "about: A good one.",
+        "\n".join(f"zzz{n}: 1" for n in range(30)),
+        1,
+        "and 11 more problems",
+    ),
     "program of no call": ("seconds: 200ms", "call: c0011", 9, "no call 'c0011' for it; the calls are c0001 to c0010"),
     "calls without a program": ("seconds: 200ms", "call: c0003", 9, "the other calls need a program without `call`"),
     "unknown promise": (
@@ -94,7 +152,7 @@ BROKEN: dict[str, tuple[str, str, int, str]] = {
     "tab": ("  calls: 10", "\tcalls: 10", 10, "indent with spaces"),
     "unclosed bracket": ("{ok: all}}", "{ok: all}", 18, "close every bracket"),
     "python tag": ("calls: 10", "calls: !!python/object/apply:os.getpid []", 10, "write plain values"),
-    "second document": ("promises:", "---\npromises:", 16, "put each document into its own file"),
+    "second document": ("promises:", "---\npromises:", 15, "put each document into its own file"),
     "matrix without values": ("cluster:", "matrix: {cluster.nodes: []}\ncluster:", 3, "needs a list of values"),
     "matrix key that does not exist": ("cluster:", "matrix: {seed.x: [1]}\nseed: 1\ncluster:", 3, "does not exist"),
     "matrix with a bad value": ("cluster:", "matrix: {cluster.nodes: [2, none]}\ncluster:", 3, "valid integer"),
@@ -182,3 +240,69 @@ def test_a_matrix_makes_a_cell_for_each_combination(tmp_path: Path) -> None:
     ]
     assert cells[3].cluster.nodes == 3
     assert cells[3].sandbox.faults[0].what[0].kind == "reset"
+
+
+def test_files_that_extend_each_other_in_a_long_row_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "s0.yaml").write_text(GOOD)
+    for number in range(1, 30):
+        (tmp_path / f"s{number}.yaml").write_text(f"extends: s{number - 1}\n")
+    assert read_scenarios(tmp_path / "s10.yaml")
+    with pytest.raises(ScenarioError, match=r"s9\.yaml:1: .* in a row that extends another"):
+        read_scenarios(tmp_path / "s29.yaml")
+
+
+_ODD = st.sampled_from(
+    [
+        None,
+        True,
+        -1,
+        0,
+        10**90,
+        float("inf"),
+        float("nan"),
+        "",
+        "1e400",
+        "²",
+        "\ud800",
+        "x" * 5000,
+        [],
+        {},
+        [[]],
+        {"": {}},
+    ]
+) | st.text(max_size=5)
+
+
+@st.composite
+def _damaged(draw: st.DrawFn) -> Any:
+    """A good scenario with one value or key replaced by an odd one."""
+    data = yaml.safe_load(GOOD) | {
+        "matrix": {"seed": [1, 2]},
+        "tools": draw(st.sampled_from([{}, [{"class_name": "a.B"}]])),
+    }
+    data["rollouts" if draw(st.booleans()) else "spare"] = {
+        "turns": [{"programs": [{"prints": "{fill:2}"}], "sees": "a"}]
+    }
+    here = data
+    while True:
+        places = list(here) if isinstance(here, dict) else list(range(len(here)))
+        place = draw(st.sampled_from(places))
+        if isinstance(here[place], dict | list) and here[place] and draw(st.booleans()):
+            here = here[place]
+            continue
+        if isinstance(here, dict) and draw(st.booleans()):
+            here[draw(_ODD.filter(lambda key: isinstance(key, str | int | float | None)))] = here.pop(place)
+        else:
+            here[place] = draw(_ODD)
+        return data
+
+
+@given(_damaged())
+@settings(max_examples=150, deadline=None)
+def test_a_damaged_scenario_is_read_or_refused_with_its_place(data: Any) -> None:
+    problems: list[str] = []
+    try:
+        parse_scenarios(yaml.safe_dump(data), file="f")
+    except ScenarioError as error:
+        problems = error.problems
+    assert all(problem.startswith("f:") for problem in problems)

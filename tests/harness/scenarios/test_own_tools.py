@@ -225,4 +225,4 @@ def test_a_module_beside_a_scenario_is_found(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({**scene().written, "tools": tools}))
     (result,) = run_scenario(file, check=False)
     assert result.verdicts[-1].sentence.startswith("the tool raised RuntimeError: boom")
-    assert CliRunner().invoke(app, ["run", str(file), "--jobs", "1"]).exit_code == 1
+    assert CliRunner().invoke(app, ["run", str(file), "--jobs", "1", "--trust"]).exit_code == 1

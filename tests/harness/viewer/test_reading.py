@@ -94,7 +94,7 @@ def test_the_requests_file_adds_its_fields(tmp_path: Path) -> None:
         ("[1]", "a JSON list"),
         ('{"input": "x", "score": 1}', r"no text in output \(found keys: input, score\)"),
         ('{"input": 3, "output": null}', "no text in input and output"),
-        ("[" * 100_000, "not JSON"),
+        ("[" * 100_000, "nested more than 100 levels deep"),
     ],
 )
 def test_a_malformed_line_is_a_sample_with_a_problem(line: str, problem: str) -> None:
@@ -187,3 +187,8 @@ def test_a_sample_without_a_score_matches_no_comparison() -> None:
 def test_a_malformed_filter_is_an_error(text: str) -> None:
     with pytest.raises(BadFilter):
         read_filter(text)
+
+
+def test_a_score_that_no_float_can_hold_is_no_score() -> None:
+    line = json.dumps({"input": "a", "output": "b", "score": 10**400, "step": 1}).encode()
+    assert read_sample(line, 0).score is None

@@ -1,0 +1,69 @@
+"""Regular expressions of scenarios, rules and scripts: a stranger's may backtrack for years, so a search is timed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any
+
+import regex
+from pydantic import BeforeValidator
+
+from sfusion.fakes.errors import SlowPattern
+
+_SECONDS = 2.0
+_LONGEST = 10_000
+_PATIENCE = 0.2
+_TRIED = 200
+_LONGEST_TRIED = 50
+_ADVICE = "write it without repeats inside repeats, such as (a|aa)+"
+slow_patterns: dict[str, SlowPattern] = {}
+"""Those that were given up in this process."""
+
+
+def check_pattern(value: Any) -> Any:
+    """Return the value; raise ValueError if it is a text but not a regular expression."""
+    if isinstance(value, str):
+        if len(value) > _LONGEST:
+            raise ValueError(f"a regular expression of more than {_LONGEST:,} characters")
+        try:
+            _compiled(value)
+        except (regex.error, OverflowError, RecursionError, MemoryError) as error:
+            raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+        if _backtracks(value):
+            raise ValueError(f"the regular expression {value!r} backtracks: {_ADVICE}")
+    return value
+
+
+def _backtracks(pattern: str) -> bool:
+    """Try short texts on which common mistakes take years; others are found only when a search is given up."""
+    word = "".join(sign for sign in pattern[:_LONGEST_TRIED] if sign.isalnum())
+    try:
+        for part in sorted({*"a0 ", *word, word[:-1]}):
+            _compiled(pattern).search(part * _TRIED + "\0", timeout=_PATIENCE)
+    except TimeoutError:
+        return True
+    return False
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Does the text contain a match? Raise SlowPattern if that takes too long to find out, and from then on at once."""
+    try:
+        if pattern in slow_patterns:
+            raise TimeoutError
+        return _compiled(pattern).search(text, timeout=_SECONDS) is not None
+    except TimeoutError:
+        raise slow_patterns.setdefault(
+            pattern,
+            SlowPattern(
+                f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text of {len(text):,} "
+                f"characters; {_ADVICE}"
+            ),
+        ) from None
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern)
+
+
+Pattern = Annotated[str, BeforeValidator(check_pattern)]

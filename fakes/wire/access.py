@@ -1,0 +1,174 @@
+"""Who may use a server: by which names, from which web pages, and what needs the token. No I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+from urllib.parse import urlsplit
+
+from sfusion.fakes.errors import UnsafeBindError
+from sfusion.fakes.wire.app import Request
+from sfusion.fakes.wire.message import Answer
+from sfusion_tools.hosts import is_loopback, is_this_machine
+
+ADMIN: Final = "/__sfusion/"
+LONGEST_BODY: Final = 100_000
+"""Bytes of an admin request. Reading YAML takes about 10 s for each megabyte, in which nothing else is served."""
+_PINGS = frozenset({"/v1/ping", "/health"})
+_MOST_KNOWN = 100
+_LONGEST_SHOWN = 100
+# Names that public DNS does not have, so that nobody can make them lead here.
+_PRIVATE_SUFFIXES = (".local", ".internal")
+_NO_TOKEN = (
+    "this request needs the token of the server: in the header x-sfusion-token, as a bearer token, or as the password "
+    "in the URL (http://x:TOKEN@host). A server gets its token from SFUSION_TOKEN or --token-file when it is started; "
+    "a fake in Python has it as .token"
+)
+
+
+def is_admin(path: str) -> bool:
+    """True for the fake's own routes, which faults never strike and a proxy never forwards."""
+    return path.startswith(ADMIN) or path == ADMIN[:-1]
+
+
+class Access:
+    """Refuses requests that a web page made a browser send, and requests without the token where it is needed.
+
+    Browsers send requests to any address that a page names, also to loopback; they name the page's origin. A page can
+    also let its own name lead to loopback (DNS rebinding); then the Host is not a name of this machine.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        *,
+        token: str | None = None,
+        require_token: bool = False,
+        runs_code: bool = False,
+        allow_remote: bool = False,
+        allow_hosts: Iterable[str] = (),
+        allow_origins: Iterable[str] = (),
+        realm: str = "sfusion",
+    ) -> None:
+        """Raise UnsafeBindError when it would run code for anyone who can reach ``host``.
+
+        ``require_token``: every request but the ping needs the token. Where code runs for other machines that is always
+        so. Admin routes need it if one was given, where code runs (programs can reach their server), and for other
+        machines; if none was given, it is drawn at random.
+        """
+        self._local = is_loopback(host)
+        if runs_code and not self._local and not (allow_remote and token):
+            raise UnsafeBindError(
+                f"listening on {host} would run code for anyone who can reach this machine; give both allow_remote "
+                "(--allow-remote) and a token (SFUSION_TOKEN or --token-file), or listen on 127.0.0.1"
+            )
+        self._everything = require_token or (runs_code and not self._local)
+        needed = bool(token) or self._everything or runs_code or not self._local
+        self.token = (token or secrets.token_urlsafe(16)) if needed else None
+        """The token that admin routes need, None if they need none."""
+        self._realm = realm
+        self._hosts = _patterns(allow_hosts)
+        self._origins = _patterns(allow_origins)
+        self._names = frozenset({host.strip("[]").lower(), socket.gethostname().lower()})
+        self._known: set[str] = {""}  # HTTP/1.0; browsers always send a Host
+
+    def refusal(self, request: Request) -> Answer | None:
+        """The answer to a request that is not let in."""
+        headers = request.headers
+        host = headers.get("Host", "")
+        if host not in self._known and not self._is_ours(host) and not self.has_token(headers):
+            return _forbidden(f"{_shown(host)} is not a name of this server", "--allow-host", "allow_hosts")
+        origin = headers.get("Origin")
+        if origin is None:
+            foreign = headers.get("Sec-Fetch-Site") == "cross-site" and "*" not in self._origins
+        else:
+            foreign = not self._is_own_page(origin.lower(), host.lower(), request.address)
+        if foreign:
+            whose = "another origin" if origin is None else f"the origin {_shown(origin)}"
+            return _forbidden(f"the request comes from a web page of {whose}", "--allow-origin", "allow_origins")
+        if self.token is None or not (is_admin(request.path) or (self._everything and request.path not in _PINGS)):
+            return None
+        if self.has_token(headers):
+            return None
+        return Answer.json({"detail": _NO_TOKEN}, 401, (("www-authenticate", f'Basic realm="{self._realm}"'),))
+
+    def has_token(self, headers: Mapping[str, str]) -> bool:
+        """True when the token is in ``x-sfusion-token``, a bearer token, or the password of the URL."""
+        return self._matches(headers.get("X-Sfusion-Token", "")) or self.is_authorized(headers)
+
+    def is_authorized(self, headers: Mapping[str, str]) -> bool:
+        """True when the token is in the Authorization header."""
+        scheme, _, value = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self._matches(value.strip())
+        if scheme.lower() != "basic":
+            return False
+        try:
+            return self._matches(base64.b64decode(value).decode().partition(":")[2])
+        except (binascii.Error, ValueError):
+            return False
+
+    def _matches(self, given: str) -> bool:
+        if self.token is None or not given:
+            return False
+        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
+
+    def _is_ours(self, host: str) -> bool:
+        """True for a Host of this machine or one that is allowed; the port may be one that is forwarded here."""
+        name = _without_port(host)
+        if not (is_this_machine(name) or name in self._names or _fits(name, self._hosts)):
+            if self._local:
+                return False
+            # Asked to serve other machines. A page cannot choose an address or a name that public DNS does not have.
+            if "." in name and not name.endswith(_PRIVATE_SUFFIXES) and not _is_address(name):
+                return False
+        if len(self._known) < _MOST_KNOWN:
+            self._known.add(host)
+        return True
+
+    def _is_own_page(self, origin: str, host: str, address: str) -> bool:
+        if origin == f"http://{host}" or _fits(origin, self._origins):
+            return True
+        try:
+            page = urlsplit(origin)
+            port = page.port or 80
+        except ValueError:
+            return False
+        own = page.scheme == "http" and page.hostname is not None and is_loopback(page.hostname)
+        return own and address.endswith(f":{port}")
+
+
+def _patterns(given: Iterable[str]) -> tuple[str, ...]:
+    return tuple(one.lower() for one in ([given] if isinstance(given, str) else given))
+
+
+def _fits(text: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _without_port(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    return (name if name and port.isdigit() else host).strip("[]").rstrip(".").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return ":" in name  # an IPv6 address with a zone
+    return True
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "...")
+
+
+def _forbidden(why: str, option: str, parameter: str) -> Answer:
+    return Answer.json({"detail": f"sfusion: {why}; if it should be served, start with {option} ({parameter})"}, 403)

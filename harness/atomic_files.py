@@ -1,0 +1,59 @@
+"""Files that are complete or absent: written beside their name and then renamed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from sfusion.harness.errors import CannotWrite
+
+_numbers = itertools.count()
+
+
+def write_file(path: Path, text: str | Iterable[str]) -> None:
+    """Write UTF-8 text; an existing file stays until the new one is complete. Raises CannotWrite.
+
+    A symbolic link is followed. A device or a pipe, such as /dev/stdout, is written directly.
+    """
+    parts = [text] if isinstance(text, str) else text
+    try:
+        if _is_special(path):
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                file.writelines(parts)
+            return
+        _replace(path.resolve(), parts)
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Raise OSError unless ``write_file`` could replace or create this file; an existing one stays as it is."""
+    if _is_special(path):
+        return
+    probe = _beside(path.resolve())
+    probe.touch(exist_ok=False)
+    probe.unlink()
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
+
+
+def _replace(target: Path, parts: Iterable[str]) -> None:
+    unfinished = _beside(target)
+    try:
+        with unfinished.open("x", encoding="utf-8", newline="\n") as file:
+            file.writelines(parts)
+        os.replace(unfinished, target)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise
+
+
+def _beside(target: Path) -> Path:
+    # Short, because the name of the file may be as long as a name can be.
+    return target.with_name(f".sfusion-{os.getpid()}-{next(_numbers)}.part")

@@ -1,0 +1,111 @@
+"""Files and texts that a stranger may have written: what is read from them is bounded in size and depth."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from sfusion_tools.errors import InputError
+
+MAX_LINE = 50_000_000
+MAX_TOTAL = 1_000_000_000
+MAX_DEPTH = 100
+"""Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have less."""
+_OPENING = re.compile(r"[\[{]")
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of a file of at most ``most`` bytes; raise InputError otherwise."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except (OSError, ValueError) as error:  # a NUL in the name is a ValueError
+        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > most:
+        raise InputError(f"{path}:1: larger than {most:,} bytes, the most that is read")
+    return content
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """Return UTF-8 as text; raise InputError with the line of the first other byte."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: not UTF-8 text; save the file as UTF-8") from None
+
+
+def read_lines(path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file with their numbers; raise InputError beyond the bounds, both in bytes."""
+    try:
+        with path.open("rb") as file:
+            yield from bounded_lines(file, str(path), line=line, total=total)
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}:1: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def bounded_lines(
+    file: IO[bytes], name: str, *, line: int = MAX_LINE, total: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of an open file with their numbers; raise InputError beyond the bounds.
+
+    Only line feeds end a line: JSON may contain U+2028 and similar characters unescaped.
+    """
+    number = read = 0
+    while content := file.readline(line + 1):
+        number += 1
+        read += len(content)
+        if len(content) > line:
+            raise InputError(f"{name}:{number}: a line of more than {line:,} bytes, the most that is read")
+        if total is not None and read > total:
+            raise InputError(f"{name}:{number}: larger than {total:,} bytes, the most that is read")
+        yield number, content
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """Read JSON; raise InputError, which begins with ``where``, if it is not JSON or nested too deep.
+
+    NaN and Infinity, which only Python calls JSON, are refused.
+    """
+    value: Any = _Deep
+    try:
+        text = text.decode("utf-8") if isinstance(text, bytes) else text
+        value = _DECODE(text)
+    except RecursionError:
+        pass
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {error}") from None
+    # A text with few brackets cannot be deep, which spares nearly all of them the walk.
+    if value is _Deep or (len(_OPENING.findall(str(text))) > MAX_DEPTH and _is_deep(value)):
+        raise InputError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+    return value
+
+
+class _Deep:
+    """Stands for a value that was too deep to be read."""
+
+
+def _is_deep(value: Any) -> bool:
+    layer = [value]
+    for _ in range(MAX_DEPTH + 1):
+        layer = [
+            inner
+            for one in layer
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not layer:
+            return False
+    return True
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+_DECODE = json.JSONDecoder(parse_constant=_refuse).decode

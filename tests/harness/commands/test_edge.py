@@ -1,0 +1,120 @@
+"""The edge of the command line: whatever goes wrong is a line or two and an exit code, and never code 1."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness import scenarios
+from sfusion.harness.cli import app
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (RuntimeError("boom \x1b[31m"), 4, "a defect of sfusion: RuntimeError: boom \\x1b[31m (test_edge.py:"),
+        (RecursionError("deep"), 4, "a defect of sfusion: RecursionError: deep"),
+        (MemoryError(), 4, "a defect of sfusion: MemoryError"),
+        (OSError(28, "No space left on device", "/some/file"), 3, "/some/file: No space left on device\n"),
+        (OSError(24, "Too many open files"), 3, "[Errno 24] Too many open files\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, BaseException) else "",
+)
+def test_an_exception_is_a_line_and_a_code(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, line: str
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(scenarios, "scenario_files", broken)
+    result = invoke("check")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert result.stderr.startswith(line)
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_traceback_of_a_defect_is_shown_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenarios, "scenario_files", lambda _: 1 / 0)
+    monkeypatch.setenv("SFUSION_DEBUG", "1")
+    result = invoke("check")
+    assert result.exit_code == 4
+    assert "Traceback (most recent call last)" in result.stderr
+
+
+def test_a_usage_error_is_still_one_of_typer() -> None:
+    result = invoke("check", "--no-such-option")
+    assert result.exit_code == 2
+    assert "No such option" in result.stderr
+
+
+def test_a_message_that_quotes_a_file_cannot_control_the_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text('"\\e]0;owned\\a": 1\n')
+    result = invoke("check", file)
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+    assert "owned" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["list"], ["run", "single-node"]])
+def test_a_reader_that_goes_away_is_not_a_broken_promise(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "sfusion", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    result = invoke("run", "single-node", "--out", tmp_path)
+    assert (result.exit_code, result.stderr) == (2, f"--out {tmp_path}: cannot be written: Permission denied\n")
+
+
+@pytest.mark.parametrize("option", ["--out", "--junit", "--html", "--json", "--summary"])
+def test_a_place_where_nothing_can_be_written_is_refused_before_anything_runs(option: str) -> None:
+    result = invoke("run", "single-node", option, "/proc/nowhere/file")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"{option} /proc/nowhere/file: cannot be written: No such file or directory\n"
+
+
+@pytest.mark.parametrize("class_name", ["no_such_module.Tool", "json.nothing", "sfusion_tools.base_tool.Nothing"])
+def test_a_tool_module_that_is_missing_is_wrong_input(class_name: str, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.yaml"
+    tools.write_text(f"tools: [{{class_name: {class_name}, config: {{}}}}]\n")
+    result = invoke("run", "single-node", "--tools", tools)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert class_name in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("header", ["Content-Length: 5", "transfer-encoding: chunked", "a b: c", "X: \x00", ": x", "x"])
+def test_an_odd_header_is_wrong_input(header: str) -> None:
+    result = invoke("drift", "--sandbox", "http://127.0.0.1:9", "--header", header)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("--header ")
+
+
+def test_a_run_that_cannot_be_played_is_not_a_broken_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sfusion.harness.worlds import sim
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sim, "run", full)
+    result = invoke("run", "single-node", "--jobs", "1")
+    assert result.exit_code == 3
+    assert "No space left on device" in result.stdout
