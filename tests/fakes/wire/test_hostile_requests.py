@@ -8,7 +8,8 @@ import json
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, post, run_code
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, get, one, post, run_code
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -51,6 +52,27 @@ async def test_hostile_faults_are_refused_and_change_nothing(body: str, status: 
         assert len(answer.body) < 2000, "what was found is not repeated in full"
         assert (await one(sandbox.port, PING)).body == b'"pong"'
         assert [rule["name"] for rule in sandbox.faults()["faults"]] == ["old"]
+
+
+def generate(**options: object) -> bytes:
+    return post("/generate", json.dumps({"text": "hi", **options}).encode())
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (generate(sampling_params={"n": 10**6}), "at most 16,384 samples"),
+        (generate(return_logprob=True, top_logprobs_num=10**7), "at most 1,024 log probabilities"),
+        (generate(sampling_params={"stop_regex": "(x|xx)+y"}), "backtracks"),
+        (generate(sampling_params={"stop_regex": "("}), "is not a regular expression"),
+    ],
+    ids=["samples", "logprobs", "slow regex", "bad regex"],
+)
+async def test_hostile_requests_to_the_engine_are_refused(request_: bytes, sentence: str) -> None:
+    async with asyncio.timeout(PATIENCE), FakeSGLangServer(ScriptedPolicy([], otherwise="x" * 60)) as server:
+        answer = await one(server.port, request_)
+        assert (answer.status, sentence in answer.json["error"]["message"]) == (400, True), answer.body
+        assert (await one(server.port, get("/health"))).status == 200
 
 
 @pytest.mark.parametrize("framing", ["content-length: 1000000000", "transfer-encoding: chunked"])
