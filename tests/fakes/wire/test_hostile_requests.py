@@ -89,6 +89,12 @@ async def test_a_program_cannot_print_what_would_fill_the_memory() -> None:
         assert "needs a whole number of characters up to 20,000,000" in answer.json["message"]
 
 
+async def test_a_long_word_beside_the_mark_is_read_at_once() -> None:
+    async with asyncio.timeout(PATIENCE), FakeSandbox(executor="scripted") as sandbox:
+        answer = await one(sandbox.port, run_code("# sfusion:call=a exit=3 " + "a" * 300_000))
+        assert answer.json["run_result"]["return_code"] == 3
+
+
 @pytest.mark.parametrize("line", [b"x: ", b"GET /", b"x: 1\r\n"], ids=["header", "target", "headers"])
 async def test_a_head_without_an_end_is_refused(line: bytes) -> None:
     start = b"" if line.startswith(b"GET") else b"GET /v1/ping HTTP/1.1\r\nhost: localhost\r\n"
