@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
 from sfusion.harness.commands import serve_sandbox
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
@@ -150,12 +151,19 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     assert "secret" not in output
 
 
-def test_the_start_says_what_a_missing_kernel_costs(
+async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kernel_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with FakeSandbox(executor="python") as sandbox:
-        serve_sandbox._print_banner(sandbox, "no faults")
-        assert "ipykernel" not in capsys.readouterr().out
+    bare = PythonExecutor(namespaces=False, landlock=False, own_user=False)
+    async with FakeSandbox(executor=bare) as sandbox:
+        await serve_sandbox._print_banner(sandbox, "no faults")
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("confinement: ")]
+        assert line.startswith("confinement: none; NOT confined: writing to files elsewhere, permissions, times and")
+    async with FakeSandbox(executor="python") as sandbox:
+        await serve_sandbox._print_banner(sandbox, "no faults")
+        output = capsys.readouterr().out
+        assert output.count("\nconfinement: ") == 1
+        assert "ipykernel" not in output
         monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
-        serve_sandbox._print_banner(sandbox, "no faults")
+        await serve_sandbox._print_banner(sandbox, "no faults")
         assert "notebooks: the programs' Python has no ipykernel" in capsys.readouterr().out
