@@ -145,3 +145,16 @@ def test_a_hunt_with_tools_of_the_command_line_runs_them(names_a_class: Path) ->
     hunted = invoke("hunt", "--tools", tools, "--cases", "2", "--jobs", "1")
     assert hunted.exit_code == 0
     assert "2 cases" in hunted.stdout
+
+
+def test_the_code_in_a_script_of_a_rollout_runs_only_when_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(
+        "turns: [{calls: [{name: code_interpreter, arguments: {code: print(1)}}]}, done]\notherwise: done\n"
+    )
+    words = ["rollout", "--out", tmp_path / "dump", "--problems", 1, "--policy", f"script:{script}"]
+    refused = invoke(*words)
+    assert refused.exit_code == 2
+    assert "this would run the code of its calls on this machine" in refused.stderr
+    assert not (tmp_path / "dump").exists()
+    assert invoke(*words, "--sandbox-executor", "scripted").exit_code == 0
