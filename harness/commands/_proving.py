@@ -13,6 +13,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.peers.proof import Proof
 from sfusion.harness.peers.table import HEAD, headline, page, state_of, table
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
 
 _STYLES = {"green": "green", "caught": "green", "red": "bold red", "missed": "bold red"}
 
@@ -45,6 +46,27 @@ def run_proof(keyword: str, *, jobs: int, page_file: Path | None) -> int:
     if page_file is not None:
         write_file(page_file, page(text, proof))
     return 0 if proof.proved else 1
+
+
+def shrink_mistakes(keyword: str, *, jobs: int) -> int:
+    """Shrink each mistake, print a table and return the exit code."""
+    from sfusion.harness.peers.shrunk import HEAD as SHRUNK_HEAD
+    from sfusion.harness.peers.shrunk import prey_of, shrink_mistake
+    from sfusion.harness.spreading import open_workers
+
+    prey = list(prey_of(keyword))
+    found = []
+    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(prey), "shrinking mistakes") as shown:
+        for done, one in enumerate(workers.map(shrink_mistake, prey), 1):
+            found.append(one)
+            shown.progress(done, one.name, line=f"[{done}/{len(prey)}] {' '.join(one.row)}")
+        styles = ["green" if one.small else "bold red" for one in found]
+        shown.table([one.row for one in found], SHRUNK_HEAD, styles, texts=3)
+        large = [one.name for one in found if not one.small]
+        shown.print(
+            f"{counted(len(found), 'mistake')}, {f'not small: {large}' if large else 'each shown by a few calls'}."
+        )
+    return 1 if large else 0
 
 
 def _page_text(file: Path, keyword: str) -> str:
