@@ -6,24 +6,28 @@ import logging
 import sys
 from pathlib import Path
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.runs import adapt_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.shrinking import Budget, Reproduces, shrink
-from sfusion.harness.shrinking.recorded import SHRUNK, failure_to_shrink, read_recorded, shrunk_file
+from sfusion.harness.shrinking.recorded import SHRUNK, failure_to_shrink, make_folder, read_recorded, shrunk_file
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.tool_registry import read_entries
 from sfusion_tools.wording import counted
 
 
 def run_shrink(
-    run: Path, *, promise: str | None, tools: Path | None, seconds: float, cases: int, to: Path | None
+    run: Path, *, promise: str | None, tools: Path | None, trust: bool, seconds: float, cases: int, to: Path | None
 ) -> None:
     """Shrink a recorded run, write the file and print how to run it."""
-    task = read_recorded(run)
-    find_modules_beside([tools or run / SHRUNK])
+    task = read_recorded(run, trust=trust)
     if tools is not None:
         (task,) = adapt_tasks([task], tools=read_entries(tools))
+    check_trusted([task])
+    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
+        find_modules_beside([named])
     check_classes([task])
     result, failure = failure_to_shrink(task, promise)
     scenario = result.task.scenario
@@ -39,13 +43,14 @@ def run_shrink(
 
         found = shrink(scenario, Reproduces(scenario, failure), Budget(cases, seconds), on_case=progress)
         file = to or (run if run.is_dir() else run.parent) / SHRUNK
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(shrunk_file(found.scenario, failure), encoding="utf-8")
+        make_folder(file.parent)
+        write_file(file, shrunk_file(found.scenario, failure))
         stopped = "" if found.finished else "; the search was stopped before its end"
         shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")
         shown.print(str(file))
-        shown.print(f"run it:  sfusion run {file}{'' if tools is None else f' --tools {tools}'}")
-        shown.print(f"keep it: sfusion keep {run if to is None else file}")
+        trusted = " --trust" if any(found.scenario.runs()) else ""
+        shown.print(f"run it:  sfusion run {file}{trusted if tools is None else f' --tools {tools}'}")
+        shown.print(f"keep it: sfusion keep {run if to is None and run.is_dir() else file}{trusted}")
 
 
 def size(scenario: Scenario) -> str:

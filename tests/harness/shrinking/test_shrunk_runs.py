@@ -33,7 +33,7 @@ def shrunk(task: Task, promise: str) -> dict[str, Any]:
     failure = next(one for one in failures_of(run_one(task)) if one.promise == promise)
     found = shrink(task.scenario, Reproduces(task.scenario, failure), Budget(cases=400, seconds=None))
     assert found.finished
-    assert failure in failures_of(run_one(Task(found.scenario, "sim")))
+    assert failure in failures_of(run_one(Task(found.scenario, "sim", trusted=True)))
     right = failures_of(run_one(Task(with_right_tool(found.scenario), "sim")))
     assert promise not in {one.promise for one in right}, "a right tool keeps the promise"
     return found.scenario.plain
@@ -87,34 +87,36 @@ def test_shrink_and_keep_from_the_command_line(tmp_path: Path, monkeypatch: pyte
     assert sfusion(*given, "--schedule", "1")[0] == 1
     run = Path("runs/same-moment[seconds=0s]")
 
-    code, output = sfusion("shrink", run, "--promise", "answers_are_own")
+    assert sfusion("shrink", run)[0] == 2, "it names a class"
+    code, output = sfusion("shrink", run, "--promise", "answers_are_own", "--trust")
     assert code == 0, output
     assert "to   2 calls, 1 worker, 0 rules, 0 events, 1 deviation" in output
-    assert f"sfusion run {run}/shrunk.yaml" in output
+    assert f"sfusion run {run}/shrunk.yaml --trust" in output
     text = (run / "shrunk.yaml").read_text()
     assert text.startswith("# Breaks answers_are_own: call c000")
     assert "makes call c0002" in text
-    assert sfusion("run", run / "shrunk.yaml")[0] == 1
-    assert sfusion("replay", run)[0] == 1, "the recorded run itself is untouched"
+    assert sfusion("run", run / "shrunk.yaml", "--trust")[0] == 1
+    assert sfusion("replay", run, "--trust")[0] == 1, "the recorded run itself is untouched"
 
-    code, output = sfusion("keep", run, "--name", "answers-swapped")
+    assert sfusion("keep", run)[0] == 2, "it names a class"
+    code, output = sfusion("keep", run, "--name", "answers-swapped", "--trust")
     assert code == 0, output
     kept = Path("scenarios/found/answers-swapped.yaml")
     assert str(kept) in output
     (scenario,) = read_scenarios(kept)
     assert [promise.name for promise in scenario.promises] == ["answers_are_own"]
     assert scenario.schedule is not None
-    code, output = sfusion("run", kept)
+    code, output = sfusion("run", kept, "--trust")
     assert code == 1
     assert "broken: answers_are_own" in output
     assert sfusion("run", kept, "--tools", tools)[0] == 1, "with the settings of the scenario"
     tools.write_text(yaml.safe_dump({"tools": tool_config(GoodTool)}))
     assert sfusion("run", kept, "--tools", tools)[0] == 0, "the defect is mended"
 
-    code, output = sfusion("keep", run, "--name", "answers-swapped")
+    code, output = sfusion("keep", run, "--name", "answers-swapped", "--trust")
     assert code == 2
     assert "exists already" in output
-    assert sfusion("keep", run)[0] == 0
+    assert sfusion("keep", run, "--trust")[0] == 0
     assert Path("scenarios/found/same-moment-answers-are-own.yaml").is_file()
 
 
@@ -137,8 +139,8 @@ def test_a_promise_that_is_judged_without_being_named_is_added(tmp_path: Path) -
     config[0]["config"]["enable_global_rate_limit"] = False
     data = {"scenario": "raising", "about": "x", "tools": config, "load": {"calls": 5}}
     file.write_text(yaml.safe_dump({**data, "promises": ["no_duplicate_execution"]}))
-    assert sfusion("shrink", file)[0] == 0
-    code, output = sfusion("keep", tmp_path / "shrunk.yaml", "--to", tmp_path / "found")
+    assert sfusion("shrink", file, "--trust")[0] == 0
+    code, output = sfusion("keep", tmp_path / "shrunk.yaml", "--to", tmp_path / "found", "--trust")
     assert code == 0, output
     (kept,) = (tmp_path / "found").iterdir()
     (scenario,) = read_scenarios(kept)
