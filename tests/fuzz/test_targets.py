@@ -28,7 +28,7 @@ JOURNAL = b"""{"journal":1,"scenario":"x","cell":"","seed":0,"world":"sim"}
 {"at":0.5,"source":"world","event":"began","workers":["n1-w1"],"limit":null}
 {"at":1e3,"source":"server","event":"arrived","call":"c0001","attempt":1}
 """
-REQUEST = b'POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n{"code":"x","language":"python"}   '
+REQUEST = b'POST /run_code HTTP/1.1\r\nHost: localhost\r\nContent-Length: 35\r\n\r\n{"code":"x","language":"python"}   '
 CHUNKED = b"POST /run_code HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 CALLS = b"""\x03Hm. <tool_call>{"name": "code_interpreter", "arguments": {"code": "print(1)\\n"}}</tool_call>
 [TOOL_CALLS][{"name": "a", "arguments": {}}]<|python_tag|>{"name": "b", "parameters": {"k": [1, {}]}}"""
