@@ -18,6 +18,7 @@ from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
 from sfusion.harness.commands.hunt import hunt
+from sfusion.harness.commands.keep import keep
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.new import new
@@ -30,6 +31,7 @@ from sfusion.harness.commands.rollout import rollout
 from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
+from sfusion.harness.commands.shrink import shrink
 from sfusion.harness.commands.view import view
 from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
@@ -115,6 +117,8 @@ app.command(rich_help_panel=_SCENARIOS)(replay)
 app.command(rich_help_panel=_SCENARIOS)(prove)
 app.command(rich_help_panel=_SCENARIOS)(chaos)
 app.command(rich_help_panel=_SCENARIOS)(hunt)
+app.command(rich_help_panel=_SCENARIOS)(shrink)
+app.command(rich_help_panel=_SCENARIOS)(keep)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

@@ -29,7 +29,8 @@ def hunt(
     html: Annotated[
         Path | None, typer.Option(help="Write a page: what was covered, what never happened, findings.")
     ] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop at the first finding.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop after the batch of the first finding.")] = False,
+    shrink: Annotated[bool, typer.Option(help="Shrink what is written with --out.")] = True,
 ) -> None:
     """Look for a case that breaks a promise.
 
@@ -58,5 +59,6 @@ def hunt(
         out=out,
         html=html,
         stop=stop,
+        shrink=shrink,
     )
     raise typer.Exit(run_hunt(options))

@@ -92,7 +92,7 @@ def serve_sandbox(
 
         async def start() -> None:
             await refuse_readable(sandbox, token_file)
-            _print_banner(sandbox, fault_count(rules, faults), given)
+            await _print_banner(sandbox, fault_count(rules, faults), given)
 
         asyncio.run(serve_until_interrupted(sandbox, start))
 
@@ -110,8 +110,9 @@ def _scripts(path: Path | None) -> list[Any]:
     return data
 
 
-def _print_banner(sandbox: FakeSandbox, faults: str, token: str | None = None) -> None:
+async def _print_banner(sandbox: FakeSandbox, faults: str, token: str | None = None) -> None:
     from sfusion.fakes.sandbox import RecordedExecutor
+    from sfusion.fakes.sandbox.executors.python import PythonExecutor
 
     runs = "REALLY RUNS the code it is sent" if sandbox.executor.runs_code else "runs no code"
     if sandbox.executor_name == "none":
@@ -123,6 +124,8 @@ def _print_banner(sandbox: FakeSandbox, faults: str, token: str | None = None) -
     )
     if isinstance(sandbox.executor, RecordedExecutor):
         typer.echo(f"cassette: {sandbox.executor.cassette.describe()}")
+    if isinstance(sandbox.executor, PythonExecutor):
+        typer.echo((await sandbox.executor.confinement()).describe())
     if sandbox.executor_name == "python" and not (find_spec("ipykernel") and find_spec("jupyter_client")):
         from sfusion.fakes.sandbox.executors.python.notebook import WITHOUT_KERNEL
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import Case, CaseResult
-from sfusion.harness.hunt.findings import Finding, Signature
+from sfusion.harness.hunt.findings import Finding
 from sfusion.harness.hunt.hunt import Found, Hunt, Tally
+from sfusion.harness.shrinking import Failure
 
 STATE, CASES = "hunt.json", "cases.ndjson"
 _VERSION = 1
@@ -61,9 +62,7 @@ class Corpus:
                 if case.number in kept:
                     line["behaviour"] = sorted(result.behaviour)
                 if result.findings:
-                    line["findings"] = [
-                        [one.signature.what, one.signature.how, one.sentence] for one in result.findings
-                    ]
+                    line["findings"] = [[one.failure.promise, one.failure.how, one.sentence] for one in result.findings]
                 file.write(json.dumps(line) + "\n")
         state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
         fresh = self._folder / f"{STATE}.new"
@@ -98,12 +97,12 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
     if "behaviour" in line:
         hunt.covered.update(line["behaviour"])
         hunt.corpus.append(case)
-    for what, how, sentence in line.get("findings", ()):
-        signature = Signature(what, how)
-        if signature in hunt.found:
-            hunt.found[signature].count += 1
+    for promise, how, sentence in line.get("findings", ()):
+        failure = Failure(promise, how)
+        if failure in hunt.found:
+            hunt.found[failure].count += 1
         else:
-            hunt.found[signature] = Found(Finding(signature, sentence), case)
+            hunt.found[failure] = Found(Finding(failure, sentence), case)
 
 
 def _data(tally: Tally) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs the cells of one notebook and writes the output of each to a file.
+"""Runs the cells of one notebook and writes the output of each to descriptor 3, which the cells cannot reach.
 
 This file is copied into the work directory and run there as `main.py KIND FOLDER`, like the driver of the real server:
 its output, the files it reads and writes and the number of the first cell are part of the answer. It uses only the
@@ -8,6 +8,7 @@ standard library, and the client of the real kernel if there is one.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import selectors
@@ -19,6 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 FOLDER = os.path.abspath(os.path.join(__file__, "../tmp/sandbox/configs"))
+RESULTS = 3
+PR_SET_DUMPABLE = 4
 CHECK = "print(123)"
 """Run before the first cell, to test the kernel; so the first cell is number 2."""
 ARGUMENTS = [
@@ -135,8 +138,16 @@ def builtin_runner(folder: str) -> tuple[RunCell, End]:
     return run, end
 
 
+def hide() -> None:
+    """Keep the cells, which run as the same user, from this process and its descriptors."""
+    os.set_inheritable(RESULTS, False)
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
 def main() -> None:
     """Run the notebook described in the work directory."""
+    hide()
     kind, folder = sys.argv[1:3]
     with open(os.path.join(FOLDER, "input.json"), encoding="utf-8") as file:
         config = json.load(file)
@@ -148,8 +159,7 @@ def main() -> None:
     run(CHECK)
     cells = [run(cell) for cell in config["cells"]]
     end()
-    os.makedirs(FOLDER, exist_ok=True)  # a cell may have deleted it
-    with open(os.path.join(FOLDER, "output.json"), "w", encoding="utf-8") as file:
+    with os.fdopen(RESULTS, "w", encoding="utf-8") as file:
         json.dump(cells, file)
     sys.stdout.flush()
     os._exit(0)  # do not wait for the client's threads

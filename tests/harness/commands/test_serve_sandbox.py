@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.harness.cli import app
 from sfusion.harness.commands import serve_sandbox
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
@@ -123,9 +124,9 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["--scripts", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["--model", "{quota: many}"], "model quota: in_flight"),
-        (["--model", "{quota"], "is not YAML"),
+        (["--model", "{quota"], "--model:1: not YAML"),
         (["--executor", "recorded"], "needs a cassette"),
-        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl cannot be read"),
+        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl:1: cannot be read"),
         (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["--port", "99999"], "port 99999 does not exist"),
         (["--host", "203.0.113.77"], "cannot listen on 203.0.113.77:8080"),
@@ -143,17 +144,26 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
         await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await one(served.port, b"GET http://u:secret@localhost/a%0Ab HTTP/1.1\r\nhost: localhost\r\n\r\n")
         _, output = await served.end(signal.SIGTERM)
     assert '127.0.0.1 - "GET /v1/ping" 200' in output
+    assert '127.0.0.1 - "GET /a%0Ab" 404' in output
     assert "secret" not in output
 
 
-def test_the_start_says_what_a_missing_kernel_costs(
+async def test_the_start_says_how_programs_are_confined_and_what_a_missing_kernel_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with FakeSandbox(executor="python") as sandbox:
-        serve_sandbox._print_banner(sandbox, "no faults")
-        assert "ipykernel" not in capsys.readouterr().out
+    bare = PythonExecutor(namespaces=False, landlock=False, own_user=False)
+    async with FakeSandbox(executor=bare) as sandbox:
+        await serve_sandbox._print_banner(sandbox, "no faults")
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("confinement: ")]
+        assert line.startswith("confinement: none; NOT confined: writing to files elsewhere, permissions, times and")
+    async with FakeSandbox(executor="python") as sandbox:
+        await serve_sandbox._print_banner(sandbox, "no faults")
+        output = capsys.readouterr().out
+        assert output.count("\nconfinement: ") == 1
+        assert "ipykernel" not in output
         monkeypatch.setattr(serve_sandbox, "find_spec", lambda name: None)
-        serve_sandbox._print_banner(sandbox, "no faults")
+        await serve_sandbox._print_banner(sandbox, "no faults")
         assert "notebooks: the programs' Python has no ipykernel" in capsys.readouterr().out

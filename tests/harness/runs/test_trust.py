@@ -110,6 +110,13 @@ def test_a_scripted_scenario_needs_no_trust_and_its_folder_is_not_searched_for_m
     assert str(tmp_path) not in sys.path
 
 
+def test_our_own_classes_need_no_trust(tmp_path: Path) -> None:
+    file = tmp_path / "peer.yaml"
+    tools = [{"class_name": "sfusion.harness.peers.good.GoodTool", "config": CONFIG}]
+    file.write_text(HEAD + "load: {calls: 1}\npromises: [every_call_ends_once]\n" + yaml.safe_dump({"tools": tools}))
+    assert invoke("run", file).exit_code == 0
+
+
 def test_an_artifact_is_replayed_only_with_trust_even_of_a_bundled_scenario(tmp_path: Path) -> None:
     ran = invoke("run", "really-run", "--out", tmp_path)
     assert ran.exit_code == 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sfusion.fakes.sandbox.protocol import CommandResult
 
-from .guard.spec import CommandReport, CommandSpec, ResourceBounds
+from .guard.spec import CommandReport, CommandSpec, ResourceBounds, UserKind
 from .output import Capture, capture, decoded
 from .packets import stream_pair
 from .spawner import Spawner
@@ -22,7 +22,7 @@ logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
 
 SPAWN_STALL = 0.02
 """Seconds for which one spawn blocks the event loop of the real server, as measured."""
-_DENIED = re.compile(r"(?:\[Errno 13\] |\b)Permission denied(?:: '(?P<path>[^']*)')?")
+_DENIED = re.compile(r"(?:\[Errno \d+\] |\b)(?:Permission denied|Read-only file system)(?:: '(?P<path>[^']*)')?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +31,49 @@ class Confinement:
 
     namespaces: bool
     """Each command has its own process ids: nothing survives, and other processes are invisible. Each request has its
-    own /tmp and home."""
+    own /tmp and home, and everything else is mounted read-only."""
     landlock: bool
     """The kernel refuses writes outside the work directory."""
     signals: bool
     """Programs cannot signal other processes."""
     bounds: ResourceBounds = field(default_factory=ResourceBounds)
+    user_kind: UserKind = ""
+    seccomp: bool = False
+    """System calls are filtered that change files or processes in ways that Landlock does not know. Not needed with
+    namespaces."""
+
+    @property
+    def own_user(self) -> bool:
+        """Programs do not run as the server's user, but each request as one of its own."""
+        return bool(self.user_kind)
+
+    def describe(self) -> str:
+        """Return one line that says which layers are in force, and what is not confined for lack of one."""
+        layers = {
+            "own user": self.own_user,
+            "namespaces": self.namespaces,
+            "read-only mounts": self.namespaces,
+            "Landlock": self.landlock,
+            "seccomp": self.seccomp,
+        }
+        alone = self.namespaces or self.own_user
+        gaps = {
+            "writing to files elsewhere": self.namespaces or self.landlock,
+            "permissions, times and attributes of files elsewhere": self.namespaces or self.seccomp,
+            "limits and priorities of the server": alone or self.seccomp,
+            "signals to other processes": self.signals,
+            "files left in /dev/shm": alone,
+            "command lines of other processes": self.namespaces,
+            "reading what the server can read": self.user_kind in ("root-of-own", "own"),
+        }
+        text = f"confinement: {', '.join(name for name, there in layers.items() if there) or 'none'}"
+        missing = [name for name, closed in gaps.items() if not closed]
+        return f"{text}; NOT confined: {', '.join(missing)}" if missing else text
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """The work directory of a command, where else it may write, and its environment."""
+    """The work directory of a command, where else it may write, its environment and its user."""
 
     cwd: str
     writable: list[str]
@@ -50,6 +82,7 @@ class Workspace:
     """Its own directory for each of these."""
     needed: list[str]
     """What stays visible beneath them, to be read only."""
+    user: int | None
 
 
 def error_result(command: str, exc: object) -> CommandResult:
@@ -61,14 +94,21 @@ class CommandRunner:
     def __init__(self, spawner: Spawner, confinement: Confinement, *, stdin_race: bool) -> None:
         """Run through `spawner`; `stdin_race` is the failure of the published image if a program ends too early."""
         self._spawner = spawner
-        self._confinement = confinement
+        self.confinement = confinement
         self._stdin_race = stdin_race
         self._running: dict[socket.socket, asyncio.Future[tuple[CommandReport, str, str]]] = {}
 
     async def run(
-        self, command: str, place: Workspace, timeout: float, *, stdin: str | None = None, memory_limit_mb: int = -1
+        self,
+        command: str,
+        place: Workspace,
+        timeout: float,
+        *,
+        stdin: str | None = None,
+        memory_limit_mb: int = -1,
+        results: int | None = None,
     ) -> CommandResult:
-        """Run a command; a failure to start it is also a result."""
+        """Run a command; a failure to start it is also a result. Its descriptor 3 is `results`, if given."""
         if math.isnan(timeout):
             return error_result(command, "cannot convert float NaN to integer")
         try:
@@ -87,13 +127,17 @@ class CommandRunner:
             timeout,
             place.writable,
             max(memory_limit_mb, 0) * 2**20,
-            self._confinement.namespaces,
-            self._confinement.landlock,
-            self._confinement.bounds,
+            self.confinement.namespaces,
+            self.confinement.landlock,
+            self.confinement.bounds,
             place.mounts,
             place.needed,
+            place.user,
+            self.confinement.user_kind,
+            self.confinement.seccomp,
         )
-        return await self._run(spec, given, race=self._stdin_race and stdin is not None)
+        more = [] if results is None else [results]
+        return await self._run(spec, given, more, race=self._stdin_race and stdin is not None)
 
     async def stop(self) -> None:
         """End every running command, and wait until all their processes are gone."""
@@ -103,7 +147,7 @@ class CommandRunner:
         if running:
             await asyncio.wait(running.values())
 
-    async def _run(self, spec: CommandSpec, stdin: bytes, *, race: bool) -> CommandResult:
+    async def _run(self, spec: CommandSpec, stdin: bytes, more: list[int], *, race: bool) -> CommandResult:
         loop = asyncio.get_running_loop()
         made: list[socket.socket | Capture] = []
         try:
@@ -111,7 +155,7 @@ class CommandRunner:
             made += [feed, stdin_end]
             made.append(out := capture(loop))
             made.append(err := capture(loop))
-            control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno()))
+            control = self._spawner.start(spec, (stdin_end.fileno(), out.fileno(), err.fileno(), *more))
         except (OSError, RuntimeError) as exc:  # for example, no descriptors left
             _close(*made)
             return error_result(spec.command, exc)
@@ -150,7 +194,7 @@ class CommandRunner:
             logger.warning("killed %d %s that a program left behind: %s", report.leftovers, noun, spec.command)
         if report.bound:
             logger.warning("killed a program with %s: %s", report.bound, spec.command)
-        denied = _DENIED.search(stderr) if spec.landlock else None
+        denied = _DENIED.search(stderr) if spec.landlock or spec.namespaces else None
         if denied:
             what = denied["path"] or "see its standard error"
             logger.warning("refused a program to write outside its work directory (%s): %s", what, spec.command)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import secrets
 import shlex
 import shutil
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from sfusion.fakes.sandbox.profile import Profile
@@ -22,8 +24,9 @@ from sfusion.fakes.sandbox.protocol import (
 )
 
 from .command import CommandRunner, Confinement, Workspace, logger
-from .files import WorkDirectory, remove_tree
-from .guard.spec import ResourceBounds
+from .files import WorkDirectory
+from .guard.spec import Abilities, ResourceBounds, UserKind
+from .guard.trees import make_room, remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
 from .private import needed_directories, private_directories
@@ -65,37 +68,69 @@ class PythonExecutor:
         jupyter: NotebookKind = "auto",
         namespaces: bool | None = None,
         landlock: bool | None = None,
+        own_user: bool | None = None,
     ) -> None:
         """Start nothing yet.
 
         `path` is where to look for programs and compilers, by default `default_path()`; `env` is added to the
-        otherwise minimal environment of programs. `namespaces` and `landlock` are used if the machine supports them;
-        True requires them, False disables them.
+        otherwise minimal environment of programs. `namespaces`, `landlock` and `own_user` (each request runs as a user
+        of its own; needs root) are used if the machine supports them; True requires them, False disables them.
         """
         self._profile = profile
         self._path = path
         self._env = dict(env or {})
         self._bounds = bounds or ResourceBounds()
         self._jupyter: NotebookKind = jupyter
-        self._wanted = namespaces, landlock
+        self._wanted = namespaces, landlock, own_user
         self._base: str | None = None
+        self._lock: int | None = None
         self._spawner: Spawner | None = None
         self._runner: CommandRunner | None = None
         self._confinement: Confinement | None = None
         self._cpp_flags: str | None = None
+        self._users: Iterator[int] = iter(())
+        self._deciding = asyncio.Lock()
         self._needed: list[str] | None = None
 
     async def confinement(self) -> Confinement:
         """Return how programs are confined on this machine."""
         able = await self._start().abilities()
-        if self._confinement is None:
-            namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
-            landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
-            if not landlock:
-                logger.warning("programs can write wherever this user can: this machine offers no Landlock")
-            signals = namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
-            self._confinement = Confinement(namespaces, landlock, signals, self._bounds)
-        return self._confinement
+        async with self._deciding:
+            if self._confinement is None:
+                self._confinement = await self._decide(able)
+            return self._confinement
+
+    async def _decide(self, able: Abilities) -> Confinement:
+        namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
+        landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
+        own_user = _agreed("a user of its own", self._wanted[2], able.users is not None)
+        if not landlock and not namespaces:
+            logger.warning("programs can write wherever this user can: this machine offers no Landlock")
+        signals = own_user or namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
+        seccomp = landlock and able.seccomp and not namespaces
+        confinement = Confinement(namespaces, landlock, signals, self._bounds, seccomp=seccomp)
+        if not own_user or able.users is None:
+            return confinement
+        first, count = able.users
+        # Servers that run at the same time hardly ever use the same ones.
+        self._users = itertools.islice(itertools.cycle(range(first, first + count)), secrets.randbelow(count), None)
+        command = " && ".join(f"[ -r {shlex.quote(path)} ]" for path in self._expected())
+        kinds: tuple[UserKind, ...] = ("root-of-own", "own") if able.root_of_own and namespaces else ("own",)
+        for kind in kinds:
+            # The user that hides most of the machine, but nothing that programs are meant to find.
+            confined = replace(confinement, user_kind=kind)
+            async with self._work_directory(confined) as work:
+                runner = CommandRunner(self._start(), confined, stdin_race=False)
+                if (await runner.run(command, self._workspace(work), 10.0)).return_code == 0:
+                    return confined
+        return replace(confinement, user_kind="own-reading")
+
+    def _expected(self) -> list[str]:
+        """Return what programs are meant to find, of what there is."""
+        search_path = self._path or default_path()
+        named = [path for text in (search_path, *self._env.values()) for path in text.split(os.pathsep)]
+        found = [path for path in named if os.path.isabs(path) and os.path.exists(path)]
+        return [*found, os.__file__, DRIVER_FOLDER, *filter(None, [shutil.which("python", path=search_path)])]
 
     async def run_code(self, request: RunCode) -> RunCodeAnswer:
         try:
@@ -107,7 +142,7 @@ class PythonExecutor:
     async def run_jupyter(self, request: RunJupyter) -> RunJupyterAnswer:
         try:
             runner = await self._ready()
-            async with self._work_directory() as work:
+            async with self._work_directory(runner.confinement) as work:
                 work.refuse_escapes(request.fetch_files)
                 place = self._workspace(work)
                 if self._jupyter == "auto":
@@ -124,16 +159,17 @@ class PythonExecutor:
         if self._spawner is not None:
             await self._spawner.aclose()
         self._spawner = self._runner = self._confinement = self._needed = None
-        if self._base is not None:
-            remove_tree(self._base)
-            self._base = None
+        if self._base is not None and self._lock is not None:
+            await asyncio.to_thread(remove_tree, self._base)
+            os.close(self._lock)
+            self._base = self._lock = None
 
     async def _run_code(self, request: RunCode) -> RunCodeAnswer:
         language = LANGUAGES[request.language]
         if refused := refused_by_language(request):
             return _answer(refused, None, {})
         runner = await self._ready()
-        async with self._work_directory() as work:
+        async with self._work_directory(runner.confinement) as work:
             if language.gives_files:
                 work.refuse_escapes(request.fetch_files)
             place = self._workspace(work, language)
@@ -141,6 +177,7 @@ class PythonExecutor:
             if language.prepare is not None:
                 await runner.run(language.prepare.format(**names), place, request.compile_timeout)
             names["source"] = _write_files(request, language, work, names)
+            work.hand_over()
             memory = request.memory_limit_MB if self._profile != "2025-06" else -1
             compiled: CommandResult | None = None
             ran: CommandResult | None = None
@@ -163,22 +200,26 @@ class PythonExecutor:
 
     def _start(self) -> Spawner:
         if self._spawner is None:
-            self._spawner = Spawner(self._room())
+            room, lock = self._room()
+            self._spawner = Spawner(room, lock)
         return self._spawner
 
-    def _room(self) -> str:
-        if self._base is None:
-            self._base = os.path.realpath(tempfile.mkdtemp(prefix="sfusion-"))
+    def _room(self) -> tuple[str, int]:
+        if self._base is None or self._lock is None or not os.path.isdir(self._base):
+            # A guard that failed may have removed it.
+            self._base, self._lock = make_room()
             if self._path is None:
                 self._path = default_path()
                 if shutil.which("python", path=self._path) is None:
                     self._path = _named_python(self._base) + os.pathsep + self._path
-        os.makedirs(self._base, exist_ok=True)  # a guard that failed may have removed it
-        return self._base
+        return self._base, self._lock
 
-    def _work_directory(self) -> WorkDirectory:
-        own = private_directories() if self._confinement is not None and self._confinement.namespaces else ()
-        return WorkDirectory(self._room(), own)
+    def _work_directory(self, confinement: Confinement) -> WorkDirectory:
+        private = private_directories() if confinement.namespaces else []
+        if private and self._needed is None:
+            self._needed = needed_directories(self._path or default_path(), self._env, DRIVER_FOLDER)
+        user = next(self._users) if confinement.own_user else None
+        return WorkDirectory(self._room()[0], private, self._needed or [], user)
 
     def _workspace(self, work: WorkDirectory, language: Language | None = None) -> Workspace:
         """Return a workspace with a minimal environment, without the server's tokens, keys and proxies."""
@@ -191,9 +232,7 @@ class PythonExecutor:
             **(language.env if language else {}),
             **self._env,
         }
-        if work.mounts and self._needed is None:
-            self._needed = needed_directories(env["PATH"], self._env, DRIVER_FOLDER)
-        return Workspace(work.cwd, work.writable, env, work.mounts, self._needed or [])
+        return Workspace(work.cwd, work.writable, env, work.mounts, self._needed or [], work.user)
 
     async def _libraries(self, request: RunCode, runner: CommandRunner, place: Workspace) -> str:
         """Find out once which libraries for C++ programs are installed, of those that the real server uses."""

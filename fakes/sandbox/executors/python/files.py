@@ -6,14 +6,12 @@ import asyncio
 import base64
 import logging
 import os
-import shutil
-import stat
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from .guard.trees import remove_tree
 from .private import HOME, TMP, beneath
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
@@ -39,14 +37,24 @@ class WorkDirectory:
     `outer/tmp/x` here.
     """
 
-    def __init__(self, base: str, private: Sequence[str] = ()) -> None:
-        """Create them below `base`; `private` are the directories that become the request's own."""
+    def __init__(
+        self, base: str, private: Sequence[str] = (), needed: Sequence[str] = (), user: int | None = None
+    ) -> None:
+        """Create them below `base`; `private` are the directories that become the request's own.
+
+        `needed` are the directories of the machine that are mounted beneath the private ones; `user` is the user to
+        whom everything belongs, if it is not the server's.
+        """
+        self.user = user
         self.outer = tempfile.mkdtemp(prefix="run-", dir=base)
         self._root = self.outer if private else ""
         self.mounts = {point: self.outer + point for point in private}
         for point, directory in self.mounts.items():
             os.mkdir(directory)
             os.chmod(directory, 0o1777 if point == TMP else 0o700)
+            for path in needed:
+                if beneath(path, [point]):
+                    os.makedirs(directory + path.removeprefix(point))
         # Its parent is writable, so that the program may remove its own work directory.
         self.folder = tempfile.mkdtemp(prefix="tmp", dir=self._root + TMP if private else self.outer)
         """The work directory, as the server finds it."""
@@ -59,6 +67,21 @@ class WorkDirectory:
         else:
             self.home = os.path.join(self.outer, "scratch")
             os.mkdir(self.home)
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give what the server has written to the user of the programs; only before any of them has run."""
+        if self.user is None:
+            return
+        waiting = [self.outer]
+        while waiting:
+            folder = waiting.pop()
+            os.chown(folder, self.user, self.user)
+            for entry in os.scandir(folder):
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    os.chown(entry.path, self.user, self.user, follow_symlinks=False)
 
     async def __aenter__(self) -> WorkDirectory:
         return self
@@ -67,7 +90,8 @@ class WorkDirectory:
         self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Remove everything, in a thread because a program may have made a hundred thousand files."""
-        await asyncio.to_thread(remove_tree, self.outer)
+        if not await asyncio.to_thread(remove_tree, self.outer):
+            logger.warning("could not remove all that a program left in %s", self.outer)
 
     def write_source(self, code: str, *, suffix: str | None, name: str | None) -> str:
         """Write the program to a file and return the path by which programs know it."""
@@ -144,17 +168,3 @@ class WorkDirectory:
                 else:
                     done = step
         return done or os.sep
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory, even if a program removed its permissions."""
-    try:
-        shutil.rmtree(path)
-    except OSError:
-        for folder, below, _ in os.walk(path):
-            for name in below:
-                where = os.path.join(folder, name)
-                if not os.path.islink(where):
-                    with suppress(OSError):
-                        os.chmod(where, stat.S_IRWXU)
-        shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs a notebook: writes the files of the driver, runs it as a command, reads its result."""
+"""Runs a notebook: writes the files of the driver, runs it as a command, reads its results from a nameless file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from sfusion.fakes.sandbox import jupyter
 from sfusion.fakes.sandbox.protocol import CellResult, RunJupyter, RunJupyterAnswer
@@ -22,6 +23,8 @@ WITHOUT_KERNEL = (
     "the programs' Python has no ipykernel, so notebooks run in a built-in runner, without inline plots and most "
     "magics; install sfusion[jupyter] for a real kernel"
 )
+RESULTS_LIMIT = 16 * 2**20
+"""Maximum bytes of the results of all cells, which are parsed in one go; the real server has no limit."""
 SLACK = 10.0
 """Seconds that the real server adds to the requested time."""
 _DRIVER = Path(jupyter.__file__).with_name("driver.py")
@@ -29,6 +32,10 @@ DRIVER_FOLDER = str(_DRIVER.parent)
 _CONFIGS = "tmp/sandbox/configs"
 _FIND_KERNEL = """python -c 'from importlib.util import find_spec as find
 exit(not (find("ipykernel") and find("jupyter_client")))'"""
+
+
+class TooMuchOutputError(Exception):
+    """Raised if the cells have more output than the answer may have."""
 
 
 async def installed_kind(runner: CommandRunner, place: Workspace) -> NotebookKind:
@@ -48,11 +55,14 @@ async def run_notebook(
     shutil.copyfile(_DRIVER, os.path.join(work.folder, "main.py"))
     os.makedirs(os.path.join(work.folder, _CONFIGS))
     _write_config(request, os.path.join(work.folder, _CONFIGS, "input.json"))
-    command = f"python main.py {kind} {DRIVER_FOLDER}"
-    driver = await runner.run(command, place, request.total_timeout + SLACK)
-    cells = _take_cells(work.find(f"{_CONFIGS}/output.json"))
-    if driver.status != "Finished" or cells is None:
+    work.hand_over()
+    command = f"exec python main.py {kind} {DRIVER_FOLDER}"
+    with tempfile.TemporaryFile(dir=os.path.dirname(work.outer)) as results:
+        driver = await runner.run(command, place, request.total_timeout + SLACK, results=results.fileno())
+        written = await asyncio.to_thread(_read_bounded, results) if driver.status == "Finished" else b""
+    if not written:
         return RunJupyterAnswer("Failed", "", driver)
+    cells = [CellResult(**cell) for cell in json.loads(written)]
     fetched = await asyncio.to_thread(work.fetch, request.fetch_files, limit)
     return RunJupyterAnswer("Success", "", driver, cells, None, fetched)
 
@@ -67,10 +77,9 @@ def _write_config(request: RunJupyter, path: str) -> None:
     Path(path).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
-def _take_cells(path: str | None) -> list[CellResult] | None:
-    """Read the driver's result and remove it: it cannot be fetched."""
-    if path is None:
-        return None
-    cells = [CellResult(**cell) for cell in json.loads(Path(path).read_text(encoding="utf-8"))]
-    os.unlink(path)
-    return cells
+def _read_bounded(results: IO[bytes]) -> bytes:
+    size = os.fstat(results.fileno()).st_size
+    if size > RESULTS_LIMIT:
+        raise TooMuchOutputError(f"the results of the cells are larger than {RESULTS_LIMIT} bytes")
+    results.seek(0)
+    return results.read(RESULTS_LIMIT)

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from .guard.spec import Abilities, CommandSpec
@@ -22,9 +23,10 @@ _FOLDER = Path(__file__).parent
 class Spawner:
     """A guard process and the socket for its commands; started with the first command."""
 
-    def __init__(self, room: str) -> None:
-        """Start nothing yet. `room` is the directory to remove if the server is killed."""
+    def __init__(self, room: str, lock: int) -> None:
+        """Start nothing yet. `room` is the directory to remove if the server is killed; `lock` marks it as in use."""
         self._room = room
+        self._lock = lock
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -47,8 +49,9 @@ class Spawner:
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room],
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room, str(self._lock)],
             stdin=theirs.fileno(),
+            pass_fds=[self._lock],
             stdout=subprocess.DEVNULL,
             env={"PATH": os.defpath, "LANG": "C.UTF-8"},
             cwd="/",
@@ -59,7 +62,7 @@ class Spawner:
         self._socket = ours
         return ours
 
-    def start(self, spec: CommandSpec, standard: tuple[int, int, int]) -> socket.socket:
+    def start(self, spec: CommandSpec, standard: Sequence[int]) -> socket.socket:
         """Start a command on these descriptors; return the socket that reports its end.
 
         Closing the writing side of that socket ends the command and all its processes; the guard closes the other end

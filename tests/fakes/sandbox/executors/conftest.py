@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import tempfile
@@ -47,6 +48,7 @@ async def private(executor: PythonExecutor) -> PythonExecutor:
 def elsewhere() -> Iterator[Path]:
     """A directory of the machine that programs see but may not change; they do not see the machine's /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        os.chmod(directory, 0o777)  # programs may run as a user of their own
         yield Path(directory)
 
 
@@ -56,6 +58,7 @@ def liveness(elsewhere: Path) -> Iterator[LivenessSocket]:
     path = elsewhere / "s"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
+        path.chmod(0o777)
         listening.listen(64)
         listening.settimeout(30)
         yield LivenessSocket(listening, str(path))

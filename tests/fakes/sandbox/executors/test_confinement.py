@@ -78,7 +78,7 @@ async def test_a_notebook_is_confined_like_a_program(elsewhere: Path) -> None:
         answer = await cells(executor, f"open({str(elsewhere / 'x')!r}, 'w')")
     finally:
         await executor.aclose()
-    assert answer.cells[0].error[0]["ename"] == "PermissionError"
+    assert answer.cells[0].error[0]["ename"] in ("PermissionError", "OSError")  # the latter for a read-only mount
     assert os.listdir(elsewhere) == []
 
 
@@ -314,10 +314,10 @@ async def test_other_processes_cannot_be_signalled(held: PythonExecutor) -> None
     assert received == []
 
 
-def test_only_the_first_process_of_a_namespace_may_kill_all_processes() -> None:
-    with pytest.raises(RuntimeError, match="nothing was killed"):
-        supervise.end_namespace()
+def test_nothing_is_killed_that_is_not_a_program_s() -> None:
     for group in (1, 0, -1):
+        with pytest.raises(RuntimeError, match="nothing was killed"):
+            supervise.end_namespace(group)
         with pytest.raises(RuntimeError, match="nothing was killed"):
             supervise.end_everything(None, group)
 
@@ -382,7 +382,7 @@ async def test_output_does_not_grow_the_server(executor: PythonExecutor) -> None
 
 
 async def test_programs_run_unconfined_with_a_warning_if_nothing_is_available(caplog: pytest.LogCaptureFixture) -> None:
-    executor = PythonExecutor(namespaces=False, landlock=False)
+    executor = PythonExecutor(namespaces=False, landlock=False, own_user=False)
     try:
         assert (await ran(executor, "print(1)")).stdout == "1\n"
         confinement = await executor.confinement()

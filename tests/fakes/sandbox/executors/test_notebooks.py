@@ -6,7 +6,6 @@ import asyncio
 import base64
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -131,14 +130,6 @@ async def test_the_driver_s_files_are_the_real_ones(builtin: PythonExecutor) -> 
 async def test_a_cell_may_delete_the_files_of_the_driver(builtin: PythonExecutor, deleted: str) -> None:
     answer = await cells(builtin, f"import os, shutil; shutil.rmtree({deleted})", "print(2)")
     assert (answer.status, [cell.stdout for cell in answer.cells]) == ("Success", ["", "2\n"])
-
-
-async def test_a_result_behind_a_link_is_neither_read_nor_removed(builtin: PythonExecutor, elsewhere: Path) -> None:
-    kept = elsewhere / "output.json"
-    kept.write_text("[]")
-    link = f"os.symlink({str(elsewhere)!r}, 'tmp/sandbox/configs')"
-    answer = await cells(builtin, f"import os, shutil; shutil.rmtree('tmp/sandbox/configs'); {link}")
-    assert (answer.status, answer.cells, kept.exists()) == ("Failed", [], True)
 
 
 async def test_what_models_write_in_notebooks_works_in_the_builtin_runner(builtin: PythonExecutor) -> None:

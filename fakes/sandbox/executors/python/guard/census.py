@@ -1,14 +1,16 @@
-"""Counts the processes, threads and memory of a program. Reads only /proc."""
+"""Counts the processes and threads of a program. Reads only /proc."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Protocol
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
+INIT = 1
+"""The first process of a namespace, which is not the program's."""
 
 
-def _read(path: str) -> str:
+def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -16,13 +18,7 @@ def _read(path: str) -> str:
         return ""
 
 
-def last_pid() -> int:
-    """Return the last process id of this namespace: one small read shows whether anything was started."""
-    fields = _read("/proc/loadavg").split()
-    return int(fields[4]) if len(fields) > 4 else 0
-
-
-def _numbers(path: str) -> Iterator[int]:
+def numbers(path: str) -> Iterator[int]:
     try:
         names = os.listdir(path)
     except OSError:
@@ -32,36 +28,63 @@ def _numbers(path: str) -> Iterator[int]:
             yield int(name)
 
 
+class Census(Protocol):
+    """Lists the processes of one program."""
+
+    def members(self) -> list[int]:
+        """List its live processes."""
+
+    def may_exceed(self, limit: int) -> bool:
+        """Find out with little work whether there could now be more processes, or threads, than that."""
+
+
+class NamespaceCensus:
+    """For a program with a namespace of its own, whose /proc is mounted here."""
+
+    def members(self) -> list[int]:
+        return [pid for pid in numbers("/proc") if pid != INIT and _alive(pid)]
+
+    def may_exceed(self, limit: int) -> bool:
+        pids = list(numbers("/proc"))
+        return len(pids) > limit or tasks(pids) > limit
+
+
+class DescendantCensus:
+    """For a program whose orphans this process adopts."""
+
+    def __init__(self) -> None:
+        self._seen_pid = -1
+
+    def members(self) -> list[int]:
+        found: list[int] = []
+        queue = [os.getpid()]
+        if not os.path.exists(f"/proc/{queue[0]}/task/{queue[0]}/children"):
+            return _descendants_by_parent()
+        while queue:
+            pid = queue.pop()
+            for task in numbers(f"/proc/{pid}/task"):
+                below = [int(child) for child in read(f"/proc/{pid}/task/{task}/children").split()]
+                queue += below
+                found += [child for child in below if _alive(child)]
+        return found
+
+    def may_exceed(self, limit: int) -> bool:
+        fields = read("/proc/loadavg").split()
+        newest = int(fields[4]) if len(fields) > 4 else 0  # the last process id that was given
+        started_something = newest != self._seen_pid
+        self._seen_pid = newest
+        return started_something
+
+
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/PID/stat after the command name, which may contain spaces and brackets."""
-    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-
-
-def namespace_members() -> list[int]:
-    """List every other live process that is visible; inside a namespace those are the program's."""
-    me = os.getpid()
-    return [pid for pid in _numbers("/proc") if pid != me and _alive(pid)]
-
-
-def descendants() -> list[int]:
-    """List every live descendant of this process, including adopted ones."""
-    found: list[int] = []
-    queue = [os.getpid()]
-    if not os.path.exists(f"/proc/{queue[0]}/task/{queue[0]}/children"):
-        return _descendants_by_parent()
-    while queue:
-        pid = queue.pop()
-        for task in _numbers(f"/proc/{pid}/task"):
-            below = [int(child) for child in _read(f"/proc/{pid}/task/{task}/children").split()]
-            queue += below
-            found += [child for child in below if _alive(child)]
-    return found
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def _descendants_by_parent() -> list[int]:
-    """The same for kernels that do not list children: by the parent of every process."""
+    """For kernels that do not list children: by the parent of every process."""
     children: dict[int, list[int]] = {}
-    for pid in _numbers("/proc"):
+    for pid in numbers("/proc"):
         fields = _stat(pid)
         if len(fields) > 1:
             children.setdefault(int(fields[1]), []).append(pid)
@@ -88,23 +111,3 @@ def tasks(pids: list[int]) -> int:
         except OSError:
             continue
     return total
-
-
-def memory(pids: list[int], bound: int) -> int:
-    """Sum the memory of these processes; exact only if the cheap sum, which repeats shared pages, is too high."""
-    own = {pid: _own_memory(pid) for pid in pids}
-    total = sum(own.values())
-    return total if total <= bound else sum(_proportional(pid, own[pid]) for pid in pids)
-
-
-def _own_memory(pid: int) -> int:
-    fields = _read(f"/proc/{pid}/statm").split()
-    return max(int(fields[1]) - int(fields[2]), 0) * PAGE if len(fields) > 2 else 0
-
-
-def _proportional(pid: int, default: int) -> int:
-    """Return the memory of a process, with shared pages divided among the processes that share them."""
-    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return default

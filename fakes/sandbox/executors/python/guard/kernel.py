@@ -12,6 +12,8 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 
+from .memory import SHARED_MEMORY
+
 LINUX = sys.platform.startswith("linux")
 
 CLONE_NEWNS = 0x00020000
@@ -21,13 +23,13 @@ CLONE_NEWPID = 0x20000000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
 SYS_MOUNT_SETATTR = 442
-AT_RECURSIVE, MOUNT_ATTR_RDONLY = 0x8000, 1
+AT_RECURSIVE = 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
 
 PR_SET_PDEATHSIG = 1
-PR_CAPBSET_DROP = 24
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
-LAST_CAPABILITY = 63
 
 # Landlock's syscalls have the same numbers on every architecture.
 SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF = 444, 445, 446
@@ -42,31 +44,30 @@ REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 SCOPE_ABSTRACT_SOCKET, SCOPE_SIGNAL = 1, 2
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx")
-SHARED_MEMORY = "/dev/shm"
 TERMINALS = "/dev/pts"
 
 
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> int:
+def check(result: int, what: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
 
 
-def prctl(option: int, value: int = 0) -> None:
+def prctl(option: int, value: int = 0, more: int = 0) -> None:
     """Call ``prctl``; raises OSError."""
     zero = ctypes.c_ulong(0)
-    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl {option}")
+    check(libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(more), zero, zero), f"prctl {option}")
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
     """Mount a file system; only called inside our own mount namespace."""
     encoded = kind.encode() if kind else None
-    result = _libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
-    _check(result, f"mount {target}")
+    result = libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
+    check(result, f"mount {target}")
 
 
 def enter_namespaces() -> None:
@@ -76,53 +77,53 @@ def enter_namespaces() -> None:
     """
     uid, gid = os.geteuid(), os.getegid()
     flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC
-    _check(_libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
+    check(libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)
 
 
-def isolate_namespace(shared_memory: int) -> None:
-    """Restrict the first process of a new namespace to its own processes, shared memory and terminals."""
+def isolate_namespace(shared_memory: int, mounts: Mapping[str, str], needed: Sequence[str]) -> None:
+    """Restrict the first process of a new namespace to its own processes, shared memory and terminals.
+
+    It can write only to the directories that are mounted in place of the machine's; what is `needed` beneath these
+    stays visible, read-only like everything else.
+    """
     mount("none", "/", None, MS_REC | MS_PRIVATE)
+    set_mount(AT_RECURSIVE, "/", MOUNT_ATTR_RDONLY)
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     if os.path.isdir(SHARED_MEMORY):
         mount("tmpfs", SHARED_MEMORY, "tmpfs", MS_NOSUID | MS_NODEV, f"size={shared_memory},mode=1777")
     if os.path.isdir(TERMINALS):
         mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
-
-
-def replace_directories(mounts: Mapping[str, str], needed: Sequence[str]) -> None:
-    """Mount each directory in place of the machine's; what is needed beneath that stays visible, read-only."""
     for point, directory in mounts.items():
         for path in needed:
             if path.startswith(point + os.sep):
                 target = directory + path.removeprefix(point)
-                os.makedirs(target, exist_ok=True)
-                bind_read_only(path, target)
+                if os.path.realpath(target) != target:  # an earlier command of the request put a link there
+                    raise OSError(f"{path} cannot be mounted: a link is in its place")
+                # A user namespace may not take a directory without the mounts beneath it, which could hide something.
+                mount(path, target, None, MS_BIND | MS_REC)
     # Opened first: the first mount may hide the directories of the others.
     opened = {point: os.open(directory, os.O_PATH | os.O_CLOEXEC) for point, directory in mounts.items()}
     for point, descriptor in opened.items():
         mount(f"/proc/self/fd/{descriptor}", point, None, MS_BIND | MS_REC)
         os.close(descriptor)
-    for path in needed:
+        set_mount(0, point, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, MOUNT_ATTR_RDONLY)
+    for path in ("/", *needed):
         refuse_writable(path)
 
 
-def bind_read_only(path: str, target: str) -> None:
-    """Mount a directory in a second place, with all that is mounted beneath it, so that it cannot be changed there."""
-    # A user namespace may not take a directory without the mounts beneath it, which could hide something.
-    mount(path, target, None, MS_BIND | MS_REC)
-    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+def set_mount(flags: int, path: str, added: int, removed: int = 0) -> None:
+    attributes = struct.pack("QQQQ", added, removed, 0, 0)
     size = ctypes.c_size_t(len(attributes))
-    result = _libc.syscall(SYS_MOUNT_SETATTR, -1, target.encode(), AT_RECURSIVE, attributes, size)
-    _check(result, f"mount_setattr {target}")
+    result = libc.syscall(SYS_MOUNT_SETATTR, -1, path.encode(), flags, attributes, size)
+    check(result, f"mount_setattr {path}")
 
 
 def refuse_writable(path: str) -> None:
-    """Raise unless it is on a read-only mount: Landlock lets programs write beneath the private directories, so only
-    that protects what is mounted there, and no program may start without it."""
+    """Raise unless it is on a read-only mount: no program may start without that."""
     if not os.statvfs(path).f_flag & os.ST_RDONLY:
         raise OSError(f"{path} should be read-only and is not")
 
@@ -131,15 +132,15 @@ def landlock_version() -> int:
     """Return the version of Landlock that the kernel supports; 0 if none."""
     if not LINUX:
         return 0
-    version = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
+    version = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), LANDLOCK_CREATE_RULESET_VERSION)
     return max(int(version), 0)
 
 
 def allow_writes_only_beneath(directories: list[str]) -> None:
     """Permanently forbid this process and its children to change files outside these directories.
 
-    Harmless devices stay writable, and reading is not restricted. Signals to other processes and their abstract sockets
-    are blocked if the kernel supports it (Linux 6.12).
+    Needs `PR_SET_NO_NEW_PRIVS`. Harmless devices stay writable, and reading is not restricted. Signals to other
+    processes and their abstract sockets are blocked if the kernel supports it (Linux 6.12).
     """
     version = landlock_version()
     if not version:
@@ -152,8 +153,8 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
     # Older kernels refuse unknown fields of this structure: file rights, network rights, scopes.
     fields = 3 if version >= 6 else 2 if version >= 4 else 1
     attributes = struct.pack("QQQ", handled, 0, scoped)[: 8 * fields]
-    created = _libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
-    ruleset = _check(created, "landlock_create_ruleset")
+    created = libc.syscall(SYS_LANDLOCK_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    ruleset = check(created, "landlock_create_ruleset")
     file_rights = handled & (WRITE_FILE | TRUNCATE | IOCTL_DEV)
     try:
         for directory in directories:
@@ -161,8 +162,7 @@ def allow_writes_only_beneath(directories: list[str]) -> None:
         for device in DEVICES:
             if os.path.exists(device):
                 _allow(ruleset, device, file_rights)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        _check(_libc.syscall(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
+        check(libc.syscall(SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")
     finally:
         os.close(ruleset)
 
@@ -171,16 +171,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rule = struct.pack("=Qi", rights, parent)
-        added = _libc.syscall(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
-        _check(added, f"landlock_add_rule {path}")
+        added = libc.syscall(SYS_LANDLOCK_ADD_RULE, ruleset, LANDLOCK_RULE_PATH_BENEATH, rule, 0)
+        check(added, f"landlock_add_rule {path}")
     finally:
         os.close(parent)
-
-
-def drop_capabilities() -> None:
-    """Drop all capabilities, so that a program of root has root's files but none of root's powers."""
-    for capability in range(LAST_CAPABILITY + 1):
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # this kernel does not have it, or we may not drop it
-            return

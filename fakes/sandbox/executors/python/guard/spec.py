@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+UserKind = Literal["", "root-of-own", "own", "own-reading"]
+"""Whose programs run: the server's user, one of its own that calls itself root, one of its own, or one of its own that
+may read what root may, because it could not even start Python otherwise."""
 CommandEvent = Literal["exited", "timeout", "stopped", "error"]
 
 
@@ -42,6 +45,11 @@ class CommandSpec:
     """The command's own directory for each of these, if it has namespaces."""
     needed: list[str]
     """What it sees of the machine's beneath them, read-only."""
+    user: int | None
+    """Its own user; None for the server's."""
+    user_kind: UserKind
+    seccomp: bool
+    """Filter its system calls."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -77,3 +85,8 @@ class Abilities:
 
     namespaces: bool
     landlock: int
+    users: tuple[int, int] | None
+    """First id and number of the users that programs may become."""
+    root_of_own: bool
+    """A program can be root of a user namespace."""
+    seccomp: bool

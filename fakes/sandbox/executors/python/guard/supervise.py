@@ -6,10 +6,15 @@ import errno
 import os
 import select
 import signal
+import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn, Protocol
 
-from . import census
+from .attributes import Attributes
+from .census import Census, tasks
+from .memory import Memory
 from .spec import CommandReport, ResourceBounds
 
 TICK = 0.02
@@ -24,41 +29,58 @@ FEW = 4
 
 class Supervisor:
     def __init__(
-        self, program: int, control: int, bounds: ResourceBounds, members: Callable[[], list[int]] | None
+        self,
+        program: Program,
+        control: int,
+        bounds: ResourceBounds,
+        census: Census | None,
+        memory: Memory | None,
+        attributes: Attributes | None,
     ) -> None:
-        """Watch `program`; end it when the other end of `control` is closed.
+        """Watch a program; end it when the other end of `control` is closed.
 
-        `members` lists the processes of the program; None if the system cannot list them.
+        Without a census and a measure of memory, which only Linux has, these are not bounded.
         """
         self._program = program
         self._control = control
         self._bounds = bounds
-        self._members = members
-        self._status: int | None = None
-        self._seen_pid = -1
+        self._census = census
+        self._memory = memory
+        self._attributes = attributes
 
     def watch(self, timeout: float) -> CommandReport:
         """Wait for the end and return the report; child processes of the program are still alive then."""
         started = time.monotonic()
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
-        ended = _end_of(self._program)
+        ended = self._program.ended
         if ended is not None:
             poller.register(ended, select.POLLIN)
+        if self._attributes is not None:
+            poller.register(self._attributes.listener, select.POLLIN)
         ticks = 0
+        counted = started
         while True:
             left = timeout - (time.monotonic() - started)
             ready = poller.poll(max(min(left, TICK if ended is not None else TICK / 4), 0) * 1000)
-            ticks += 1
-            self._reap()
+            for fd, event in ready:
+                if self._attributes is not None and fd == self._attributes.listener:
+                    if event & select.POLLIN:
+                        self._attributes.handle()
+                    if event & select.POLLHUP:
+                        poller.unregister(fd)
+            code = self._program.exit_code()
             elapsed = time.monotonic() - started
-            if self._status is not None:
-                code = os.waitstatus_to_exitcode(self._status)
+            if code is not None:
                 return CommandReport("exited", elapsed, code, leftovers=self._leftovers())
             if any(fd == self._control for fd, _ in ready):
                 return CommandReport("stopped", elapsed)
             if elapsed >= timeout:
                 return CommandReport("timeout", elapsed, leftovers=0)
+            if time.monotonic() - counted < TICK and ready:
+                continue  # a call was handled, which a program may repeat without end
+            counted = time.monotonic()
+            ticks += 1
             broken = self._broken_bound(ticks)
             if broken:
                 return CommandReport("exited", elapsed, -int(signal.SIGKILL), bound=broken)
@@ -66,42 +88,87 @@ class Supervisor:
     def _leftovers(self) -> int:
         """Count leftover processes; those that are about to end get a moment to do so."""
         for _ in range(GRACE_LOOKS):
-            left = len(self._members()) if self._members is not None else 0
+            left = len(self._census.members()) if self._census is not None else 0
             if not left or left > FEW:
                 break
             time.sleep(GRACE / GRACE_LOOKS)
         return left
 
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self._program:
-                self._status = status
-
     def _broken_bound(self, ticks: int) -> str:
-        if self._members is None:
+        if self._census is None or self._memory is None:
             return ""
-        newest = census.last_pid()
-        started_something = newest != self._seen_pid
-        self._seen_pid = newest
+        bounds = self._bounds
         look_at_memory = ticks % MEMORY_EVERY == 0
-        # Process ids of a namespace start at 1: if the last one is small, there cannot be many processes.
-        look_at_processes = started_something and newest > min(self._bounds.processes, self._bounds.tasks)
-        if not (look_at_memory or look_at_processes):
+        if not (self._census.may_exceed(min(bounds.processes, bounds.tasks)) or look_at_memory):
             return ""
-        pids = self._members()
-        if len(pids) > self._bounds.processes:
-            return f"more than {self._bounds.processes} processes"
-        if census.tasks(pids) > self._bounds.tasks:
-            return f"more than {self._bounds.tasks} threads"
-        if look_at_memory and census.memory(pids, self._bounds.memory) > self._bounds.memory:
-            return f"more than {self._bounds.memory // 2**20} MiB of memory"
+        pids = self._census.members()
+        if len(pids) > bounds.processes:
+            return f"more than {bounds.processes} processes"
+        if tasks(pids) > bounds.tasks:
+            return f"more than {bounds.tasks} threads"
+        if look_at_memory and self._memory.used(pids, bounds.memory) > bounds.memory:
+            return f"more than {bounds.memory // 2**20} MiB of memory"
         return ""
+
+
+class Program(Protocol):
+    """Tells whether the program has ended."""
+
+    @property
+    def ended(self) -> int | None:
+        """A descriptor that becomes readable at the end, if the system has one."""
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+
+
+class ChildProgram:
+    """A program that is a child of this process, which also inherits the program's orphans."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._code: int | None = None
+        self.ended = _end_of(pid)
+
+    def exit_code(self) -> int | None:
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid == self._pid:
+                    self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+class NamespaceProgram:
+    """A program in a namespace, whose first process sends the exit code."""
+
+    def __init__(self, ended: int) -> None:
+        os.set_blocking(ended, False)
+        self.ended: int | None = ended
+
+    def exit_code(self) -> int | None:
+        try:
+            message = os.read(self.ended or 0, STATUS.size)
+        except BlockingIOError:
+            return None
+        return int(STATUS.unpack(message)[0]) if message else -int(signal.SIGKILL)
+
+
+STATUS = struct.Struct("!i")
+
+
+def run_init(program: int, ended: int) -> NoReturn:
+    """Be the first process of a namespace: adopt orphans, send the program's exit code, and wait to be killed."""
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            signal.pause()  # with this process, the kernel ends the namespace
+            continue
+        if pid == program:
+            os.write(ended, STATUS.pack(os.waitstatus_to_exitcode(status)))
 
 
 def _end_of(pid: int) -> int | None:
@@ -115,26 +182,24 @@ def _end_of(pid: int) -> int | None:
         return None
 
 
-def end_namespace() -> None:
-    """Kill every process of the namespace; this process must be its first.
-
-    In any other process, the same call would kill every process of this user.
-    """
-    if os.getpid() != 1:
-        raise RuntimeError("not the first process of a namespace: nothing was killed")
-    _kill(-1)
+def end_namespace(init: int) -> None:
+    """Kill the first process of a namespace, a child of this one, and wait: the kernel kills all others with it."""
+    if init <= 1:
+        raise RuntimeError(f"{init} is not the first process of a namespace: nothing was killed")
+    _kill(init)
+    os.waitpid(init, 0)
 
 
-def end_everything(members: Callable[[], list[int]] | None, group: int) -> None:
+def end_everything(census: Census | None, group: int) -> None:
     """Kill the program's process group and all descendants of this process, until none is left."""
     if group <= 1:
         raise RuntimeError(f"{group} is not a program's process group: nothing was killed")
     while True:
         _kill(-group)
-        for pid in members() if members else ():
+        for pid in census.members() if census else ():
             # Stop them first, so that they start nothing new while the others are being killed.
             _kill(pid, signal.SIGSTOP)
-        for pid in members() if members else ():
+        for pid in census.members() if census else ():
             _kill(pid)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:

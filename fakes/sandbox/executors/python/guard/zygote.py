@@ -1,30 +1,47 @@
 """The guard's main loop: take a command from the server, fork, confine, run, report, clean up.
 
-Each command has one keeper process and, if the machine supports process namespaces, a first process inside the
-namespace. When that one ends, the kernel kills everything that is left in the namespace. Without namespaces, the
-keeper adopts orphans (Linux) and kills all its descendants.
+Each command has one keeper process, which watches it, and, if the machine supports process namespaces, a first process
+inside the namespace. When that one ends, the kernel kills everything that is left in the namespace. Without namespaces,
+the keeper adopts orphans (Linux) and kills all its descendants.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import struct
 import sys
+import tempfile
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from typing import NoReturn
 
-from . import census, kernel
+from . import kernel, leftovers, privileges, seccomp
+from .attributes import Attributes
+from .census import Census, DescendantCensus, NamespaceCensus
+from .memory import SHARED_MEMORY, Memory
 from .spec import Abilities, CommandReport, CommandSpec
-from .supervise import Supervisor, end_everything, end_namespace
+from .supervise import (
+    ChildProgram,
+    NamespaceProgram,
+    Program,
+    Supervisor,
+    end_everything,
+    end_namespace,
+    run_init,
+)
+from .trees import remove_tree, sweep
 
-DESCRIPTORS = 4
-"""Standard input, output and error of the program, and the socket that reports its end."""
-SPARE_DESCRIPTOR = 3
+DESCRIPTORS = 5
+"""Standard input, output and error of the program, perhaps a file for results, and the socket that reports its end."""
+SPARE = 64
+"""Above the descriptors of the program."""
 _zygote = os.getpid()
 
 
@@ -38,17 +55,22 @@ def main() -> None:
             with suppress(ChildProcessError):
                 while True:
                     os.wait()
-            shutil.rmtree(sys.argv[2], ignore_errors=True)
+            remove_tree(sys.argv[2])
 
 
 def _serve() -> None:
+    os.set_inheritable(int(sys.argv[3]), False)  # the lock of the room
     server = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no need to wait for keepers
-    abilities = Abilities(_namespaces_work(), kernel.landlock_version())
-    server.sendall(json.dumps({"namespaces": abilities.namespaces, "landlock": abilities.landlock}).encode() + b"\n")
+    server.sendall(json.dumps(asdict(_abilities())).encode() + b"\n")
+    if os.fork() == 0:
+        server.close()
+        with suppress(OSError):
+            sweep(os.path.dirname(sys.argv[2]))
+        os._exit(0)
     while True:
         header, fds, _, _ = socket.recv_fds(server, 4, DESCRIPTORS)
         if not header:
@@ -73,82 +95,174 @@ def _receive(server: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def _namespaces_work() -> bool:
+def _abilities() -> Abilities:
     """Test it: there is no other way to find out what kernel, container and security modules allow."""
     if not kernel.LINUX:
-        return False
+        return Abilities(False, 0, None, False, False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    users = next((users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, users[0]))), None)
+    abilities = Abilities(
+        _succeeds(_try_namespaces),
+        kernel.landlock_version(),
+        users,
+        users is not None and _succeeds(partial(_try_root_of_own, users[0])),
+        seccomp.available_here() and _succeeds(_try_seccomp),
+    )
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    return abilities
+
+
+def _succeeds(attempt: Callable[[], object]) -> bool:
     pid = os.fork()
     if pid == 0:
-        with suppress(OSError):
-            kernel.enter_namespaces()
-            inner = os.fork()
-            if inner == 0:
-                kernel.isolate_namespace(4096)
-                room = sys.argv[2]
-                kernel.replace_directories({room: room}, [])
-                kernel.bind_read_only(sys.prefix, room)
-                kernel.refuse_writable(room)
-                os._exit(0 if os.path.isdir("/proc/1") and census.namespace_members() == [] else 1)
-            os._exit(os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1]) & 1)
-        os._exit(1)
-    works = os.waitpid(pid, 0)[1] == 0
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    return works
+        try:
+            attempt()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _try_namespaces() -> None:
+    kernel.enter_namespaces()
+    if not _succeeds(_try_isolation):
+        raise OSError("a namespace cannot be isolated")
+
+
+def _try_isolation() -> None:
+    room = sys.argv[2]
+    kernel.isolate_namespace(4096, {room: room}, [])
+    os.rmdir(tempfile.mkdtemp(dir=room))
+    if NamespaceCensus().members():
+        raise OSError("other processes are visible")
+
+
+def _try_user(user: int) -> None:
+    if os.geteuid():
+        raise OSError("only root can become another user")
+    path = tempfile.mkdtemp(dir=sys.argv[2])
+    try:
+        os.chown(path, user, user)
+    finally:
+        os.rmdir(path)
+    privileges.become(user, reads=False)
+
+
+def _try_seccomp() -> None:
+    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    seccomp.install(same_user=True)
+
+
+def _try_root_of_own(user: int) -> None:
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        try:
+            privileges.become_root_of_own(theirs)
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    theirs.close()
+    privileges.map_user(ours, pid, user)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 1)
 
 
 def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
-    """Run as the keeper of one command; never returns."""
-    control = fds[-1]
+    """Run as the keeper of one command, start the program, watch it, report, end everything; never returns.
+
+    The keeper is outside the namespace, so that the program cannot even name the process that watches it.
+    """
+    *standard, control = fds
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        if spec.namespaces:
-            kernel.enter_namespaces()
-            first = os.fork()
-            if first == 0:
-                kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-                kernel.isolate_namespace(spec.bounds.shared_memory)
-                kernel.replace_directories(spec.mounts, spec.needed)
-                _run(spec, fds)
-            for fd in fds[:-1]:
-                os.close(fd)
-            os.waitpid(first, 0)
+        with suppress(OSError):  # only root may do this, and only root's programs could starve this process
+            os.nice(-5)
+        start = _start_in_namespace if spec.namespaces else _start
+        program, end, census, message, attributes = start(spec, standard)
+        if message:
+            report = CommandReport("error", message=message)
         else:
-            if kernel.LINUX:
-                kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-            _run(spec, fds)
+            memory = Memory(private_shm=spec.namespaces, owner=spec.user) if census else None
+            report = Supervisor(program, control, spec.bounds, census, memory, attributes).watch(spec.timeout)
+        # Kill before reporting: a program must not see its output being closed.
+        end()
     except BaseException as exc:
-        _send_report(control, CommandReport("error", message=str(exc)))
-    os._exit(0)
-
-
-def _run(spec: CommandSpec, fds: list[int]) -> NoReturn:
-    """Start the program, watch it, report, end everything; never returns."""
-    control = fds[-1]
-    trouble, complaint = os.pipe()
-    with suppress(OSError):  # only root may do this, and only root's programs could starve this process
-        os.nice(-5)
-    program = os.fork()
-    if program == 0:
-        _exec_program(spec, fds, complaint)
-    os.close(complaint)
-    for fd in fds[:-1]:
-        os.close(fd)
-    with os.fdopen(trouble, "rb") as reader:
-        message = reader.read().decode("utf-8", "replace")  # ends when the program has started
-    members = None if not kernel.LINUX else census.namespace_members if spec.namespaces else census.descendants
-    if message:
-        report = CommandReport("error", message=message)
-    else:
-        report = Supervisor(program, control, spec.bounds, members).watch(spec.timeout)
-    # Kill before reporting: a program must not see its output being closed.
-    if spec.namespaces:
-        end_namespace()
-    else:
-        end_everything(members, program)
+        report = CommandReport("error", message=str(exc))
     _send_report(control, report)
     os._exit(0)
+
+
+_Started = tuple[Program, Callable[[], None], Census | None, str, Attributes | None]
+
+
+def _start_in_namespace(spec: CommandSpec, standard: list[int]) -> _Started:
+    kernel.enter_namespaces()
+    trouble, complaint = os.pipe()
+    ended, tell = os.pipe()
+    init = os.fork()
+    if init == 0:
+        try:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            kernel.isolate_namespace(spec.bounds.shared_memory, spec.mounts, spec.needed)
+            program, _ = _fork_program(spec, standard, complaint)
+            os.closerange(0, tell)
+            os.closerange(tell + 1, SPARE)
+            run_init(program, tell)
+        except BaseException as exc:
+            with suppress(OSError):
+                os.write(complaint, str(exc).encode("utf-8", "replace") or b"?")
+        os._exit(1)
+    for fd in (*standard, complaint, tell):
+        os.close(fd)
+    message = _read_all(trouble)
+    return NamespaceProgram(ended), lambda: end_namespace(init), NamespaceCensus(), message, None
+
+
+def _start(spec: CommandSpec, standard: list[int]) -> _Started:
+    if kernel.LINUX:
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    trouble, complaint = os.pipe()
+    program, listener = _fork_program(spec, standard, complaint)
+    for fd in (*standard, complaint):
+        os.close(fd)
+    message = _read_all(trouble)
+    census = DescendantCensus() if kernel.LINUX else None
+
+    def end() -> None:
+        end_everything(census, program)
+        if spec.user is not None:
+            leftovers.remove_of_user(spec.user)
+
+    attributes = None
+    if listener is not None:
+        attributes = Attributes(listener, [*spec.writable, SHARED_MEMORY], spec.user)
+    return ChildProgram(program), end, census, message, attributes
+
+
+def _read_all(trouble: int) -> str:
+    """Read what went wrong; ends when the program has started."""
+    with os.fdopen(trouble, "rb") as reader:
+        return reader.read().decode("utf-8", "replace")
+
+
+def _fork_program(spec: CommandSpec, standard: list[int], complaint: int) -> tuple[int, int | None]:
+    """Return its process id, and where the system calls that are filtered arrive."""
+    ours, theirs = socket.socketpair()
+    if kernel.LINUX:
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs of the same user cannot inspect this process
+    program = os.fork()
+    if program == 0:
+        _exec_program(spec, standard, complaint, theirs)
+    theirs.close()
+    if spec.user is not None and spec.user_kind == "root-of-own":
+        privileges.map_user(ours, program, spec.user)
+    listeners: list[int] = []
+    if spec.seccomp:
+        _, listeners, _, _ = socket.recv_fds(ours, 1, 1)  # none if it could not start
+    ours.close()
+    return program, listeners[0] if listeners else None
 
 
 def _send_report(control: int, report: CommandReport) -> None:
@@ -156,9 +270,13 @@ def _send_report(control: int, report: CommandReport) -> None:
         os.write(control, json.dumps(report.to_json()).encode())
 
 
-def _exec_program(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn:
+def _exec_program(spec: CommandSpec, standard: list[int], complaint: int, parent: socket.socket) -> NoReturn:
     """Replace this process by the program; never returns."""
     try:
+        complaint = _duplicate(complaint)
+        parent = socket.socket(fileno=_duplicate(parent.fileno()))
+        if kernel.LINUX:
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         os.setsid()
         with suppress(OSError):
             os.nice(5 if os.getpriority(os.PRIO_PROCESS, 0) < 0 else 0)
@@ -166,22 +284,29 @@ def _exec_program(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             with suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
-        # Move the descriptors away from the three standard ones first, so that none is overwritten.
-        spare = [_duplicate(fd) for fd in fds[:-1]]
-        for target, fd in enumerate(spare):
+        # Move the descriptors away from those of the program first, so that none is overwritten.
+        for target, fd in enumerate([_duplicate(fd) for fd in standard]):
             os.dup2(fd, target)
         os.chdir(spec.cwd)
         arguments = ["/bin/bash", "-c", spec.command]
         if kernel.LINUX:
             with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("1000")
+            kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if spec.landlock:
             # Programs need shared memory; terminals only if they are the program's own.
-            usual = [kernel.SHARED_MEMORY, *([kernel.TERMINALS] if spec.namespaces else [])]
+            usual = [SHARED_MEMORY, *([kernel.TERMINALS] if spec.namespaces else [])]
             kernel.allow_writes_only_beneath([*spec.writable, *filter(os.path.isdir, usual)])
-        if kernel.LINUX:
-            kernel.drop_capabilities()
+        if spec.user is not None and spec.user_kind == "root-of-own":
+            privileges.become_root_of_own(parent)
+        elif spec.user is not None:
+            privileges.become(spec.user, reads=spec.user_kind == "own-reading")
+        elif kernel.LINUX:
+            privileges.drop_capabilities()
         _limit(spec)
+        if spec.seccomp:
+            listener = seccomp.install(same_user=spec.user is None)
+            socket.send_fds(parent, [b"!"], [listener])
         os.execve(arguments[0], arguments, spec.env)
     except BaseException as exc:
         with suppress(BaseException):
@@ -190,15 +315,14 @@ def _exec_program(spec: CommandSpec, fds: list[int], complaint: int) -> NoReturn
 
 
 def _duplicate(fd: int) -> int:
-    copy = os.dup(fd)
-    return copy if copy >= SPARE_DESCRIPTOR else _duplicate(copy)
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, SPARE)
 
 
 def _limit(spec: CommandSpec) -> None:
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_FSIZE, spec.bounds.file_size)
-    if kernel.LINUX and spec.namespaces:
-        # Counted within the user namespace, in addition to the supervisor's count. Root is exempt.
+    if kernel.LINUX and (spec.namespaces or spec.user is not None):
+        # Counted for its own user or user namespace, in addition to the supervisor's count. Root is exempt.
         _lower(resource.RLIMIT_NPROC, 2 * spec.bounds.tasks)
     if spec.memory_limit > 0:
         try:

@@ -1,0 +1,77 @@
+"""Takes a program's privileges: capabilities, and with them root's user, for which it gets a user of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from contextlib import suppress
+
+from . import kernel
+
+PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP = 28, 4
+PR_CAPBSET_DROP = 24
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
+LAST_CAPABILITY = 63
+CAP_DAC_READ_SEARCH = 2
+CAPABILITY_VERSION = 0x20080522
+
+OWN_USERS = ((0x53460000, 0xFFFF), (61_184, 4_096))
+"""First id and number of the users that programs may become; the second range also exists in most user namespaces."""
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities, so that no program that this process starts gets them either."""
+    _bound_capabilities()
+    kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    _set_capabilities()
+
+
+def _bound_capabilities(*kept: int) -> None:
+    for capability in range(LAST_CAPABILITY + 1):
+        with suppress(OSError):  # this kernel does not have it, or this process has none to drop
+            if capability not in kept:
+                kernel.prctl(PR_CAPBSET_DROP, capability)
+
+
+def _set_capabilities(*kept: int) -> None:
+    mask = sum(1 << capability for capability in kept)
+    header = struct.pack("=Ii", CAPABILITY_VERSION, 0)
+    sets = struct.pack("=6I", mask, mask, mask, 0, 0, 0)
+    kernel.check(kernel.libc.capset(header, sets), "capset")
+
+
+def become(user: int, *, reads: bool) -> None:
+    """Turn from root into a user of its own without capabilities; with `reads`, it may read all that root may."""
+    kept = [CAP_DAC_READ_SEARCH] if reads else []
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    # Keep them while the user changes, and let access(), which asks about the real user, know of them.
+    kernel.prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
+    _bound_capabilities(*kept)
+    os.setresuid(user, user, user)
+    kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    _set_capabilities(*kept)
+    for capability in kept:
+        kernel.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+
+
+def become_root_of_own(parent: socket.socket) -> None:
+    """Enter a user namespace in which the user of its own, which `parent` maps, is called root."""
+    os.setgroups([])
+    kernel.check(kernel.libc.unshare(kernel.CLONE_NEWUSER), "unshare")
+    parent.send(b"?")
+    if not parent.recv(1):
+        raise OSError("the user namespace could not be set up")
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    drop_capabilities()
+
+
+def map_user(child: socket.socket, pid: int, user: int) -> None:
+    """Call the user `user` root in the user namespace of the process `pid`, once it has entered it."""
+    if child.recv(1):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {user} 1")):
+            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+                file.write(text)
+        child.send(b"!")

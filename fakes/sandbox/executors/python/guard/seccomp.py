@@ -1,0 +1,123 @@
+"""Filters the system calls of programs without namespaces, for what Landlock and users leave open.
+
+Most calls are simply refused; those that change permissions and times, which ordinary programs need, are handed to a
+listener in the guard. The filter is assembled here: the library that does it, libseccomp, comes with the system and not
+with Python, and is missing where it is needed most, in small containers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+from . import kernel
+
+SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
+_ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_X32 = 0x40000000
+_PRIO_USER, _IOPRIO_WHO_USER = 2, 3
+_FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
+"""ioctl: FS_IOC_SETFLAGS, its variant for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION."""
+
+SECCOMP = {"x86_64": 317, "aarch64": 277}
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+CALLS = {
+    "x86_64": {
+        "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452,
+        "utime": 132, "utimes": 235, "futimesat": 261, "utimensat": 280,
+        "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260,
+        "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "setxattrat": 463,
+        "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "removexattrat": 466,
+        "ioctl": 16, "file_setattr": 469, "io_uring_setup": 425, "mq_open": 240,
+        "shmget": 29, "semget": 64, "msgget": 68, "prlimit64": 302, "setpriority": 141, "ioprio_set": 251,
+        "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "sched_setattr": 314,
+    },
+    "aarch64": {
+        "fchmod": 52, "fchmodat": 53, "fchmodat2": 452, "utimensat": 88, "fchown": 55, "fchownat": 54,
+        "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "setxattrat": 463,
+        "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "removexattrat": 466,
+        "ioctl": 29, "file_setattr": 469, "io_uring_setup": 425, "mq_open": 180,
+        "shmget": 194, "semget": 190, "msgget": 186, "prlimit64": 261, "setpriority": 140, "ioprio_set": 30,
+        "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122, "sched_setattr": 274,
+    },
+}  # fmt: skip
+_NOTIFIED = ("chmod", "fchmod", "fchmodat", "fchmodat2", "utime", "utimes", "futimesat", "utimensat")
+_REFUSED = {
+    errno.EPERM: ("chown", "fchown", "lchown", "fchownat", "file_setattr"),
+    # As on a file system without extended attributes, which programs know how to deal with.
+    errno.EOPNOTSUPP: (
+        "setxattr", "lsetxattr", "fsetxattr", "setxattrat",
+        "removexattr", "lremovexattr", "fremovexattr", "removexattrat",
+    ),
+    # It can do the same as the calls above; what a queue holds stays after the program.
+    errno.ENOSYS: ("io_uring_setup", "mq_open"),
+}  # fmt: skip
+_LEFT_BEHIND = ("shmget", "semget", "msgget")
+_OF_PROCESS = ("sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+
+_Instruction = tuple[int, int, int, int]
+
+
+def _load(offset: int) -> _Instruction:
+    return _LOAD, 0, 0, offset
+
+
+def _argument(number: int) -> _Instruction:
+    return _load(_ARGUMENTS + 8 * number)  # the lower half, on the machines above
+
+
+def _answer(code: int) -> _Instruction:
+    return _RETURN, 0, 0, code
+
+
+def _unless_equal(value: int, skipped: int) -> _Instruction:
+    return _EQUAL, 0, skipped, value
+
+
+_DENY = _answer(_ERRNO | errno.EPERM)
+_ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
+
+
+def assembled(machine: str, *, same_user: bool) -> bytes:
+    """Return the filter; with `same_user`, it also protects other processes of the same user, such as the server."""
+    calls = CALLS[machine]
+    blocks: list[tuple[str, list[_Instruction]]] = [(name, [_answer(_NOTIFY)]) for name in _NOTIFIED]
+    for code, names in _REFUSED.items():
+        blocks += [(name, [_answer(_ERRNO | code)]) for name in names]
+    flags = [part for value in _FILE_FLAGS for part in (_unless_equal(value, 1), _DENY)]
+    blocks.append(("ioctl", [_argument(1), *flags, _answer(_ALLOW)]))
+    if same_user:
+        blocks += [(name, [_answer(_ERRNO | errno.ENOSYS)]) for name in _LEFT_BEHIND]
+        blocks += [(name, [_argument(0), *_ONLY_SELF]) for name in _OF_PROCESS]
+        for name, user in (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER)):
+            blocks.append((name, [_argument(0), _unless_equal(user, 1), _DENY, _argument(1), *_ONLY_SELF]))
+        reads_only = [_argument(2), _unless_equal(0, 3), _load(_ARGUMENTS + 20), _unless_equal(0, 1), _answer(_ALLOW)]
+        blocks.append(("prlimit64", [*reads_only, _argument(0), *_ONLY_SELF]))
+    other = _answer(_ERRNO | errno.ENOSYS)  # calls in the manner of another architecture
+    program = [_load(_ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), other, _load(_NUMBER)]
+    if machine == "x86_64":
+        program += [(_AT_LEAST, 0, 1, _X32), other]
+    for name, block in blocks:
+        if name in calls:
+            program += [_unless_equal(calls[name], len(block)), *block]
+    program.append(_answer(_ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+
+
+def available_here() -> bool:
+    return kernel.LINUX and os.uname().machine in CALLS
+
+
+def install(*, same_user: bool) -> int:
+    """Filter this process and its children for good; return the descriptor on which the calls to be handled arrive."""
+    machine = os.uname().machine
+    program = assembled(machine, same_user=same_user)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    flag = SECCOMP_FILTER_FLAG_NEW_LISTENER
+    result = kernel.libc.syscall(SECCOMP[machine], SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(flag), given)
+    return int(kernel.check(result, "seccomp"))

@@ -1,0 +1,56 @@
+"""The server of the attacks in one mode: runs the requests that arrive as JSON lines, one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds
+from sfusion.fakes.sandbox.protocol import RunCode, RunJupyter
+
+BOUNDS = ResourceBounds(processes=32, tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20)
+
+
+async def main(namespaces: bool, env: dict[str, str]) -> None:
+    env |= {
+        "SERVER": str(os.getpid()),
+        "SERVER_UID": str(os.getuid()),
+        "PROCESSES": str(BOUNDS.processes),
+        "MEMORY": str(BOUNDS.memory),
+    }
+    executor = PythonExecutor(namespaces=namespaces, bounds=BOUNDS, env=env, jupyter="builtin")
+    try:
+        print(json.dumps(str(await executor.confinement())), flush=True)
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            print(json.dumps(await answer(executor, json.loads(line))), flush=True)
+    finally:
+        await executor.aclose()
+
+
+async def answer(executor: PythonExecutor, cells: list[str]) -> dict[str, object]:
+    """Run a program, or a notebook if there are several cells."""
+    if len(cells) == 1:
+        code = await executor.run_code(RunCode(code=cells[0], language="python", run_timeout=20.0))
+        ran = code.run_result
+        assert ran is not None or code.message
+        return {
+            "status": code.status,
+            "message": code.message,
+            "code": ran.return_code if ran else None,
+            "stdout": ran.stdout if ran else "",
+            "stderr": ran.stderr if ran else "",
+        }
+    notebook = await executor.run_jupyter(RunJupyter(cells=cells, total_timeout=10.0))
+    return {
+        "status": notebook.status,
+        "message": notebook.message,
+        "code": notebook.driver.return_code if notebook.driver else None,
+        "stdout": "".join(cell.stdout for cell in notebook.cells),
+        "stderr": "".join(str(cell.error) for cell in notebook.cells),
+    }
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1] == "namespaces", json.loads(sys.argv[2])))

@@ -1,0 +1,15 @@
+"""A program has no capabilities, and gets none by starting another program.
+
+Named in root-without-namespaces: where other users cannot reach Python, programs may still read what root may.
+"""
+
+import subprocess
+
+text = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout
+sets = dict(line.split(":\t") for line in text.splitlines() if line.startswith(("Cap", "NoNewPrivs")))
+for name in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
+    if int(sets[name], 16):
+        print("broken:", name, sets[name])
+if sets["NoNewPrivs"] != "1":
+    print("broken: a setuid program gives privileges")
+print("held")

@@ -1,0 +1,15 @@
+"""Shared memory counts as memory: a removed file in /dev/shm."""
+
+import os
+import time
+
+file = open("/dev/shm/sfusion-attack-memory", "wb", buffering=0)
+os.unlink(file.name)
+try:
+    for _ in range(0, 2 * int(os.environ["MEMORY"]), 2**20):
+        file.write(b"x" * 2**20)
+except OSError as full:
+    print("held:", full)
+else:
+    time.sleep(0.5)
+    print("broken: twice the bound is in use")

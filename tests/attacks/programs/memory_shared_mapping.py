@@ -1,0 +1,12 @@
+"""Shared memory counts as memory: an anonymous shared mapping."""
+
+import mmap
+import os
+import time
+
+size = 2 * int(os.environ["MEMORY"])
+mapping = mmap.mmap(-1, size)
+for at in range(0, size, 2**20):
+    mapping[at : at + 2**20] = b"x" * 2**20
+time.sleep(0.5)
+print("broken: twice the bound is in use")

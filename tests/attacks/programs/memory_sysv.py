@@ -1,0 +1,20 @@
+"""Shared memory counts as memory, and a System V segment is gone after the request."""
+
+import ctypes
+import os
+import sys
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+half = int(os.environ["MEMORY"]) * 3 // 4
+for number in range(2):
+    segment = libc.shmget(99647740 + number, ctypes.c_size_t(half), 0o1600)
+    if segment < 0:
+        print("held:", os.strerror(ctypes.get_errno()))
+        sys.exit()
+    address = libc.shmat(segment, None, 0)
+    ctypes.memset(address, 1, half)
+    libc.shmdt(ctypes.c_void_p(address))
+time.sleep(0.5)
+print("broken: more than the bound is in use")

@@ -1,0 +1,35 @@
+"""A program cannot blind or starve the processes that watch it, and so pass its bounds or outlive its request."""
+
+import os
+import resource
+import time
+
+server = int(os.environ["SERVER"])
+watchers, pid = [], os.getppid()
+while pid > 1 and pid != server:  # never beyond the server: those are the processes of the test
+    watchers.append(pid)
+    pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+in_namespace = not os.path.exists(f"/proc/{server}")
+for pid in [*watchers, 1] if in_namespace else [*watchers, server]:
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
+        try:
+            soft, hard = resource.prlimit(pid, limit)
+            resource.prlimit(pid, limit, (0, hard))
+        except OSError:
+            continue
+        if pid != 1:
+            print("broken: prlimit on", "the server" if pid == server else "the supervisor", flush=True)
+children = 0
+while children < 2 * int(os.environ["PROCESSES"]):
+    try:
+        child = os.fork()
+    except OSError:
+        break
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    children += 1
+time.sleep(1)  # the promise is to kill them within about 20 ms
+if children > int(os.environ["PROCESSES"]):
+    print("broken:", children, "processes at once")
+print("held")
