@@ -117,10 +117,12 @@ def _starts(names: tuple[str, ...]) -> list[Start]:
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
-        if isinstance(data.get("tools", {}), dict) and valid(data):
+        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
             starts.append(Start(data, tuple(task.scenario.written["promises"])))
     if not starts:
-        raise BadOption("--near: these scenarios cannot be varied: they run only in world ray, or name their own tools")
+        raise BadOption(
+            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+        )
     return starts
 
 
@@ -140,7 +142,7 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
         same = Reproduces(scenario, one.finding.failure)
         if same(scenario):
             scenario = shrink(scenario, same, SHRINKING).scenario
-    result = run_one(Task(scenario, "sim"))
+    result = run_one(Task(scenario, "sim", tools_given=tools is not None))
     folder = write_run(result, options.out)
     write_page(RunReport.of_result(result, folder))
     return folder

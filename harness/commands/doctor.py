@@ -134,12 +134,15 @@ def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:
 
 
 def _program(path: Path | None) -> str | None:
+    from sfusion_tools.bounded_input import decoded, read_bounded
+    from sfusion_tools.errors import InputError
+
     if path is None:
         return None
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"--program {path}: cannot be read: {error}")
+        return decoded(read_bounded(path, 1_000_000), path)
+    except InputError as error:
+        fail(f"--program {error}")
 
 
 def _names(text: str | None) -> list[str] | None:
