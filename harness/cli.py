@@ -18,8 +18,10 @@ from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
 from sfusion.harness.commands.hunt import hunt
+from sfusion.harness.commands.keep import keep
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
+from sfusion.harness.commands.new import new
 from sfusion.harness.commands.parse import parse
 from sfusion.harness.commands.prove import prove
 from sfusion.harness.commands.proxy import proxy
@@ -29,6 +31,7 @@ from sfusion.harness.commands.rollout import rollout
 from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
+from sfusion.harness.commands.shrink import shrink
 from sfusion.harness.commands.view import view
 from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
@@ -84,7 +87,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Test and emulate the code sandbox of a reinforcement-learning rollout.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -107,12 +110,15 @@ def _options(
 _SCENARIOS = "Scenarios"
 app.command(rich_help_panel=_SCENARIOS)(run)
 app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
+app.command(rich_help_panel=_SCENARIOS)(new)
 app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)
 app.command(rich_help_panel=_SCENARIOS)(prove)
 app.command(rich_help_panel=_SCENARIOS)(chaos)
 app.command(rich_help_panel=_SCENARIOS)(hunt)
+app.command(rich_help_panel=_SCENARIOS)(shrink)
+app.command(rich_help_panel=_SCENARIOS)(keep)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

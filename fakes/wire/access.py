@@ -162,7 +162,7 @@ def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return ":" in name  # an IPv6 address with a zone
+        return False
     return True
 
 

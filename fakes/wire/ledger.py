@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
+
+MOST_CALLS = 100_000
 
 
 @dataclass(slots=True)
@@ -34,7 +37,8 @@ class Ledger:
     """The type that records a call."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, CallRecord] = {}
+        self.calls: OrderedDict[str, CallRecord] = OrderedDict()
+        """The last ``MOST_CALLS`` calls, so that a server can run for days."""
         self._others: dict[str, int] = {}
         self.in_flight = 0
         self.executing = 0
@@ -59,6 +63,8 @@ class Ledger:
         """Count a request for work; return the number of this attempt of the call."""
         record = self.calls.get(call)
         if record is None:
+            if len(self.calls) >= MOST_CALLS:
+                self.calls.popitem(last=False)
             record = self.calls[call] = self.record()
         record.arrived += 1
         self.arrived += 1

@@ -16,6 +16,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import HttpVersion10, StreamReader, web
 
@@ -33,6 +34,7 @@ from sfusion.fakes.wire.message import Answer, invalid_request
 from sfusion.fakes.wire.site import ConnectionSite
 
 _NO_LIMIT = 1 << 30
+_SHOWN = "/:@!$&'()*+,;=~"
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _KEEP = already_sent(keep_alive=True)
 _END = already_sent(keep_alive=False)
@@ -222,7 +224,9 @@ class WireServer(ServerCore):
                 return _END
             status = await self._serve(Exchange(self, connection, request, visit, delivery), request)
         if self._access_log is not None:
-            self._access_log(f'{raw.remote} - "{method} {message.path.partition("?")[0]}" {status or "no answer"}')
+            # Neither the query nor the user of a whole URL, which may hold secrets; and no line breaks.
+            shown = quote(path, safe=_SHOWN)
+            self._access_log(f'{raw.remote} - "{method} {shown}" {status or "no answer"}')
         connection.message = None
         return _END if status == 0 or close or connection.half_closed else _KEEP
 

@@ -24,7 +24,8 @@ class Round:
     number: int
     scenario: Scenario
     real: RunResult
-    sim: RunResult
+    sims: list[RunResult]
+    """The runs in sim: first in, first out, then with random schedules."""
     count: SandboxCount
     """What the sandbox counted in the real run."""
 
@@ -36,13 +37,24 @@ class Round:
         return [*found, *self.count.problems, *([self.real.error] if self.real.error else [])]
 
     @property
+    def sim_problems(self) -> list[str]:
+        """Say what did not hold in sim, and with which schedule."""
+        found = []
+        for result in self.sims:
+            schedule = result.task.scenario.schedule
+            how = f"schedule {schedule.random}" if schedule is not None else "first in, first out"
+            failed = [one for one in result.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
+            found += [f"{how}: {one.state}: {one.promise}: {one.sentence}" for one in failed]
+            found += [f"{how}: {result.error}"] if result.error else []
+        return found
+
+    @property
     def disagreements(self) -> list[str]:
-        """Say which promises sim and reality judge differently."""
-        real, sim = (_states(result.verdicts) for result in (self.real, self.sim))
-        names = [name for name in real | sim if name != EVERYTHING_TOOK_EFFECT]
-        found = [(name, real.get(name, "none"), sim.get(name, "none")) for name in names]
-        wrong = [f"error in sim: {self.sim.error}"] if self.sim.error else []
-        return wrong + [f"{name}: ray {left}, sim {right}" for name, left, right in found if left != right]
+        """Say which promises reality judges differently from sim, whatever the schedule."""
+        real, *sims = (_states(result.verdicts) for result in (self.real, *self.sims))
+        names = [name for name in real | sims[0] if name != EVERYTHING_TOOK_EFFECT]
+        found = [(name, real.get(name, "none"), [one.get(name, "none") for one in sims]) for name in names]
+        return [f"{name}: ray {left}, sim {right[0]}" for name, left, right in found if left not in right]
 
     @property
     def never_struck(self) -> str:
@@ -52,14 +64,14 @@ class Round:
 
     @property
     def outcomes(self) -> tuple[Counter[str], Counter[str]]:
-        """Return how many calls ended in which way, on the cluster and in sim."""
-        return _outcomes(self.real), _outcomes(self.sim)
+        """Return how many calls ended in which way, on the cluster and in the run in sim that is nearest to it."""
+        real = _outcomes(self.real)
+        return real, min(map(_outcomes, self.sims), key=lambda sim: _moved(real, sim))
 
     @property
     def moved(self) -> int:
         """Return how many calls ended differently in the two worlds, at least."""
-        real, sim = self.outcomes
-        return max((real - sim).total(), (sim - real).total())
+        return _moved(*self.outcomes)
 
     @property
     def events(self) -> list[str]:
@@ -75,6 +87,7 @@ class Round:
             "limit": self.scenario.stated_limit,
             "peak_at_sandbox": self.count.peak,
             "problems": self.problems,
+            "sim_problems": self.sim_problems,
             "disagreements": self.disagreements,
             "never_struck": self.never_struck,
             "outcomes_ray": dict(real),
@@ -83,8 +96,11 @@ class Round:
         }
 
 
-def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any) -> Iterator[Round]:
-    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own."""
+def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: int = 0) -> Iterator[Round]:
+    """Play rounds one after the other on an open cluster, with the fake sandbox in a process of its own.
+
+    In sim each is played first in, first out, and with this number of random schedules.
+    """
     from sfusion.harness.worlds import ray
 
     player = partial(ray.run, cluster=cluster, sandbox_on="node")
@@ -92,11 +108,16 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any) -> Iterator
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)
         count = count_at_sandbox(real.journal, LEASE) if not real.error else SandboxCount(0)
-        yield Round(number, scenario, real, run_one(Task(scenario, "sim")), count)
+        variants = [scenario, *(scenario.changed(schedule={"random": one}) for one in range(1, schedules + 1))]
+        yield Round(number, scenario, real, [run_one(Task(one, "sim")) for one in variants], count)
 
 
 def _states(verdicts: list[Verdict]) -> dict[str, str]:
     return {verdict.promise: verdict.state for verdict in verdicts}
+
+
+def _moved(one: Counter[str], other: Counter[str]) -> int:
+    return max((one - other).total(), (other - one).total())
 
 
 def _outcomes(result: RunResult) -> Counter[str]:

@@ -15,31 +15,34 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion.harness.worlds.ray_cluster import open_cluster
 from sfusion_tools.wording import counted
 
+_STYLES = {"held": "green", "broken": "bold red"}
 _HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")
 
 
-def run_chaos(numbers: range, *, seed: int, nodes: int, reports: Reports) -> int:
+def run_chaos(numbers: range, *, seed: int, nodes: int, schedules: int, reports: Reports) -> int:
     """Play rounds, print a table, write the reports and return the exit code."""
     reports.check()
     rounds: list[Round] = []
     cluster = open_cluster()
     try:
         with ProgressReporter(sys.stdout, len(numbers), "rounds of chaos") as shown:
-            for one in play_rounds(seed, numbers, nodes, cluster):
+            for one in play_rounds(seed, numbers, nodes, cluster, schedules):
                 rounds.append(one)
                 _write_runs(one, reports)
-                state = "broken" if one.problems else "held"
+                state = _state(one)
                 line = f"[{len(rounds)}/{len(numbers)}] {state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
-                shown.progress(len(rounds), f"{sum(bool(one.problems) for one in rounds)} broken", line=line)
+                shown.progress(len(rounds), f"{_broken(rounds)} broken", line=line)
                 for problem in one.problems:
                     shown.print(f"  {problem}", "bold red")
+                for problem in one.sim_problems:
+                    shown.print(f"  in sim: {problem}", "bold red")
                 for difference in one.disagreements:
                     shown.print(f"  sim and Ray differ: {difference}", "yellow")
             sentence = _headline(rounds)
             shown.print()
-            shown.table(map(_row, rounds), _HEAD, ["bold red" if one.problems else "green" for one in rounds], texts=3)
+            shown.table(map(_row, rounds), _HEAD, [_STYLES[_state(one)] for one in rounds], texts=3)
             shown.print()
-            shown.print(sentence, "bold red" if any(one.problems for one in rounds) else "green")
+            shown.print(sentence, _STYLES["broken" if _broken(rounds) else "held"])
     finally:
         cluster.close()
     if reports.html is not None:
@@ -47,25 +50,32 @@ def run_chaos(numbers: range, *, seed: int, nodes: int, reports: Reports) -> int
     if reports.json is not None:
         data = {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]}
         reports.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return 1 if any(one.problems for one in rounds) else 0
+    return 1 if _broken(rounds) else 0
+
+
+def _state(one: Round) -> str:
+    return "broken" if one.problems or one.sim_problems else "held"
+
+
+def _broken(rounds: Sequence[Round]) -> int:
+    return sum(_state(one) == "broken" for one in rounds)
 
 
 def _write_runs(one: Round, reports: Reports) -> None:
     if reports.out is not None:
-        for result in (one.real, one.sim):
+        for result in (one.real, one.sims[0]):
             write_page(RunReport.of_result(result, write_run(result, reports.out)))
 
 
 def _row(one: Round) -> tuple[str, ...]:
-    state = "broken" if one.problems else "held"
     crowd = f"{one.count.peak}/{one.scenario.stated_limit}"
     differ = str(len(one.disagreements) or "no")
     took = duration(one.real.wall_seconds)
-    return state, str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
+    return _state(one), str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
 
 
 def _headline(rounds: Sequence[Round]) -> str:
-    broken = sum(bool(one.problems) for one in rounds)
+    broken = _broken(rounds)
     agreeing = sum(not one.disagreements for one in rounds)
     moved, calls = sum(one.moved for one in rounds), sum(one.outcomes[0].total() for one in rounds)
     held = "every promise held" if not broken else f"{broken} broke a promise or could not be judged"

@@ -12,6 +12,7 @@ from typing import Any
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import play_case, scenario_of
 from sfusion.harness.hunt.corpus import Corpus
+from sfusion.harness.hunt.findings import LOGGED
 from sfusion.harness.hunt.generate import valid
 from sfusion.harness.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.hunt.page import render_hunt
@@ -19,12 +20,16 @@ from sfusion.harness.hunt.progress import HuntReporter
 from sfusion.harness.reports import RunReport, write_page
 from sfusion.harness.runs import Task, read_tasks, run_one, write_run
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import is_own
+from sfusion.harness.shrinking import Budget, Reproduces, shrink
 from sfusion.harness.spreading import open_workers
 from sfusion_tools.wording import counted
 
 Tools = list[dict[str, Any]]
+SHRINKING = Budget(cases=600, seconds=None)
+"""By cases, not by time: the same hunt writes the same runs."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class HuntOptions:
     out: Path | None = None
     html: Path | None = None
     stop: bool = False
+    shrink: bool = True
+    trust: bool = False
 
 
 def run_hunt(options: HuntOptions) -> int:
@@ -50,7 +57,7 @@ def run_hunt(options: HuntOptions) -> int:
     if options.minutes is not None and options.cases is not None:
         raise BadOption("--minutes and --cases: give one of them")
     tools = _read_tools(options.tools)
-    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near))
+    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near, options.trust))
     corpus = Corpus(options.corpus, json.dumps(tools, sort_keys=True)) if options.corpus is not None else None
     before = corpus.resume(hunt) if corpus is not None else 0
     _check_files(options)
@@ -73,14 +80,14 @@ def run_hunt(options: HuntOptions) -> int:
                 corpus.add(hunt, results)
             for one in found:
                 shown.found(one)
-                _write_run(one, tools, options.out)
             fresh += found
             done = played if options.cases else round(shown.seconds)
             shown.batch_ended(hunt, played, done, [result.slowest for _, result in results])
             if found and options.stop:
                 break
         rate = played / max(shown.seconds, 1e-9)
-        _print_end(shown, hunt, fresh, played, rate, options)
+        runs = [_write_run(one, tools, options) for one in fresh]
+        _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
     if options.html is not None:
         options.html.write_text(render_hunt(hunt, tools, options.seed), encoding="utf-8")
     return 1 if hunt.found else 0
@@ -103,19 +110,23 @@ def _read_tools(file: Path | None) -> Tools | None:
     return tools
 
 
-def _starts(names: tuple[str, ...]) -> list[Start]:
+def _starts(names: tuple[str, ...], trust: bool) -> list[Start]:
     """Return the cells of these scenarios as starting points."""
     if not names:
         return []
-    tasks = [task for task in read_tasks(scenario_files(list(names)), "sim") if "sim" in task.scenario.worlds]
+    found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
+    check_trusted(found)
+    tasks = [task for task in found if "sim" in task.scenario.worlds]
     starts = []
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
-        if isinstance(data.get("tools", {}), dict) and valid(data):
+        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
             starts.append(Start(data, tuple(task.scenario.written["promises"])))
     if not starts:
-        raise BadOption("--near: these scenarios cannot be varied: they run only in world ray, or name their own tools")
+        raise BadOption(
+            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+        )
     return starts
 
 
@@ -126,29 +137,34 @@ def _check_files(options: HuntOptions) -> None:
     Reports(out=options.out, html=options.html).check()
 
 
-def _write_run(one: Found, tools: Tools | None, out: Path | None) -> None:
-    """Write the first run that showed a finding."""
-    if out is None:
-        return
-    task = Task(scenario_of(one.case, tools), "sim")
-    result = run_one(task)
-    write_page(RunReport.of_result(result, write_run(result, out)))
+def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | None:
+    """Shrink the first case that showed a finding, and write its run."""
+    if options.out is None:
+        return None
+    scenario = scenario_of(one.case, tools)
+    if options.shrink and one.finding.failure.promise != LOGGED:
+        same = Reproduces(scenario, one.finding.failure)
+        if same(scenario):
+            scenario = shrink(scenario, same, SHRINKING).scenario
+    result = run_one(Task(scenario, "sim", tools_given=tools is not None))
+    folder = write_run(result, options.out)
+    write_page(RunReport.of_result(result, folder))
+    return folder
 
 
 def _print_end(
-    shown: HuntReporter, hunt: Hunt, fresh: list[Found], played: int, rate: float, options: HuntOptions
+    shown: HuntReporter, hunt: Hunt, runs: list[Path], played: int, rate: float, options: HuntOptions
 ) -> None:
     shown.print()
     rows = [
-        (str(one.count), one.finding.signature.what, one.finding.sentence, str(one.case.number))
+        (str(one.count), one.finding.failure.promise, one.finding.sentence, str(one.case.number))
         for one in sorted(hunt.found.values(), key=lambda one: -one.count)
     ]
     if rows:
         shown.table(rows, ("cases", "broken", "how", "first"), ["bold red"] * len(rows), texts=3)
         shown.print()
-        if options.out is not None:
-            for one in fresh:
-                shown.print(f"sfusion replay {options.out / f'hunted-{one.case.digest}'}", "dim")
+        for folder in dict.fromkeys(runs):
+            shown.print(f"sfusion replay {folder}", "dim")
     what = f"{counted(len(hunt.found), 'finding')}" if hunt.found else "nothing found"
     shown.print(
         f"{what} in {counted(hunt.tally.cases, 'case')} ({played} now, {rate:.1f} per second), "

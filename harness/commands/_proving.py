@@ -13,6 +13,7 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.peers.proof import Proof
 from sfusion.harness.peers.table import HEAD, headline, page, state_of, table
 from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
 
 _STYLES = {"green": "green", "caught": "green", "red": "bold red", "missed": "bold red"}
 
@@ -45,6 +46,55 @@ def run_proof(keyword: str, *, jobs: int, page_file: Path | None) -> int:
     if page_file is not None:
         write_file(page_file, page(text, proof))
     return 0 if proof.proved else 1
+
+
+def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
+    """Hunt every mistake with every seed, print a line for each mistake and return the exit code."""
+    from sfusion.harness.hunt.mistakes import HEAD as HUNT_HEAD
+    from sfusion.harness.hunt.mistakes import Kill, hunt_mistake, prey_of, row
+    from sfusion.harness.spreading import open_workers
+
+    hunts = list(prey_of(keyword, seeds, cases))
+    rows: list[tuple[str, ...]] = []
+    kills: list[Kill] = []
+    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(hunts), "hunting mistakes") as shown:
+        for done, kill in enumerate(workers.map(hunt_mistake, hunts), 1):
+            kills.append(kill)
+            line = ""
+            if len(kills) == seeds:
+                rows.append(row(kills))
+                kills = []
+                line = f"[{done}/{len(hunts)}] " + "  ".join(filter(None, rows[-1]))
+            shown.progress(done, kill.prey.mistake, line=line)
+        styles = {"found": "green", "missed": "bold red"}
+        shown.print()
+        shown.table(rows, HUNT_HEAD, [styles[one[0]] for one in rows], texts=4)
+        missed = [one[1] for one in rows if one[0] == "missed"]
+        shown.print()
+        text = f"{counted(len(rows) - len(missed), 'mistake')} found by most of {counted(seeds, 'seed')}"
+        shown.print(text + (f"; missed: {', '.join(missed)}" if missed else ""), "bold red" if missed else "green")
+    return 1 if missed else 0
+
+
+def shrink_mistakes(keyword: str, *, jobs: int) -> int:
+    """Shrink each mistake, print a table and return the exit code."""
+    from sfusion.harness.peers.shrunk import HEAD as SHRUNK_HEAD
+    from sfusion.harness.peers.shrunk import prey_of, shrink_mistake
+    from sfusion.harness.spreading import open_workers
+
+    prey = list(prey_of(keyword))
+    found = []
+    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(prey), "shrinking mistakes") as shown:
+        for done, one in enumerate(workers.map(shrink_mistake, prey), 1):
+            found.append(one)
+            shown.progress(done, one.name, line=f"[{done}/{len(prey)}] {' '.join(one.row)}")
+        styles = ["green" if one.small else "bold red" for one in found]
+        shown.table([one.row for one in found], SHRUNK_HEAD, styles, texts=3)
+        large = [one.name for one in found if not one.small]
+        shown.print(
+            f"{counted(len(found), 'mistake')}, {f'not small: {large}' if large else 'each shown by a few calls'}."
+        )
+    return 1 if large else 0
 
 
 def _page_text(file: Path, keyword: str) -> str:

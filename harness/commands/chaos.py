@@ -13,6 +13,9 @@ def chaos(
     seed: Annotated[int, typer.Option(min=0, help="Determines every round.")] = 1,
     first: Annotated[int, typer.Option(min=1, help="Number of the first round, to repeat or continue a run.")] = 1,
     nodes: Annotated[int, typer.Option(min=1, max=16, help="Most nodes of the cluster that a round uses.")] = 3,
+    schedules: Annotated[
+        int, typer.Option(min=0, max=1000, help="Random schedules with which each round is also played in sim.")
+    ] = 2,
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
@@ -32,4 +35,5 @@ def chaos(
     from sfusion.harness.reports import Reports
 
     numbers = range(first, first + rounds)
-    raise typer.Exit(run_chaos(numbers, seed=seed, nodes=nodes, reports=Reports(out=out, html=html, json=json)))
+    reports = Reports(out=out, html=html, json=json)
+    raise typer.Exit(run_chaos(numbers, seed=seed, nodes=nodes, schedules=schedules, reports=reports))

@@ -29,7 +29,11 @@ def hunt(
     html: Annotated[
         Path | None, typer.Option(help="Write a page: what was covered, what never happened, findings.")
     ] = None,
-    stop: Annotated[bool, typer.Option("--stop", help="Stop at the first finding.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop after the batch of the first finding.")] = False,
+    shrink: Annotated[bool, typer.Option(help="Shrink what is written with --out.")] = True,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --near: run the code and the classes that these files name.")
+    ] = False,
 ) -> None:
     """Look for a case that breaks a promise.
 
@@ -58,5 +62,7 @@ def hunt(
         out=out,
         html=html,
         stop=stop,
+        shrink=shrink,
+        trust=trust,
     )
     raise typer.Exit(run_hunt(options))

@@ -12,9 +12,17 @@ def prove(
     keyword: Annotated[str, typer.Option("-k", help="Play only mistakes whose name matches, like pytest's -k.")] = "",
     jobs: Annotated[int, typer.Option(min=0, help="Number of processes; 0 for one per CPU.")] = 0,
     names: Annotated[bool, typer.Option("--list", help="List the mistakes and changes, and play nothing.")] = False,
+    hunt: Annotated[
+        bool, typer.Option("--hunt", help="Hunt each mistake from scratch instead of playing it where it shows.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="With --hunt: number of seeds for each mistake.")] = 5,
+    cases: Annotated[int, typer.Option(min=1, help="With --hunt: cases after which a hunt gives up.")] = 2000,
     page: Annotated[
         Path | None, typer.Option(help="Write the tables into this Markdown file, between its markers.")
     ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Shrink each mistake from the scenario in which it is played.")
+    ] = False,
 ) -> None:
     """Prove that the promises can fail: play classic mistakes and see each caught by the promise that names it.
 
@@ -23,13 +31,22 @@ def prove(
     change, run on the scenarios that have the situation in which it shows: the promise that names the mistake must
     break, those that follow from it may, and all others must hold. Each promise needs a mistake that breaks it.
 
+    With --hunt each mistake is looked for as `sfusion hunt --tools` would, knowing nothing about it: most seeds must
+    find it.
+
+    With --shrink each mistake is reduced to the smallest scenario that shows it: 10 calls and 2 rules must be enough.
+
     Use `sfusion run --tools FILE` to put your own tool to the same test.
 
     Exit code 0 if all of it is so, 1 if not, 2 if the input is wrong.
     """
-    from sfusion.harness.commands._proving import list_mistakes, run_proof
+    from sfusion.harness.commands._proving import list_mistakes, run_hunts, run_proof, shrink_mistakes
 
     if names:
         list_mistakes(keyword)
         return
+    if hunt:
+        raise typer.Exit(run_hunts(keyword, jobs=jobs, seeds=seeds, cases=cases))
+    if shrink:
+        raise typer.Exit(shrink_mistakes(keyword, jobs=jobs))
     raise typer.Exit(run_proof(keyword, jobs=jobs, page_file=page))

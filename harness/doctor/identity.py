@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, note
 from sfusion.harness.doctor.http import HttpAnswer
+from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.wording import counted
 
 
@@ -64,6 +64,6 @@ def _fake(seen: str, *, proxy: bool = False) -> Finding:
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return parse_json(body, "answer")
     except ValueError:
         return None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from sfusion.harness.doctor.context import CheckContext
 from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.doctor.plan import LANGUAGES, PACKAGES
 from sfusion.harness.errors import NotExamined
+from sfusion_tools.bounded_input import parse_json
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
 
@@ -105,7 +105,7 @@ async def check_packages(context: CheckContext) -> list[Finding]:
         return []
     result = await context.run("packages", _FINDS.format(names=names))
     try:
-        missing = json.loads(result.stdout) if result.outcome is Outcome.OK else None
+        missing = parse_json(result.stdout, "stdout") if result.outcome is Outcome.OK else None
     except ValueError:
         missing = None
     if not isinstance(missing, list):

@@ -10,6 +10,7 @@ from typing import Any
 from sfusion.harness.drift.difference import Difference, Kind, matches
 from sfusion.harness.drift.normalising import is_drawn, is_measured, steady
 from sfusion.harness.probes import Probe, ProbeAnswer
+from sfusion_tools.bounded_input import parse_json
 
 Found = tuple[str, Kind, Any, Any]
 _NOT_JSON = object()
@@ -101,8 +102,9 @@ def _bodies(left: bytes, right: bytes) -> Iterator[Found]:
 
 def _read(text: str) -> Any:
     try:
+        parse_json(text, "answer")  # bounds its depth
         return json.loads(text, parse_float=JsonNumber)
-    except (ValueError, RecursionError):
+    except ValueError:
         return _NOT_JSON
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from sfusion.harness.drift.comparing import compare
 from sfusion.harness.drift.difference import Difference
 from sfusion.harness.drift.grading import GRADES, Grade, GradingRule, rule_for
 from sfusion.harness.probes import Probe, ProbeAnswer
+from sfusion_tools.bounded_input import parse_json
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def lacking(probe: Probe, answer: ProbeAnswer) -> str:
     if not probe.needs or answer.failure:
         return ""
     try:
-        body = json.loads(answer.body)
+        body = parse_json(answer.body, "answer")
     except ValueError:
         return ""
     texts = "\n".join(_texts(body))

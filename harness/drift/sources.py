@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from sfusion.harness.probes import Probe, ProbeAnswer, Recording, Server
 from sfusion.harness.probes.cassette import probe_request_record
 from sfusion.harness.probes.recording import ask, scrubber_for
 from sfusion.harness.probes.sending import PATIENCE, OnAnswer
+from sfusion_tools.bounded_input import parse_json
 
 REVEALS_PROFILE = "memory/over-limit"
 """The probe that identifies the published image of June 2025, which ignores the limit."""
@@ -78,7 +78,7 @@ def profile_of(answers: Mapping[str, ProbeAnswer]) -> Profile | None:
     """Return the profile that these answers show, or None if they do not show it."""
     answer = answers.get(REVEALS_PROFILE)
     try:
-        body = json.loads(answer.body) if answer is not None else None
+        body = parse_json(answer.body, "answer") if answer is not None else None
     except ValueError:
         return None
     status = body.get("status") if isinstance(body, dict) else None

@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.hunt.expectations import promises_of
 from sfusion.harness.hunt.findings import Finding, findings_in
 from sfusion.harness.hunt.generate import Data, named
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises.registry import judge_timed
+from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task, merged_tools
 from sfusion.harness.scenarios.model import Scenario
@@ -95,20 +96,13 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     scenario = scenario_of(case, tools)
     logged: list[str] = []
     with _listening(logged), _bounded(REAL_SECONDS):
-        task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim")
-        try:
-            result = run_one(task)
-            journal, error = result.journal, result.error
-        except (HarnessError, TooLong) as problem:
-            journal, error = (
-                Journal.begin(scenario=task.name, cell="", seed=0, world="sim"),
-                f"{type(problem).__name__}: {problem}",
-            )
-        del task
+        result = _run(scenario, tools_given=tools is not None)
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
+    journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
         logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing
-    verdicts, times = judge_timed(journal, scenario.promises) if not error else ([], {})
+    verdicts, times = judge_timed(journal, scenario.promises) if not result.error else ([], {})
+    result = replace(result, verdicts=verdicts)
     outcomes: dict[str, int] = {}
     for event in journal.events:
         if event["event"] == "returned" and event.get("outcome"):
@@ -116,7 +110,7 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     return CaseResult(
         case.number,
         case.digest,
-        findings_in(journal, verdicts, error, logged),
+        findings_in(result, logged),
         behaviour(journal, verdicts),
         strikes_of(journal),
         {verdict.promise: verdict.state for verdict in verdicts},
@@ -125,6 +119,17 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
         time.perf_counter() - began,
         max(times.items(), key=lambda item: item[1], default=("", 0.0)),
     )
+
+
+def _run(scenario: Scenario, *, tools_given: bool) -> RunResult:
+    task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim", tools_given=tools_given)
+    try:
+        return run_one(task)
+    except Untrusted:
+        raise
+    except (HarnessError, TooLong) as problem:
+        head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
+        return RunResult(task, head, [], 0.0, "", error=f"{type(problem).__name__}: {problem}")
 
 
 class _Collector(logging.Handler):

@@ -14,9 +14,12 @@ from typing import Any
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import Case, CaseResult
-from sfusion.harness.hunt.findings import Finding, Signature
+from sfusion.harness.hunt.findings import Finding
 from sfusion.harness.hunt.hunt import Found, Hunt, Tally
+from sfusion.harness.shrinking import Failure
+from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json, read_bounded
 
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 STATE, CASES = "hunt.json", "cases.ndjson"
 _VERSION = 1
 
@@ -37,7 +40,7 @@ class Corpus:
             state = self._state()
         except OSError as error:
             raise BadOption(f"--corpus {self._folder}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except _DAMAGED as error:
             raise BadOption(f"--corpus {self._folder}: {STATE} is not that of a hunt: {error}") from None
         if state is None:
             (self._folder / CASES).write_text("", encoding="utf-8")
@@ -46,7 +49,7 @@ class Corpus:
             if state[key] != mine:
                 text = f"--corpus {self._folder}: its hunt has {key} {state[key]!r:.200}, this one {mine!r:.200}"
                 raise BadOption(f"{text}; give another folder")
-        self._read_cases(hunt, state["tally"]["cases"])
+        self._read_cases(hunt, _tally(state["tally"]).cases)
         hunt.tally = _tally(state["tally"])
         return hunt.tally.cases
 
@@ -61,9 +64,7 @@ class Corpus:
                 if case.number in kept:
                     line["behaviour"] = sorted(result.behaviour)
                 if result.findings:
-                    line["findings"] = [
-                        [one.signature.what, one.signature.how, one.sentence] for one in result.findings
-                    ]
+                    line["findings"] = [[one.failure.promise, one.failure.how, one.sentence] for one in result.findings]
                 file.write(json.dumps(line) + "\n")
         state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
         fresh = self._folder / f"{STATE}.new"
@@ -74,19 +75,22 @@ class Corpus:
         file = self._folder / STATE
         if not file.exists():
             return None
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = parse_json(read_bounded(file, MAX_LINE), STATE)
         _tally(state["tally"])
         return state if {"version", "seed", "tools"} <= state.keys() else None
 
     def _read_cases(self, hunt: Hunt, count: int) -> None:
         file = self._folder / CASES
         with file.open("rb+") as lines:
-            for _ in range(count):
+            read = bounded_lines(lines, CASES)
+            for number in range(1, count + 1):
+                _, line = next(read, (number, b""))
+                if not line:
+                    raise BadOption(f"--corpus {self._folder}: {CASES} has fewer cases than {STATE} says")
                 try:
-                    line = json.loads(lines.readline())
-                except ValueError:
-                    raise BadOption(f"--corpus {self._folder}: {CASES} has fewer cases than {STATE} says") from None
-                _learn(hunt, line)
+                    _learn(hunt, parse_json(line, f"line {number}"))
+                except _DAMAGED as error:
+                    raise BadOption(f"--corpus {self._folder}: line {number} of {CASES} is damaged: {error}") from None
             lines.truncate(lines.tell())  # an interrupted batch
 
 
@@ -98,12 +102,12 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
     if "behaviour" in line:
         hunt.covered.update(line["behaviour"])
         hunt.corpus.append(case)
-    for what, how, sentence in line.get("findings", ()):
-        signature = Signature(what, how)
-        if signature in hunt.found:
-            hunt.found[signature].count += 1
+    for promise, how, sentence in line.get("findings", ()):
+        failure = Failure(promise, how)
+        if failure in hunt.found:
+            hunt.found[failure].count += 1
         else:
-            hunt.found[signature] = Found(Finding(signature, sentence), case)
+            hunt.found[failure] = Found(Finding(failure, sentence), case)
 
 
 def _data(tally: Tally) -> dict[str, Any]:

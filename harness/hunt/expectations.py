@@ -67,9 +67,18 @@ class _Expectation:
 
     def misleading(self) -> list[str]:
         """Return promises that would misjudge this case."""
+        found = self._misleading()
+        if self._value("permit_lease", 30.0) < 10 * longest(self.scenario.cluster.link.delay):
+            found.append("no_permit_leaked")  # messages take too long for such a lease
+        dead = [event.seconds or math.inf for event in self.scenario.events if event.kill == "limiter"]
+        if any(seconds > 0.5 * self._value("permit_lease", 30.0) for seconds in dead):
+            found.append("in_flight_within_limit")  # leases end unseen while there is no limiter
+        return found
+
+    def _misleading(self) -> list[str]:
         if any(_lies(action) for rule in self._rules for action in rule.what):
             # The sandbox says something else than what the program did, and no tool can know better.
-            return ["text_is_truthful", "infra_never_scored", "no_permit_while_backing_off"]
+            return ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
         # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
         kinds = {action.kind for rule in self._rules for action in rule.what}
         clear = kinds <= {"status"} and not self._paces and not self.scenario.events
@@ -381,6 +390,8 @@ class _Expectation:
         if self._failures is None or self._failures or self._value("adaptive_rate_limit"):
             return None
         slow = self._one_is_slow
+        if slow and min(self._limit, load.concurrency) < 2 * scenario.sandbox.instances:
+            return None  # a lone call may well be sent to the slow one
         if not slow and any(not _is_harmless(rule) for rule in self._rules):
             return None
         workload = Workload.of(scenario, 1.0)

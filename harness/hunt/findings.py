@@ -2,59 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sfusion.harness.journal import Journal
 from sfusion.harness.promises import Verdict
+from sfusion.harness.runs.result import RunResult
+from sfusion.harness.shrinking import Failure, failure_of, failures_of
 
-HUNG, RAISED, LOGGED = "the_run_hangs", "the_run_raises", "an_error_is_logged"
-"""What counts as broken beside promises."""
-
-_ID = re.compile(r"\b(?:[cr]\d{3,}(?:\.t\d+\.\d+)?|p\d+-\d+|n\d+-w\d+|sandbox-\d+|node-\d+|worker-\d+)\b")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-_ADDRESS = re.compile(r"0x[0-9a-f]+")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Signature:
-    """What broke, and how: the sentence without ids, numbers and quoted texts."""
-
-    what: str
-    how: str
-
-    @classmethod
-    def of(cls, what: str, sentence: str) -> Signature:
-        how = _ADDRESS.sub("N", sentence)
-        for pattern, name in ((_QUOTED, "'…'"), (_ID, "ID"), (_NUMBER, "N")):
-            how = pattern.sub(name, how)
-        return cls(what, " ".join(how.split(" (")[0].split())[:160])
-
-    def __str__(self) -> str:
-        return f"{self.what}: {self.how}"
+LOGGED = "error_logged"
+"""In place of a promise: tool, fake or harness logged an error, or raised where nobody could catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that broke in one run."""
 
-    signature: Signature
+    failure: Failure
     sentence: str
 
 
-def findings_in(journal: Journal, verdicts: Iterable[Verdict], error: str, logged: Iterable[str]) -> list[Finding]:
-    """Return what broke in a run, each signature once."""
-    told = [(one.promise, one.sentence) for one in verdicts if one.state == "broken"]
-    told += [(HUNG, str(one["text"])) for one in journal.events if one["event"] == "stuck"]
-    told += [(RAISED, error)] if error else []
-    told += [
-        (LOGGED, str(one["text"])) for one in journal.events if one["event"] == "log" and one.get("level") == "error"
+def findings_in(result: RunResult, logged: Iterable[str]) -> list[Finding]:
+    """Return what broke in a run, each failure once."""
+    broken = {failure_of(one): one.sentence for one in reversed(result.verdicts) if one.state == "broken"}
+    found = [Finding(one, broken.get(one) or result.error or one.how) for one in failures_of(result)]
+    errors = [
+        str(one["text"]) for one in result.journal.events if one["event"] == "log" and one.get("level") == "error"
     ]
-    told += [(LOGGED, text) for text in logged]
-    found: dict[Signature, Finding] = {}
-    for what, sentence in told:
-        signature = Signature.of(what, sentence)
-        found.setdefault(signature, Finding(signature, sentence))
-    return list(found.values())
+    told = {failure_of(Verdict(LOGGED, "broken", text)): text for text in [*errors, *logged]}
+    return [*found, *(Finding(failure, text) for failure, text in told.items())]

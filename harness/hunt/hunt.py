@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.hunt.case import Case, CaseResult, digest_of
-from sfusion.harness.hunt.findings import Finding, Signature
+from sfusion.harness.hunt.findings import Finding
 from sfusion.harness.hunt.generate import Data, generate
 from sfusion.harness.hunt.mutate import mutate
+from sfusion.harness.shrinking import Failure
 
 BATCH = 64
 _MUTATED, _NEAR = 0.4, 0.85
@@ -70,7 +71,7 @@ class Hunt:
         self.tally = Tally()
         self.covered: set[str] = set()
         self.corpus: list[Case] = []
-        self.found: dict[Signature, Found] = {}
+        self.found: dict[Failure, Found] = {}
         self.seen: set[str] = set()
         self._keys = keys
         self._near = list(near)
@@ -108,12 +109,12 @@ class Hunt:
             self.seen.add(digest_of(case.data))
             self.tally.add(result)
             for finding in result.findings:
-                known = self.found.get(finding.signature)
+                known = self.found.get(finding.failure)
                 if known is not None:
                     known.count += 1
                     continue
-                self.found[finding.signature] = Found(finding, case)
-                fresh.append(self.found[finding.signature])
+                self.found[finding.failure] = Found(finding, case)
+                fresh.append(self.found[finding.failure])
             if not result.behaviour <= self.covered:
                 self.covered |= result.behaviour
                 self.corpus.append(case)

@@ -51,4 +51,6 @@ class HuntReporter(ProgressReporter):
 
     def found(self, one: Found) -> None:
         """Show a finding as soon as it is made."""
-        self.print(f"found in case {one.case.number}: {one.finding.signature.what}: {one.finding.sentence}", "bold red")
+        self.print(
+            f"found in case {one.case.number}: {one.finding.failure.promise}: {one.finding.sentence}", "bold red"
+        )

@@ -22,6 +22,8 @@ class Mistake:
     """Promises that break with it because of what it does, not by chance."""
     unstated: str | None
     """The promise that names it if the tool states no outcome; None if the mistake is in what it states."""
+    schedule: dict[str, int] | None = None
+    """The schedule under which it is played; first in, first out does not show it."""
 
     @property
     def name(self) -> str:
@@ -46,12 +48,16 @@ NOTHING_SHOWN = ("every_call_ends_once", "text_is_truthful")
 
 
 def mistake(
-    promise: str, *shown_in: str, also: tuple[str, ...] = (), unstated: str | None = SAME
+    promise: str,
+    *shown_in: str,
+    also: tuple[str, ...] = (),
+    unstated: str | None = SAME,
+    schedule: dict[str, int] | None = None,
 ) -> Callable[[type[GoodTool]], type[GoodTool]]:
     """Register a tool class as a mistake."""
 
     def register(tool: type[GoodTool]) -> type[GoodTool]:
-        made = Mistake(tool, promise, shown_in, frozenset(also), promise if unstated == SAME else unstated)
+        made = Mistake(tool, promise, shown_in, frozenset(also), promise if unstated == SAME else unstated, schedule)
         MISTAKES[made.name] = made
         return tool
 

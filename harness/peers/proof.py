@@ -25,7 +25,7 @@ from sfusion.harness.scenarios import Scenario, scenario_files
 from sfusion.harness.spreading import open_workers
 
 # Importing a module registers its mistakes.
-for _module in ("limits", "requests", "scores", "tasks", "texts"):
+for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
     import_module(f"{mistakes.__name__}.{_module}")
 
 GOOD, SILENT, OWN = "good-tool", "good-tool-without-outcomes", "own-stack"
@@ -173,7 +173,11 @@ class Proof:
                 also = one.also | {one.promise, *([one.unstated] if one.unstated else [])}
                 row = Row(one.name + ("" if stated else WITHOUT), one.about, promise, also, one.shown_in)
                 tasks, right = (
-                    adapt_tasks(self._at(one.shown_in), tools=tool_config(tool, states_outcomes=stated))
+                    adapt_tasks(
+                        self._at(one.shown_in),
+                        tools=tool_config(tool, states_outcomes=stated),
+                        schedule=one.schedule,
+                    )
                     for tool in (one.tool, GoodTool)
                 )
                 self._add(row, tasks, right=right)

@@ -88,7 +88,7 @@ def response_record(answer: ProbeAnswer) -> dict[str, Any]:
     except UnicodeDecodeError:
         return record | {"base64": base64.b64encode(answer.body).decode()}
     try:
-        value = json.loads(text)
+        value = parse_json(text, "answer")
         same = dump_json(value) == answer.body
         json.dumps(value, ensure_ascii=False).encode()
     except ValueError:

@@ -18,6 +18,7 @@ from sfusion_tools.sandbox.endpoints import basic_auth
 MAX_ANSWER = 64 * 2**20
 """Largest answer that is read; no probe asks for this much."""
 _MAX_HEAD = 2**20
+_MAX_HEADERS = 500
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, tuple[tuple[str, str
     version, _, rest = lines[0].partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
         raise ValueError(f"it begins with {lines[0][:40]!r}")
+    if len(lines) > _MAX_HEADERS:
+        raise ValueError(f"it has {len(lines) - 1} headers")
     pairs = [line.partition(":") for line in lines[1:]]
     return int(rest[:3]), tuple((name, value.strip()) for name, _, value in pairs)
 

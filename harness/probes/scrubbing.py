@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 from sfusion.harness.probes.model import Probe
 from sfusion.harness.probes.patterns import SECRETS, mask
 from sfusion.harness.probes.raw_http import ProbeAnswer
+from sfusion_tools.bounded_input import parse_json
 
 SHORTEST = 4
 """Shorter secrets are not masked in texts: they would match everywhere."""
@@ -130,7 +131,7 @@ class Scrubber:
     def _body(self, body: bytes) -> bytes:
         text = body.decode("utf-8", "backslashreplace")
         try:
-            value = json.loads(text)
+            value = parse_json(text, "answer")
         except ValueError:
             return self.text(text).encode()
         if not isinstance(value, dict | list | str):

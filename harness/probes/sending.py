@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sfusion.harness.errors import Unreachable
 from sfusion.harness.probes.model import Probe, ProbeRequest
 from sfusion.harness.probes.raw_http import NotConnected, ProbeAnswer, Server, exchange, request_bytes
+from sfusion_tools.bounded_input import parse_json
 
 AT_ONCE = 4
 PATIENCE = 60.0
@@ -99,7 +99,7 @@ def _probe(method: str, path: str) -> Probe:
 
 def _json(answer: ProbeAnswer) -> object:
     try:
-        return json.loads(answer.body)
+        return parse_json(answer.body, "answer")
     except ValueError:
         return None
 

@@ -57,7 +57,7 @@ def _is_final(status: int) -> bool:
 
 
 class RetriesSpread(Promise):
-    """Calls that were refused together do not come back together: most of a group of at least three return at
+    """Calls that were refused together do not come back together: most of a group of at least four return at
     different moments. Judged by the pauses that our client reports, for other tools by the requests at the sandbox."""
 
     needs = "ending"
@@ -69,18 +69,18 @@ class RetriesSpread(Promise):
             if not groups or refused["at"] - groups[-1][0][0]["at"] > _TOGETHER:
                 groups.append([])
             groups[-1].append((refused, again))
-        groups = [group for group in groups if len(group) > 2]
+        groups = [group for group in groups if len(group) > 3]
         wrong: list[tuple[str, list[Event]]] = []
         for group in groups:
             moment, most = Counter(round(again / _TOGETHER) for _, again in group).most_common(1)[0]
-            if most > 2 and most * 2 > len(group):
+            if most > 3 and most * 2 > len(group):
                 text = f"{most} of {len(group)} calls that were refused at {group[0][0]['at']:g} s came back together"
                 first = [refused for refused, again in group if round(again / _TOGETHER) == moment]
                 wrong.append((f"{text} at {moment * _TOGETHER:.4g} s", first))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not groups:
-            return self.unknown("no three calls were refused together and sent again")
+            return self.unknown("no four calls were refused together and sent again")
         return self.held(f"{counted(len(groups), 'group')} of calls refused together, all spread")
 
 

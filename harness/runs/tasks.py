@@ -15,6 +15,7 @@ from sfusion.harness.scenarios.library import is_bundled
 from sfusion.harness.scenarios.model import Scenario, World, is_own
 from sfusion.harness.scenarios.reading import read_files
 from sfusion.harness.scenarios.real_programs import needs_fake
+from sfusion.harness.scenarios.secrets import HIDDEN
 
 _LONGEST_NAME = 255
 """Of a file, in bytes, on common file systems."""
@@ -131,9 +132,12 @@ def merged_tools(tools: list[dict[str, Any]], scenario: Scenario) -> list[dict[s
 
     Our own class takes all of them, another class those that its config has.
     """
-    own = scenario.own_config or {}
-    return [
-        {**entry, "config": {**config, **{k: v for k, v in own.items() if k in config or is_own(entry)}}}
-        for entry in tools
-        for config in [entry.get("config") or {}]
-    ]
+    merged = []
+    for entry in tools:
+        config, own = entry.get("config") or {}, scenario.own_config or {}
+        taken = {key: value for key, value in own.items() if key in config or is_own(entry)}
+        if isinstance(scenario.tools, list) and scenario.tools[0].get("class_name") == entry.get("class_name"):
+            stated = scenario.tools[0].get("config") or {}
+            taken = {key: value for key, value in stated.items() if key in config and HIDDEN not in str(value)}
+        merged.append({**entry, "config": {**config, **taken}})
+    return merged

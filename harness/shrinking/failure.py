@@ -17,7 +17,7 @@ _PARENTHESIS = re.compile(r" ?\([^()]*\)| ?\{[^{}]*\}")
 _PROMISED = re.compile(r"[,;] (?:promised|at (?:most|least) [0-9]+ promised).*")
 _NUMBERED = re.compile(r"[^\s,;:]*[0-9][^\s,;:]*")
 _LISTED = re.compile(r"#(?:(?:,| and|, and) #)+")
-_PLURAL = re.compile(r"(# [a-z]+?)s\b")
+_PLURAL = re.compile(r"(# (?:attempt|call|caller|character|request|time|token))s\b")
 _PLACE = re.compile(r"\(([\w.]+:[0-9]+)\)$")
 
 

@@ -158,7 +158,7 @@ def first_in_first_out(data: Data) -> Iterator[Data]:
 
 
 def size(data: Data) -> Iterator[Data]:
-    """Fewer calls and callers, and a lower limit."""
+    """Fewer calls and callers, by themselves or with everything that goes with their number."""
     load: Path = ("load",)
     if not isinstance(data.get("load"), dict):
         return
@@ -166,12 +166,12 @@ def size(data: Data) -> Iterator[Data]:
     callers = at(data, (*load, "concurrency"), _DEFAULT_CONCURRENCY)
     for number in smaller(calls):
         yield put(data, ((*load, "calls"), number), ((*load, "concurrency"), min(callers, number)))
-    limit_path, limit = _limit(data)
+    path, permits = _limit(data)
     for part in (10, 5, 2):
         fewer = [
             ((*load, "calls"), calls // part),
             ((*load, "concurrency"), callers // part),
-            (limit_path, limit // part),
+            (path, permits // part),
         ]
         counts = [(path, value // part) for path, value in _counts(data)]
         times = [(path, seconds(value) / part) for path, value in _times(data)]
@@ -180,15 +180,20 @@ def size(data: Data) -> Iterator[Data]:
             if times:
                 yield put(data, *fewer, *((path, max(1, number)) for path, number in counts), *times)
                 yield put(data, fewer[0], fewer[1], *times)
-    yield from (put(data, (limit_path, number)) for number in smaller(limit))
     yield from (put(data, ((*load, "concurrency"), number)) for number in smaller(callers))
+
+
+def limit(data: Data) -> Iterator[Data]:
+    """A lower limit, so that fewer calls are enough to reach it."""
+    path, number = _limit(data)
+    yield from (put(data, (path, lower)) for lower in smaller(number))
 
 
 def _limit(data: Data) -> tuple[Path, int]:
     tools = data.get("tools")
     path: Path = ("tools", 0, "config", "rate_limit") if isinstance(tools, list) else ("tools", "rate_limit")
-    limit = at(data, path, _DEFAULT_LIMIT)
-    return path, limit if isinstance(limit, int) else _DEFAULT_LIMIT
+    number = at(data, path, _DEFAULT_LIMIT)
+    return path, number if isinstance(number, int) else _DEFAULT_LIMIT
 
 
 def _counts(data: Data) -> Iterator[tuple[Path, int]]:
@@ -411,14 +416,17 @@ REDUCTIONS: tuple[Reduction, ...] = (
     remarks,
     first_in_first_out,
     size,
+    rollouts,
+    limit,
+    size,
+    rollouts,
     cluster,
     faults,
     events,
     sandbox,
     programs,
-    rollouts,
     tools,
     durations,
     deviations,
 )
-"""In the order in which they are tried: what makes runs shorter first."""
+"""In the order in which they are tried: what makes runs shorter first, and the number of calls before their length."""

@@ -25,7 +25,8 @@ class Reproduces:
 
     Without the right tool, a promise such as `{ok: all}` would be "broken in the same way" by a sandbox that never
     works, and shrinking would lead there. The right tool is ours for a run of another class, and the one of
-    ``sfusion prove`` for a run of ours. Where it fails too in the scenario to shrink, it is not asked.
+    ``sfusion prove`` for a run of ours. Where it fails too in the scenario to shrink, it is not asked. The code and the
+    classes that the scenario names are run: whether to trust them must be decided before.
     """
 
     def __init__(self, scenario: Scenario, failure: Failure, *, run: Run = run_one) -> None:
@@ -61,5 +62,5 @@ def with_right_tool(scenario: Scenario) -> Scenario:
 
 def _failures(run: Run, scenario: Scenario) -> list[Failure]:
     with suppress(HarnessError, SfusionError):
-        return failures_of(run(Task(scenario, "sim")))
+        return failures_of(run(Task(scenario, "sim", trusted=True)))
     return []

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sfusion_tools.bounded_input import parse_json
+
 PartKind = Literal["text", "think", "call"]
 
 _ROLES = "system|user|assistant|tool|developer"
@@ -83,8 +85,8 @@ def read_call(text: str) -> CallView:
     name = next((group for group in named.groups() if group), "?") if named else "?"
     start, end = text.find("{"), text.rfind("}")
     try:
-        record = json.loads(text[start : end + 1])
-    except (ValueError, RecursionError):
+        record = parse_json(text[start : end + 1], "call")
+    except ValueError:
         return CallView(name, ())
     arguments = record.get("arguments", record.get("parameters")) if isinstance(record, dict) else None
     if not isinstance(arguments, dict):

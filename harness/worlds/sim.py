@@ -21,9 +21,9 @@ from sfusion_tools.limiter import LimiterCore, Snapshot
 from sfusion_tools.rollout import RolloutLimits
 
 
-def run(scenario: Scenario, *, core: CoreFactory = LimiterCore) -> Journal:
+def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
-    journal = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
+    journal = journal or Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world="sim")
     queue = None if scenario.schedule is None else ScheduledQueue(make_schedule(scenario.schedule))
     try:
         run_virtually(_run(scenario, journal, core, bounds_of(scenario)), queue)

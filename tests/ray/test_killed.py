@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.processes import Watched, descendants
+from tests.ray.processes import Watched, descendants
 
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")]
 

@@ -102,7 +102,7 @@ async def test_a_server_for_other_machines_is_reached_by_addresses_and_local_nam
             "a.internal",
         ):
             assert (await ask(sandbox, "GET", "/v1/ping", f"host: {host}")).status == 200, host
-        for host in ("sandbox.example", "evil.local.example"):
+        for host in ("sandbox.example", "evil.local.example", "evil.example:80:80"):
             assert (await ask(sandbox, "GET", "/v1/ping", f"host: {host}")).status == 403, host
         token = f"x-sfusion-token: {sandbox.token}"
         answer = await ask(sandbox, "GET", "/v1/ping", "host: sandbox.example", token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +131,16 @@ def test_a_round_says_where_sim_and_reality_differ(tmp_path: Path) -> None:
     scenario = scene(events=[{"after": {"grants": 5}, "pause": "limiter", "seconds": "2s"}])
     sim = run_one(Task(scenario, "sim"))
     broken = [Verdict("no_permit_leaked", "broken", "permit <1> was never returned"), *sim.verdicts[1:]]
+    again = replace(sim, task=Task(scenario.changed(schedule={"random": 7}), "sim"), verdicts=broken[:1])
     real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0, "")
-    same = Round(1, scenario, sim, sim, SandboxCount(3))
-    other = Round(2, scenario, real, sim, SandboxCount(4, ["too many"]))
+    same = Round(1, scenario, sim, [sim], SandboxCount(3))
+    other = Round(2, scenario, real, [sim, again], SandboxCount(4, ["too many"]))
     assert (same.problems, same.disagreements, same.moved) == ([], [], 0)
     assert other.problems == ["broken: no_permit_leaked: permit <1> was never returned", "too many"]
-    assert "no_permit_leaked: ray broken, sim none" in other.disagreements
+    assert other.sim_problems == ["schedule 7: broken: no_permit_leaked: permit <1> was never returned"]
+    assert not any("no_permit_leaked" in one for one in other.disagreements), "one of the schedules shows it"
+    alone = Round(3, scenario, real, [sim], SandboxCount(3))
+    assert "no_permit_leaked: ray broken, sim none" in alone.disagreements
     assert other.moved > 0
     assert other.events == ["pause limiter for 2 s after grants 5"]
     page = render_page([same, other], "2 rounds", tmp_path, tmp_path / "page.html")

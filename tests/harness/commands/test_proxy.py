@@ -109,7 +109,7 @@ async def test_access_log_has_a_line_per_request_without_the_query() -> None:
             ["http://h", "--model", "{kind: unbounded, cores: 2}"],
             "cores and spawn_cost describe how a server runs programs",
         ),
-        (["http://h", "--model", "{quota"], "is not YAML"),
+        (["http://h", "--model", "{quota"], "--model:1: not YAML"),
         (["http://h", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["http://h", "--header", "my-secret"], "--header takes 'Name: value'"),
         (["http://h", "--header", "X-A: a\nX-B: my-secret"], "--header X-A: the value contains characters"),

@@ -122,11 +122,11 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--executor", "pyhton"], "unknown executor 'pyhton'; did you mean 'python'?"),
         (["--profile", "2024"], "unknown profile '2024'"),
         (["--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
-        (["--scripts", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["--scripts", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["--model", "{quota: many}"], "model quota: in_flight"),
-        (["--model", "{quota"], "is not YAML"),
+        (["--model", "{quota"], "--model:1: not YAML"),
         (["--executor", "recorded"], "needs a cassette"),
-        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl cannot be read"),
+        (["--executor", "recorded", "--cassette", "no.jsonl"], "cassette no.jsonl:1: cannot be read"),
         (["--executor", "python", "--host", "0.0.0.0"], "--allow-remote) and a token (SFUSION_TOKEN or --token-file)"),
         (["--port", "99999"], "port 99999 does not exist"),
         (["--host", "203.0.113.77"], "cannot listen on 203.0.113.77:8080"),
@@ -144,8 +144,10 @@ def test_wrong_input_is_refused_in_one_line(arguments: list[str], sentence: str)
 async def test_access_log_has_a_line_per_request_without_the_query() -> None:
     async with serving("--access-log") as served:
         await one(served.port, b"GET /v1/ping?token=secret HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await one(served.port, b"GET http://u:secret@localhost/a%0Ab HTTP/1.1\r\nhost: localhost\r\n\r\n")
         _, output = await served.end(signal.SIGTERM)
     assert '127.0.0.1 - "GET /v1/ping" 200' in output
+    assert '127.0.0.1 - "GET /a%0Ab" 404' in output
     assert "secret" not in output
 
 

@@ -15,7 +15,7 @@ import aiohttp
 from sfusion.fakes.sandbox import FakeSandbox, ProgramScript
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from sfusion.fakes.sandbox.protocol import CommandResult, RunCode, RunCodeAnswer
-from sfusion.fakes.wire import Answer, Request, WireApp, WireServer
+from sfusion.fakes.wire import Access, Answer, Request, WireApp, WireServer
 from sfusion.harness.doctor import CHECKS, Check, Client, Examination, Plan, SandboxSettings, examine
 
 GREETS = ProgramScript(pattern=r"6 \* 7", prints="sfusion 42\n")
@@ -77,7 +77,7 @@ def until(name: str) -> list[Check]:
 @asynccontextmanager
 async def answering(handler: Callable[[Request], Awaitable[Answer]]) -> AsyncIterator[str]:
     """A server that passes every request to the handler; yields its URL."""
-    server = WireServer(WireApp(handler))
+    server = WireServer(WireApp(handler), access=Access(allow_hosts=["*"]))  # it may be an HTTP proxy
     await server.start()
     try:
         yield server.url

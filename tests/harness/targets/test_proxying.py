@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
+from sfusion.fakes.wire import Access, Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.targets.proxying import proxy_in_front_of
 
 
@@ -15,7 +15,7 @@ class Forward(Served):
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        super().__init__(WireServer(WireApp(self._answer)))
+        super().__init__(WireServer(WireApp(self._answer), access=Access(allow_hosts=["*"])))
 
     async def _answer(self, request: Request) -> Answer:
         self.asked.append(request.target)

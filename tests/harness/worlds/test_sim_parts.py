@@ -10,6 +10,7 @@ import pytest
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.scenarios.model import LinkPart
+from sfusion.harness.worlds import sim
 from sfusion.harness.worlds.recorder import Recorder
 from sfusion.harness.worlds.sim_limiter import Link, SimLimiter
 from sfusion.harness.worlds.sim_worker import SimWorker
@@ -193,3 +194,15 @@ def test_a_paused_worker_loses_its_permits_and_gets_new_ones_afterwards() -> Non
         await limiter.aclose()
 
     play(scene)
+
+
+def test_all_calls_of_a_step_end_before_the_next_step_begins() -> None:
+    load = {"calls": 10, "concurrency": 4, "steps": 3, "step_pause": "5s", "program": {"seconds": "1s"}}
+    journal = sim.run(scenes.scene(load=load))
+    names = [(one["event"], one.get("call")) for one in journal.events if one["source"] == "world"]
+    steps = [place for place, (event, _) in enumerate(names) if event == "step_ended"]
+    assert len(steps) == 2
+    for place, made in zip(steps, (3, 6), strict=True):
+        before = [event for event, _ in names[:place]]
+        assert (before.count("called"), before.count("returned")) == (made, made)
+    assert [call for event, call in names if event == "called"] == [f"c{number:04d}" for number in range(1, 11)]

@@ -1,0 +1,64 @@
+"""What ``sfusion shrink`` does, apart from its options."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.peers.shrunk import counts_of
+from sfusion.harness.runs import adapt_tasks
+from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.runs.trust import check_trusted
+from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.shrinking import Budget, Reproduces, shrink
+from sfusion.harness.shrinking.recorded import SHRUNK, failure_to_shrink, make_folder, read_recorded, shrunk_file
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.tool_registry import read_entries
+from sfusion_tools.wording import counted
+
+
+def run_shrink(
+    run: Path, *, promise: str | None, tools: Path | None, trust: bool, seconds: float, cases: int, to: Path | None
+) -> None:
+    """Shrink a recorded run, write the file and print how to run it."""
+    task = read_recorded(run, trust=trust)
+    if tools is not None:
+        (task,) = adapt_tasks([task], tools=read_entries(tools))
+    check_trusted([task])
+    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
+        find_modules_beside([named])
+    check_classes([task])
+    result, failure = failure_to_shrink(task, promise)
+    scenario = result.task.scenario
+    # Thousands of runs are torn down half-way; what is left open then says nothing about the tool.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    with ProgressReporter(sys.stdout, cases, "shrinking") as shown:
+        shown.print(f"{task.name} breaks {failure}")
+        shown.print(f"  from {size(scenario)}")
+
+        def progress(done: int, smallest: Scenario) -> None:
+            text = f"{done} runs, now {size(smallest)}"
+            shown.progress(done, text, line=text if done % 200 == 0 else "")
+
+        found = shrink(scenario, Reproduces(scenario, failure), Budget(cases, seconds), on_case=progress)
+        file = to or (run if run.is_dir() else run.parent) / SHRUNK
+        make_folder(file.parent)
+        write_file(file, shrunk_file(found.scenario, failure))
+        stopped = "" if found.finished else "; the search was stopped before its end"
+        shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")
+        shown.print(str(file))
+        trusted = " --trust" if any(found.scenario.runs()) else ""
+        shown.print(f"run it:  sfusion run {file}{trusted if tools is None else f' --tools {tools}'}")
+        shown.print(f"keep it: sfusion keep {run if to is None and run.is_dir() else file}{trusted}")
+
+
+def size(scenario: Scenario) -> str:
+    """Return what a scenario consists of, in a line."""
+    calls, rules, events, deviations = counts_of(scenario)
+    parts = [counted(calls, "call" if scenario.load is not None else "rollout")]
+    parts += [counted(len(scenario.cluster.workers), "worker"), counted(rules, "rule"), counted(events, "event")]
+    if scenario.schedule is not None:
+        parts.append(counted(deviations, "deviation") if deviations else "a seeded schedule")
+    return ", ".join(parts)

@@ -1,0 +1,30 @@
+"""``sfusion keep``: a broken run becomes a scenario that is run from now on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def keep(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(help="Name of the scenario; by default made from run and promise.")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Let the run run what its file names: code and tool classes.")
+    ] = False,
+    to: Annotated[Path, typer.Option(help="Folder to put it in.")] = Path("scenarios/found"),
+) -> None:
+    """Keep a broken run as a scenario, shrunk if `sfusion shrink` was used on it, with the promise that it breaks.
+
+    Exit code 0 if the file was written, 2 if there is one of that name or the run is not trusted with what it names.
+    """
+    from sfusion.harness.shrinking.recorded import keep as keep_run
+
+    file = keep_run(run, to, name, trust=trust)
+    typer.echo(f"{file}\nrun it: sfusion run {file}{' --trust' if trust else ''}")

@@ -1,0 +1,29 @@
+"""Tools that break a run as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sfusion.harness.peers.good import GoodTool, PeerRequest, PeerResult
+
+
+class Raising(GoodTool):
+    async def run(self, request: PeerRequest) -> PeerResult:
+        raise RuntimeError("boom")
+
+
+class Forgetful(GoodTool):
+    """Leaves behind a task whose exception nobody retrieves."""
+
+    async def run(self, request: PeerRequest) -> PeerResult:
+        asyncio.ensure_future(self._oops())  # noqa: RUF006 - the mistake
+        return await super().run(request)
+
+    async def _oops(self) -> None:
+        raise ValueError("nobody awaits this")
+
+
+class Spinning(GoodTool):
+    async def run(self, request: PeerRequest) -> PeerResult:
+        while True:  # noqa: ASYNC110 - the mistake
+            await asyncio.sleep(0)

@@ -1,0 +1,209 @@
+"""The hunt: what is played is decided by the seed alone, nothing is played twice, and what breaks is found."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from sfusion.fakes.faults import KINDS, Rule
+from sfusion.fakes.faults.action import Action
+from sfusion.harness.errors import BadOption
+from sfusion.harness.hunt.case import Case, CaseResult, play_case, scenario_of
+from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
+from sfusion.harness.hunt.drawing import draw_action
+from sfusion.harness.hunt.findings import LOGGED, Finding
+from sfusion.harness.hunt.generate import FEATURES, generate, valid
+from sfusion.harness.hunt.hunt import BATCH, Hunt, Start
+from sfusion.harness.hunt.mistakes import Prey, hunt_mistake
+from sfusion.harness.hunt.mutate import mutate
+from sfusion.harness.hunt.page import render_hunt
+from sfusion.harness.peers.good import GoodTool
+from sfusion.harness.peers.tool_config import tool_config
+from sfusion.harness.promises import PROMISES
+from sfusion.harness.shrinking import Failure
+from sfusion.harness.worlds import virtual_time
+from tests.harness.hunt.bad_tools import Forgetful, Raising, Spinning
+
+CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}}}
+
+
+def made_up(case: Case) -> CaseResult:
+    """A result that depends on the case alone, without playing it."""
+    number = int(case.digest, 16)
+    findings = [Finding(Failure("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
+    behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
+    strikes = frozenset({("status", "before")}) if number % 2 else frozenset()
+    return CaseResult(case.number, case.digest, findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
+
+
+def hunted(hunt: Hunt, batches: int, corpus: Corpus | None = None) -> list[str]:
+    digests = []
+    for _ in range(batches):
+        played = [(case, made_up(case)) for case in hunt.decide(16)]
+        hunt.fold(played)
+        if corpus is not None:
+            corpus.add(hunt, played)
+        digests += [case.digest for case, _ in played]
+    return digests
+
+
+def test_the_seed_decides_what_is_played_and_nothing_is_played_twice() -> None:
+    digests = hunted(Hunt(3), 6)
+    assert digests == hunted(Hunt(3), 6)
+    assert digests != hunted(Hunt(4), 6)
+    assert len(set(digests)) == len(digests)
+
+
+def test_an_interrupted_hunt_continues_as_if_it_had_not_been_interrupted(tmp_path: Path) -> None:
+    whole = Hunt(3)
+    expected = hunted(whole, 5)
+    first = Hunt(3)
+    digests = hunted(first, 2, corpus := Corpus(tmp_path))
+    with (tmp_path / CASES).open("a") as file:
+        file.write('{"number": 99, "dig')  # the process died while it wrote
+    second = Hunt(3)
+    assert Corpus(tmp_path).resume(second) == 32
+    digests += hunted(second, 3, corpus)
+    assert digests == expected
+    third = Hunt(3)
+    Corpus(tmp_path).resume(third)
+    for one in (second, third):
+        assert (one.tally, one.covered, one.seen) == (whole.tally, whole.covered, whole.seen)
+        assert [case.digest for case in one.corpus] == [case.digest for case in whole.corpus]
+        assert {f: found.count for f, found in one.found.items()} == {f: x.count for f, x in whole.found.items()}
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("{", "is not that of a hunt"),
+        ('{"tally": {}}', "is not that of a hunt"),
+        (None, "its hunt has seed 3, this one 4"),
+    ],
+)
+def test_a_folder_of_another_hunt_is_refused(tmp_path: Path, state: str | None, words: str) -> None:
+    hunted(Hunt(3), 1, corpus := Corpus(tmp_path))
+    if state is not None:
+        (tmp_path / STATE).write_text(state)
+    with pytest.raises(BadOption, match=words):
+        corpus.resume(Hunt(4))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadOption, match="is a file"):
+        Corpus(tmp_path / "file").resume(Hunt(4))
+
+
+def test_cases_are_valid_and_leave_features_out() -> None:
+    cases = [generate(random.Random(f"0:{number}")) for number in range(150)]
+    assert all(map(valid, cases))
+    kinds = {action["kind"] for action in _actions(cases)}
+    assert len(kinds) > len(KINDS) / 2
+    assert any("rollouts" in case for case in cases)
+    for part in ("cluster", "sandbox", "events", "schedule"):
+        having = sum(part in case for case in cases)
+        assert 15 < having < 135, part
+    assert len(set(FEATURES)) == len(FEATURES)
+
+
+def _actions(cases: list[dict[str, Any]]) -> list[dict[str, str]]:
+    rules = [Rule.model_validate(rule) for case in cases for rule in case.get("sandbox", {}).get("faults", [])]
+    return [{"kind": action.kind} for rule in rules for action in rule.what]
+
+
+def test_every_kind_of_fault_can_be_drawn_in_every_phase() -> None:
+    draw = random.Random(0)
+    for kind, cls in KINDS.items():
+        for phase in cls.phases:
+            for _ in range(20):
+                Rule.model_validate({"phase": phase, "what": draw_action(cls, draw)})
+        assert kind
+
+
+def test_a_new_kind_of_fault_is_hunted_without_being_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sneeze(Action):
+        kind = "sneeze"
+        phases = ("before",)
+        built_in = False
+
+        loudness: int = Field(ge=3)
+        often: bool = False
+
+    monkeypatch.setitem(KINDS, "sneeze", Sneeze)
+    cases = [generate(random.Random(f"0:{number}")) for number in range(300)]
+    assert any(one["kind"] == "sneeze" for one in _actions(cases))
+
+
+def test_a_mutated_case_is_another_valid_one() -> None:
+    draw = random.Random(1)
+    start = generate(draw)
+    mutated = [mutate(start, draw) for _ in range(40)]
+    assert all(one != start and valid(one) for one in mutated)
+    assert len({json.dumps(one, sort_keys=True) for one in mutated}) > 20
+
+
+def test_near_scenarios_are_played_first_with_their_own_promises_and_then_varied() -> None:
+    hunt = Hunt(0, near=[Start(CALM, ("retries_spread", {"no_stall": 3}))])
+    first, *others = hunt.decide(8)
+    assert (first.data, first.origin) == (CALM, "near")
+    promises = [promise.name for promise in scenario_of(first).promises]
+    assert promises[:2] == ["retries_spread", "no_stall"]
+    assert len(set(promises)) == len(promises)
+    assert all(case.data != CALM for case in others)
+    assert sum(case.origin == "near" for case in others) > 4
+
+
+def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
+    result = play_case(Case(0, CALM))
+    of_load = {name for name, cls in PROMISES.items() if not cls.of_rollouts}
+    assert of_load - result.states.keys() <= {"recovers_within"}  # nothing was disturbed
+    assert not result.findings
+    assert result.states["throughput_at_least"] == "held"
+    assert "call called call_started" in result.behaviour
+
+
+@pytest.mark.parametrize(("tool", "found"), [(Raising, "tool_never_raises"), (Forgetful, LOGGED), (Spinning, "stuck")])
+def test_exceptions_hangs_and_tracebacks_are_findings(
+    tool: type[GoodTool], found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(virtual_time, "_FRUITLESS", 5000)
+    result = play_case(Case(0, CALM), tool_config(tool))
+    assert found in {one.failure.promise for one in result.findings}
+
+
+@pytest.mark.parametrize("mistake", ["needs-its-limiter", "keeps-the-first-limit", "raises-on-failure"])
+def test_a_mistake_is_found_from_scratch(mistake: str) -> None:
+    kill = hunt_mistake(Prey(mistake, seed=0, cases=BATCH))
+    assert kill.found, f"{mistake} was not found in {BATCH} cases"
+
+
+def test_nothing_is_found_in_right_tools() -> None:
+    assert not hunt_mistake(Prey("", seed=1, cases=8)).found
+    hunt = Hunt(1)
+    findings = [one for case in hunt.decide(8) for one in play_case(case).findings]
+    assert findings == []
+
+
+def test_results_are_the_same_in_another_process() -> None:
+    from sfusion.harness.spreading import open_workers
+
+    cases = Hunt(5).decide(2)
+    here = [play_case(case) for case in cases]
+    with open_workers(2) as workers:
+        there = list(workers.map(partial(play_case, tools=None), cases))
+    for one, other in zip(here, there, strict=True):
+        assert (one.digest, one.behaviour, one.findings) == (other.digest, other.behaviour, other.findings)
+
+
+def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
+    hunt = Hunt(3)
+    hunted(hunt, 2)
+    page = render_hunt(hunt, None, 3)
+    assert "fault crash in phase body" in page
+    assert "it stalls" in page
+    assert "Nothing broke" not in page
+    assert "http://" not in page
