@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.chaos.page import render_page
 from sfusion.harness.chaos.rounds import Round, play_rounds
 from sfusion.harness.reports import Reports, RunReport, write_page
@@ -46,10 +47,10 @@ def run_chaos(numbers: range, *, seed: int, nodes: int, schedules: int, reports:
     finally:
         cluster.close()
     if reports.html is not None:
-        reports.html.write_text(render_page(rounds, sentence, reports.out, reports.html), encoding="utf-8")
+        write_file(reports.html, render_page(rounds, sentence, reports.out, reports.html))
     if reports.json is not None:
         data = {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]}
-        reports.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        write_file(reports.json, json.dumps(data, indent=2) + "\n")
     return 1 if _broken(rounds) else 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sfusion.harness.atomic_files import write_file
@@ -32,9 +34,7 @@ def run_shrink(
     check_classes([task])
     result, failure = failure_to_shrink(task, promise)
     scenario = result.task.scenario
-    # Thousands of runs are torn down half-way; what is left open then says nothing about the tool.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with ProgressReporter(sys.stdout, cases, "shrinking") as shown:
+    with _quiet_asyncio(), ProgressReporter(sys.stdout, cases, "shrinking") as shown:
         shown.print(f"{task.name} breaks {failure}")
         shown.print(f"  from {size(scenario)}")
 
@@ -52,6 +52,18 @@ def run_shrink(
         trusted = " --trust" if any(found.scenario.runs()) else ""
         shown.print(f"run it:  sfusion run {file}{trusted if tools is None else f' --tools {tools}'}")
         shown.print(f"keep it: sfusion keep {run if to is None and run.is_dir() else file}{trusted}")
+
+
+@contextmanager
+def _quiet_asyncio() -> Iterator[None]:
+    """Thousands of runs are torn down half-way; what is left open then says nothing about the tool."""
+    logger = logging.getLogger("asyncio")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def size(scenario: Scenario) -> str:
