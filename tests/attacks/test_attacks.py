@@ -57,7 +57,7 @@ class Target:
         self.rooms.mkdir(mode=0o755)
         self.outside.mkdir()
         (self.outside / "folder").mkdir()
-        for name, permissions in (("file", 0o644), ("open-to-all", 0o666)):
+        for name, permissions in (("file", 0o644), ("open-to-all", 0o666), ("private", 0o600)):
             (self.outside / name).write_text("precious")
             (self.outside / name).chmod(permissions)
             os.setxattr(self.outside / name, "user.precious", b"1")
