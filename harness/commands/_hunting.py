@@ -20,6 +20,7 @@ from sfusion.harness.hunt.progress import HuntReporter
 from sfusion.harness.reports import RunReport, write_page
 from sfusion.harness.runs import Task, read_tasks, run_one, write_run
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
+from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.model import is_own
 from sfusion.harness.shrinking import Budget, Reproduces, shrink
@@ -48,6 +49,7 @@ class HuntOptions:
     html: Path | None = None
     stop: bool = False
     shrink: bool = True
+    trust: bool = False
 
 
 def run_hunt(options: HuntOptions) -> int:
@@ -55,7 +57,7 @@ def run_hunt(options: HuntOptions) -> int:
     if options.minutes is not None and options.cases is not None:
         raise BadOption("--minutes and --cases: give one of them")
     tools = _read_tools(options.tools)
-    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near))
+    hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near, options.trust))
     corpus = Corpus(options.corpus, json.dumps(tools, sort_keys=True)) if options.corpus is not None else None
     before = corpus.resume(hunt) if corpus is not None else 0
     _check_files(options)
@@ -108,11 +110,13 @@ def _read_tools(file: Path | None) -> Tools | None:
     return tools
 
 
-def _starts(names: tuple[str, ...]) -> list[Start]:
+def _starts(names: tuple[str, ...], trust: bool) -> list[Start]:
     """Return the cells of these scenarios as starting points."""
     if not names:
         return []
-    tasks = [task for task in read_tasks(scenario_files(list(names)), "sim") if "sim" in task.scenario.worlds]
+    found = read_tasks(scenario_files(list(names)), "sim", trust=trust)
+    check_trusted(found)
+    tasks = [task for task in found if "sim" in task.scenario.worlds]
     starts = []
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from sfusion.harness.atomic_files import write_file
+from sfusion.harness.peers.shrunk import counts_of
 from sfusion.harness.runs import adapt_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.runs.trust import check_trusted
@@ -55,14 +56,9 @@ def run_shrink(
 
 def size(scenario: Scenario) -> str:
     """Return what a scenario consists of, in a line."""
-    load, rollouts = scenario.load, scenario.rollouts
-    rules = [*scenario.sandbox.faults, *(rollouts.faults if rollouts is not None else ())]
-    rules += [rule for part in scenario.sandbox.each.values() for rule in part.faults or ()]
-    parts = [counted(load.calls, "call") if load is not None else counted(rollouts.count if rollouts else 0, "rollout")]
-    parts += [counted(len(scenario.cluster.workers), "worker"), counted(len(rules), "rule")]
-    parts.append(counted(len(scenario.events), "event"))
-    schedule = scenario.schedule
-    if schedule is not None:
-        given = schedule.deviations
-        parts.append("a seeded schedule" if given is None else counted(len(given), "deviation"))
+    calls, rules, events, deviations = counts_of(scenario)
+    parts = [counted(calls, "call" if scenario.load is not None else "rollout")]
+    parts += [counted(len(scenario.cluster.workers), "worker"), counted(rules, "rule"), counted(events, "event")]
+    if scenario.schedule is not None:
+        parts.append(counted(deviations, "deviation") if deviations else "a seeded schedule")
     return ", ".join(parts)

@@ -31,6 +31,9 @@ def hunt(
     ] = None,
     stop: Annotated[bool, typer.Option("--stop", help="Stop after the batch of the first finding.")] = False,
     shrink: Annotated[bool, typer.Option(help="Shrink what is written with --out.")] = True,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --near: run the code and the classes that these files name.")
+    ] = False,
 ) -> None:
     """Look for a case that breaks a promise.
 
@@ -60,5 +63,6 @@ def hunt(
         html=html,
         stop=stop,
         shrink=shrink,
+        trust=trust,
     )
     raise typer.Exit(run_hunt(options))
