@@ -21,6 +21,7 @@ from sfusion.harness.commands.hunt import hunt
 from sfusion.harness.commands.keep import keep
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
+from sfusion.harness.commands.new import new
 from sfusion.harness.commands.parse import parse
 from sfusion.harness.commands.prove import prove
 from sfusion.harness.commands.proxy import proxy
@@ -86,7 +87,7 @@ app = typer.Typer(
     cls=_Commands,
     help="Test and emulate the code sandbox of a reinforcement-learning rollout.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -109,6 +110,7 @@ def _options(
 _SCENARIOS = "Scenarios"
 app.command(rich_help_panel=_SCENARIOS)(run)
 app.command("list", rich_help_panel=_SCENARIOS)(list_scenarios)
+app.command(rich_help_panel=_SCENARIOS)(new)
 app.command(rich_help_panel=_SCENARIOS)(check)
 app.command(rich_help_panel=_SCENARIOS)(explain)
 app.command(rich_help_panel=_SCENARIOS)(replay)

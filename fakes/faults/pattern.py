@@ -47,18 +47,25 @@ def _backtracks(pattern: str) -> bool:
 
 def matches(pattern: str, text: str) -> bool:
     """Does the text contain a match? Raise SlowPattern if that takes too long to find out, and from then on at once."""
+    if pattern in slow_patterns:
+        raise slow_patterns[pattern]
     try:
-        if pattern in slow_patterns:
-            raise TimeoutError
-        return _compiled(pattern).search(text, timeout=_SECONDS) is not None
+        return find(pattern, text) is not None
+    except SlowPattern as error:
+        slow_patterns[pattern] = error
+        raise
+
+
+def find(pattern: str, text: str) -> tuple[int, int] | None:
+    """Return where the first match starts and ends; raise SlowPattern if that takes too long to find out."""
+    try:
+        match = _compiled(pattern).search(text, timeout=_SECONDS)
     except TimeoutError:
-        raise slow_patterns.setdefault(
-            pattern,
-            SlowPattern(
-                f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text of {len(text):,} "
-                f"characters; {_ADVICE}"
-            ),
+        raise SlowPattern(
+            f"the regular expression {pattern!r} takes more than {_SECONDS:g} s on a text of {len(text):,} "
+            f"characters; {_ADVICE}"
         ) from None
+    return None if match is None else match.span()
 
 
 @lru_cache(maxsize=256)

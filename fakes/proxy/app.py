@@ -34,6 +34,7 @@ PROXY_REALM = "sfusion proxy"
 """What a proxy calls itself when it asks for its token."""
 WHOLE_BODY = 1 << 20
 """Bytes of a request that are looked at; longer requests are forwarded while they arrive."""
+_LONGEST_UNPACKED = 64 << 20
 _RUNS = frozenset({"/run_code", "/run_jupyter"})
 _PINGS = frozenset({"/v1/ping", "/health"})
 # Requests about data sets run no code of the model, and are not work for the fake sandbox either.
@@ -229,13 +230,16 @@ class Upload:
 
 
 def unpacked(answer: Answer) -> Answer:
-    """Undo gzip or deflate, so that the content can be changed; other answers stay as they are."""
+    """Undo gzip or deflate, so that the content can be changed; other answers, and very long ones, stay as they are."""
     encoding = next((value for name, value in answer.headers if name.lower() == "content-encoding"), "")
     if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         return answer
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     try:
-        body = zlib.decompress(answer.body, wbits=zlib.MAX_WBITS | 32)
+        body = unpacker.decompress(answer.body, _LONGEST_UNPACKED)
     except zlib.error:
+        return answer
+    if not unpacker.eof:
         return answer
     headers = [pair for pair in answer.headers if pair[0].lower() != "content-encoding"]
     return replace(answer, headers=headers).with_body(body)

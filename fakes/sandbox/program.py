@@ -22,7 +22,7 @@ from sfusion.fakes.faults.pattern import Pattern, matches
 from sfusion.fakes.wire import MARK
 from sfusion_tools.errors import near
 
-_HINT = re.compile(r'([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
+_HINT = re.compile(r'(?<![A-Za-z_])([A-Za-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)')
 
 
 _FILLED = ("prints", "early", "errors")

@@ -12,6 +12,10 @@ from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.sampling import SamplingParams
 from sfusion_tools.tokenizers import Tokenizer
 
+# sglang has no such bounds; without them one short request would keep the fake busy for hours.
+_MOST_SAMPLES = 16_384
+_MOST_LOGPROBS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class GenerateCall:
@@ -42,6 +46,8 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
     samples = _samples(given[0])
     if samples < 1:
         raise BadValue(f"n must be at least 1, got {samples}.")
+    if samples * len(prompts) > _MOST_SAMPLES:
+        raise BadValue(f"The fake generates at most {_MOST_SAMPLES:,} samples for one request.")
     if any(_samples(params) != samples for params in given):
         raise BadValue("The parallel_sample_num should be the same for all samples in sample params.")
     is_batch = is_batch or samples > 1
@@ -58,6 +64,8 @@ def requests_of(call: GenerateCall, tokenizer: Tokenizer, context_length: int) -
         _check_length(ids, params or {}, context_length)
         _check_vocabulary(ids, tokenizer)
         checked = SamplingParams.read(params, tokenizer.vocab_size)
+        if (want[2] or 0) > _MOST_LOGPROBS:
+            raise BadValue(f"The fake returns at most {_MOST_LOGPROBS:,} log probabilities for a token.")
         logprobs = Logprobs(
             wanted=bool(want[0]),
             start=-1 if want[1] is None else want[1],

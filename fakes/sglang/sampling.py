@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.fakes.errors import BadValue
+from sfusion.fakes.errors import BadValue, SlowPattern
+from sfusion.fakes.faults.pattern import check_pattern, find
 from sfusion.fakes.sglang.json_schema import validator
 from sfusion.fakes.sglang.protocol import Finish
 from sfusion_tools.tokenizers import Tokenizer
@@ -77,7 +77,7 @@ class SamplingParams:
             min_new_tokens=given.get("min_new_tokens") or 0,
             stop=_texts(given.get("stop")),
             stop_token_ids=frozenset(given.get("stop_token_ids") or ()),
-            stop_regex=_texts(given.get("stop_regex")),
+            stop_regex=_patterns(given.get("stop_regex")),
             n=given.get("n") or 1,
             ignore_eos=bool(given.get("ignore_eos")),
             no_stop_trim=bool(given.get("no_stop_trim")),
@@ -139,9 +139,12 @@ def _first_stop_text(text: str, params: SamplingParams) -> tuple[int, int, str] 
         if start >= 0 and stop:
             found.append((start + len(stop), start, stop))
     for pattern in params.stop_regex:
-        match = re.search(pattern, text)
-        if match is not None and match.end() > match.start():
-            found.append((match.end(), match.start(), pattern))
+        try:
+            span = find(pattern, text)
+        except SlowPattern as error:
+            raise BadValue(f"stop_regex: {error}") from error
+        if span is not None and span[1] > span[0]:
+            found.append((span[1], span[0], pattern))
     if not found:
         return None
     stop_at, start, matched = min(found)
@@ -152,6 +155,13 @@ def _texts(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    try:
+        return tuple(check_pattern(pattern) for pattern in _texts(value))
+    except ValueError as error:
+        raise BadValue(f"stop_regex: {error}") from error
 
 
 def _check(given: Mapping[str, Any], vocab_size: int) -> None:

@@ -34,12 +34,11 @@ def render_page(rounds: Sequence[Round], sentence: str, out: Path | None, page: 
 
 def _row(one: Round, out: Path | None, page: Path) -> str:
     real, sim = one.outcomes
-    state = "broken" if one.problems else "held"
     simulated = "broken" if one.sim_problems else "held"
     cells = [
         str(one.number),
         _lines(one.events),
-        f'<span class="{state}">{_linked(one.real, state, out, page)}</span><br>{_lines(one.problems)}',
+        f'<span class="{one.state}">{_linked(one.real, one.state, out, page)}</span><br>{_lines(one.problems)}',
         f"peak {one.count.peak}, limit {one.scenario.stated_limit}",
         f'<span class="{simulated}">{_linked(one.sims[0], simulated, out, page)}</span><br>{_lines(one.sim_problems)}',
         _lines(one.disagreements) or "no",

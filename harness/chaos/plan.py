@@ -15,8 +15,9 @@ _PROMISES: list[Any] = [
     "grants_in_order",
     "no_permit_leaked",
     "text_is_truthful",
-    {"no_starvation": "30s"},
-    {"no_stall": "20s"},
+    # Generous: on a busy machine Ray takes half a minute to restart a limiter.
+    {"no_starvation": "60s"},
+    {"no_stall": "60s"},
 ]
 _KINDS = (
     "kill worker", "kill node", "kill limiter", "kill driver", "pause worker", "pause node", "pause limiter", "resize",

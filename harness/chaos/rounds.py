@@ -16,6 +16,9 @@ from sfusion.harness.runs import RunResult, Task, run_one
 from sfusion.harness.scenarios.events import EventPart
 from sfusion.harness.scenarios.model import Scenario
 
+_START_SECONDS = 300.0
+"""How long the processes of a round may take to start: nobody is watching, and the machine may be busy."""
+
 
 @dataclass(frozen=True)
 class Round:
@@ -35,6 +38,15 @@ class Round:
         failed = [one for one in self.real.verdicts if one.failed and one.promise != EVERYTHING_TOOK_EFFECT]
         found = [f"{one.state}: {one.promise}: {one.sentence}" for one in failed]
         return [*found, *self.count.problems, *([self.real.error] if self.real.error else [])]
+
+    @property
+    def state(self) -> str:
+        """Return broken, unknown (it could not be judged) or held, in whichever world."""
+        results = [self.real, *self.sims]
+        verdicts = [one for result in results for one in result.verdicts if one.promise != EVERYTHING_TOOK_EFFECT]
+        if self.count.problems or any(one.error for one in results) or any(one.state == "broken" for one in verdicts):
+            return "broken"
+        return "unknown" if any(one.failed for one in verdicts) else "held"
 
     @property
     def sim_problems(self) -> list[str]:
@@ -83,6 +95,7 @@ class Round:
         return {
             "round": self.number,
             "scenario": self.scenario.scenario,
+            "state": self.state,
             "events": self.events,
             "limit": self.scenario.stated_limit,
             "peak_at_sandbox": self.count.peak,
@@ -103,7 +116,7 @@ def play_rounds(seed: int, numbers: range, nodes: int, cluster: Any, schedules: 
     """
     from sfusion.harness.worlds import ray
 
-    player = partial(ray.run, cluster=cluster, sandbox_on="node")
+    player = partial(ray.run, cluster=cluster, sandbox_on="node", start_timeout=_START_SECONDS)
     for number in numbers:
         scenario = plan_round(seed, number, nodes)
         real = run_one(Task(scenario, "ray"), player=player)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.chaos.page import render_page
 from sfusion.harness.chaos.rounds import Round, play_rounds
 from sfusion.harness.reports import Reports, RunReport, write_page
@@ -15,7 +17,7 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion.harness.worlds.ray_cluster import open_cluster
 from sfusion_tools.wording import counted
 
-_STYLES = {"held": "green", "broken": "bold red"}
+_STYLES = {"held": "green", "broken": "bold red", "unknown": "yellow"}
 _HEAD = ("", "round", "events", "peak/limit", "differ", "moved", "took")
 
 
@@ -29,36 +31,40 @@ def run_chaos(numbers: range, *, seed: int, nodes: int, schedules: int, reports:
             for one in play_rounds(seed, numbers, nodes, cluster, schedules):
                 rounds.append(one)
                 _write_runs(one, reports)
-                state = _state(one)
-                line = f"[{len(rounds)}/{len(numbers)}] {state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
-                shown.progress(len(rounds), f"{_broken(rounds)} broken", line=line)
+                _write_reports(rounds, seed, nodes, reports)  # each time: a run of hours may be interrupted
+                line = f"[{len(rounds)}/{len(numbers)}] {one.state:<7} {one.scenario.scenario}: {', '.join(one.events)}"
+                shown.progress(len(rounds), _counts(rounds), line=line)
                 for problem in one.problems:
                     shown.print(f"  {problem}", "bold red")
                 for problem in one.sim_problems:
                     shown.print(f"  in sim: {problem}", "bold red")
                 for difference in one.disagreements:
                     shown.print(f"  sim and Ray differ: {difference}", "yellow")
-            sentence = _headline(rounds)
             shown.print()
-            shown.table(map(_row, rounds), _HEAD, [_STYLES[_state(one)] for one in rounds], texts=3)
+            shown.table(map(_row, rounds), _HEAD, [_STYLES[one.state] for one in rounds], texts=3)
             shown.print()
-            shown.print(sentence, _STYLES["broken" if _broken(rounds) else "held"])
+            worst = next(
+                (state for state in ("broken", "unknown") if any(one.state == state for one in rounds)), "held"
+            )
+            shown.print(_headline(rounds), _STYLES[worst])
     finally:
         cluster.close()
+    return 0 if worst == "held" else 1
+
+
+def _write_reports(rounds: Sequence[Round], seed: int, nodes: int, reports: Reports) -> None:
     if reports.html is not None:
-        reports.html.write_text(render_page(rounds, sentence, reports.out, reports.html), encoding="utf-8")
+        page = render_page(rounds, _headline(rounds), reports.out, reports.html)
+        write_file(reports.html, page)
     if reports.json is not None:
         data = {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]}
-        reports.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return 1 if _broken(rounds) else 0
+        write_file(reports.json, json.dumps(data, indent=2) + "\n")
 
 
-def _state(one: Round) -> str:
-    return "broken" if one.problems or one.sim_problems else "held"
-
-
-def _broken(rounds: Sequence[Round]) -> int:
-    return sum(_state(one) == "broken" for one in rounds)
+def _counts(rounds: Sequence[Round]) -> str:
+    """Return how many rounds are in which state."""
+    counts = Counter(one.state for one in rounds)
+    return ", ".join(f"{counts[state]} {state}" for state in _STYLES if counts[state])
 
 
 def _write_runs(one: Round, reports: Reports) -> None:
@@ -71,14 +77,13 @@ def _row(one: Round) -> tuple[str, ...]:
     crowd = f"{one.count.peak}/{one.scenario.stated_limit}"
     differ = str(len(one.disagreements) or "no")
     took = duration(one.real.wall_seconds)
-    return _state(one), str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
+    return one.state, str(one.number), "; ".join(one.events), crowd, differ, str(one.moved), took
 
 
 def _headline(rounds: Sequence[Round]) -> str:
-    broken = _broken(rounds)
     agreeing = sum(not one.disagreements for one in rounds)
     moved, calls = sum(one.moved for one in rounds), sum(one.outcomes[0].total() for one in rounds)
-    held = "every promise held" if not broken else f"{broken} broke a promise or could not be judged"
+    held = "every promise held" if all(one.state == "held" for one in rounds) else _counts(rounds)
     took = sum(one.real.wall_seconds for one in rounds) / len(rounds)
     return (
         f"{counted(len(rounds), 'round')}: {held}. Sim and Ray agree on every promise in {agreeing} of them; "

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import play_case, scenario_of
 from sfusion.harness.hunt.corpus import Corpus
@@ -89,7 +90,7 @@ def run_hunt(options: HuntOptions) -> int:
         runs = [_write_run(one, tools, options) for one in fresh]
         _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
     if options.html is not None:
-        options.html.write_text(render_hunt(hunt, tools, options.seed), encoding="utf-8")
+        write_file(options.html, render_hunt(hunt, tools, options.seed))
     return 1 if hunt.found else 0
 
 
@@ -121,10 +122,12 @@ def _starts(names: tuple[str, ...], trust: bool) -> list[Start]:
     for task in tasks:
         kept = ("scenario", "about", "incident", "expected", "worlds", "promises", "time_scale")
         data = {key: value for key, value in task.scenario.written.items() if key not in kept}
-        if isinstance(data.get("tools", {}), dict) and valid(data):
+        if not any(task.scenario.runs()) and isinstance(data.get("tools", {}), dict) and valid(data):
             starts.append(Start(data, tuple(task.scenario.written["promises"])))
     if not starts:
-        raise BadOption("--near: these scenarios cannot be varied: they run only in world ray, or name their own tools")
+        raise BadOption(
+            "--near: these scenarios cannot be varied: they run only in world ray, run code, or name their own tools"
+        )
     return starts
 
 
@@ -144,7 +147,7 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
         same = Reproduces(scenario, one.finding.failure)
         if same(scenario):
             scenario = shrink(scenario, same, SHRINKING).scenario
-    result = run_one(Task(scenario, "sim", trusted=True))
+    result = run_one(Task(scenario, "sim", tools_given=tools is not None))
     folder = write_run(result, options.out)
     write_page(RunReport.of_result(result, folder))
     return folder

@@ -76,6 +76,27 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
     return 1 if missed else 0
 
 
+def shrink_mistakes(keyword: str, *, jobs: int) -> int:
+    """Shrink each mistake, print a table and return the exit code."""
+    from sfusion.harness.peers.shrunk import HEAD as SHRUNK_HEAD
+    from sfusion.harness.peers.shrunk import prey_of, shrink_mistake
+    from sfusion.harness.spreading import open_workers
+
+    prey = list(prey_of(keyword))
+    found = []
+    with open_workers(jobs) as workers, ProgressReporter(sys.stdout, len(prey), "shrinking mistakes") as shown:
+        for done, one in enumerate(workers.map(shrink_mistake, prey), 1):
+            found.append(one)
+            shown.progress(done, one.name, line=f"[{done}/{len(prey)}] {' '.join(one.row)}")
+        styles = ["green" if one.small else "bold red" for one in found]
+        shown.table([one.row for one in found], SHRUNK_HEAD, styles, texts=3)
+        large = [one.name for one in found if not one.small]
+        shown.print(
+            f"{counted(len(found), 'mistake')}, {f'not small: {large}' if large else 'each shown by a few calls'}."
+        )
+    return 1 if large else 0
+
+
 def _page_text(file: Path, keyword: str) -> str:
     if keyword:
         raise BadOption("--page needs all mistakes; leave -k out")

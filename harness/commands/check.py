@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commands._json import JsonFile, is_stdout, problem_as_dict, write_json
 from sfusion_tools.wording import counted
 
 
@@ -16,6 +17,7 @@ def check(
         typer.Argument(metavar="PATH", help="Files or folders; by default the bundled scenarios."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of scenario files instead.")] = False,
+    json_file: JsonFile = None,
 ) -> None:
     """Check scenario files. Exit code 0 if all are valid, 2 otherwise, with a line FILE:LINE for each problem."""
     from sfusion.harness.scenarios import ScenarioError, read_files, scenario_files
@@ -25,7 +27,12 @@ def check(
         typer.echo(json.dumps(json_schema(), indent=2))
         return
     found, problems = read_files(scenario_files(paths or []))
+    if json_file is not None:
+        files = [{"file": str(file), "cells": [cell.title for cell in cells]} for file, cells in found.items()]
+        document = {"valid": not problems, "files": files, "problems": [problem_as_dict(one) for one in problems]}
+        write_json(json_file, document)
     if problems:
         raise ScenarioError(problems)
-    cells = sum(map(len, found.values()))
-    typer.echo(f"{counted(len(found), 'file')} with {counted(cells, 'cell')}: all valid")
+    if not is_stdout(json_file):
+        cells = sum(map(len, found.values()))
+        typer.echo(f"{counted(len(found), 'file')} with {counted(cells, 'cell')}: all valid")

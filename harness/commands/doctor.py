@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfusion.harness.commands._exit import fail
+from sfusion.harness.commands._json import JsonFile, is_stdout, write_answer
 from sfusion.harness.commands._targets import SANDBOX, real_sandboxes
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ def doctor(
         str | None, typer.Option(help="Languages that training needs, separated by commas.", metavar="A,B")
     ] = None,
     patience: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 8.0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the report as JSON to this file; - is stdout.", metavar="FILE")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Examine a sandbox before training uses it: what is wrong, what that does to training, what to change.
 
@@ -60,7 +59,7 @@ def doctor(
     import sys
 
     from sfusion.harness.doctor import CHECKS, Plan
-    from sfusion.harness.doctor.report import DoctorReporter, examinations_as_json, exit_code, write_json
+    from sfusion.harness.doctor.report import DoctorReporter, examinations_as_json, exit_code
     from sfusion.harness.reports import Reports
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
@@ -76,19 +75,16 @@ def doctor(
         languages=_languages(languages),
         program=_program(program),
     )
-    to_stdout = json_file is not None and str(json_file) == "-"
-    if not to_stdout:
-        Reports(json=json_file).check()
+    to_stdout = is_stdout(json_file)
+    Reports(json=None if to_stdout else json_file).check()
     with _sandboxes(url, tools, sandbox) as sandboxes:
         if long:
             plan = _with_time_for(plan, sandboxes)
         with DoctorReporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
             done = asyncio.run(_examine_all(sandboxes, plan, shown))
             shown.finish(done)
-    if to_stdout:
-        typer.echo(examinations_as_json(done), nl=False)
-    elif json_file is not None:
-        write_json(json_file, done)
+    if json_file is not None:
+        write_answer(json_file, examinations_as_json(done))
     raise typer.Exit(exit_code(done))
 
 
@@ -138,12 +134,15 @@ def _settings(url: str | None, tools: Path | None) -> list[SandboxSettings]:
 
 
 def _program(path: Path | None) -> str | None:
+    from sfusion_tools.bounded_input import decoded, read_bounded
+    from sfusion_tools.errors import InputError
+
     if path is None:
         return None
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"--program {path}: cannot be read: {error}")
+        return decoded(read_bounded(path, 1_000_000), path)
+    except InputError as error:
+        fail(f"--program {error}")
 
 
 def _names(text: str | None) -> list[str] | None:

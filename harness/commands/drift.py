@@ -10,6 +10,7 @@ import typer
 
 from sfusion.harness.commands._exit import fail
 from sfusion.harness.commands._headers import read_headers
+from sfusion.harness.commands._json import JsonFile, is_stdout, write_answer
 from sfusion.harness.commands._probing import (
     ListProbes,
     Only,
@@ -45,7 +46,7 @@ def drift(
     header: Annotated[list[str] | None, typer.Option(help="Header for every request to the real one.")] = None,
     timeout: Timeout = 60.0,
     accept: Annotated[Path | None, typer.Option(help="YAML list of known differences: probe, place, reason.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the full report as JSON to this file.")] = None,
+    json: JsonFile = None,
     summary: Annotated[
         Path | None, typer.Option("--summary", "--markdown", help="Write a Markdown summary to this file.")
     ] = None,
@@ -75,7 +76,7 @@ def drift(
     if executor not in runners:
         fail(f"--executor {executor!r} cannot be compared; {near(executor, runners)}")
     headers = read_headers(header or [])
-    Reports(json=json, summary=summary).check()
+    Reports(json=None if is_stdout(json) else json, summary=summary).check()
     if against is not None and isinstance(read_targets([against])[0], FakeTarget):
         fail("--against: fake is not a real sandbox; leave --against out to compare with the fake")
     accepted = read_acceptances(accept) if accept is not None else []
@@ -86,10 +87,11 @@ def drift(
     else:
         left = _fake(chosen, executor, profile, right, timeout, notes)
     report = compare_answers(chosen, left, right, accepted, notes)
-    print_report(report, sys.stdout)
-    for file, text in ((json, as_json), (summary, as_markdown)):
-        if file is not None:
-            write_file(file, text(report))
+    print_report(report, sys.stderr if is_stdout(json) else sys.stdout)
+    if json is not None:
+        write_answer(json, as_json(report))
+    if summary is not None:
+        write_file(summary, as_markdown(report))
     if not report.compared:
         fail("no probe could be compared; the reasons are listed above")
     raise typer.Exit(1 if report.breaking else 0)

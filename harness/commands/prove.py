@@ -20,6 +20,9 @@ def prove(
     page: Annotated[
         Path | None, typer.Option(help="Write the tables into this Markdown file, between its markers.")
     ] = None,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Shrink each mistake from the scenario in which it is played.")
+    ] = False,
 ) -> None:
     """Prove that the promises can fail: play classic mistakes and see each caught by the promise that names it.
 
@@ -31,15 +34,19 @@ def prove(
     With --hunt each mistake is looked for as `sfusion hunt --tools` would, knowing nothing about it: most seeds must
     find it.
 
+    With --shrink each mistake is reduced to the smallest scenario that shows it: 10 calls and 2 rules must be enough.
+
     Use `sfusion run --tools FILE` to put your own tool to the same test.
 
     Exit code 0 if all of it is so, 1 if not, 2 if the input is wrong.
     """
-    from sfusion.harness.commands._proving import list_mistakes, run_hunts, run_proof
+    from sfusion.harness.commands._proving import list_mistakes, run_hunts, run_proof, shrink_mistakes
 
     if names:
         list_mistakes(keyword)
         return
     if hunt:
         raise typer.Exit(run_hunts(keyword, jobs=jobs, seeds=seeds, cases=cases))
+    if shrink:
+        raise typer.Exit(shrink_mistakes(keyword, jobs=jobs))
     raise typer.Exit(run_proof(keyword, jobs=jobs, page_file=page))

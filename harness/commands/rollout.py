@@ -41,9 +41,12 @@ def rollout(
         typer.Option(help="The fake (default), a sandbox by address, or a container; repeatable.", metavar=SANDBOX),
     ] = None,
     sandbox_executor: Annotated[
-        SandboxExecutor,
-        typer.Option(help="The fake sandbox runs programs (python) or only answers with what they print (scripted)."),
-    ] = SandboxExecutor.PYTHON,
+        SandboxExecutor | None,
+        typer.Option(
+            help="The fake sandbox runs programs (python, the default) or only answers what they print (scripted). "
+            "Required with script:FILE, whose code is that of its author."
+        ),
+    ] = None,
     faults: Annotated[Path | None, typer.Option(help="YAML file of fault rules for the sandbox, fake or real.")] = None,
     rate_limit: Annotated[int, typer.Option(min=1, help="Maximum number of sandbox requests in flight.")] = 10,
     timeout: Annotated[float, typer.Option(min=0.001, help="Time limit of a program in seconds.")] = 30.0,
@@ -80,12 +83,19 @@ def rollout(
 
     from sfusion.fakes.faults import load_rules
     from sfusion.harness.commands.serve_sglang import read_policy
-    from sfusion.harness.errors import HarnessError
+    from sfusion.harness.errors import HarnessError, Untrusted
     from sfusion.harness.rollouts import RolloutPlan, RolloutReporter, run_rollouts
     from sfusion_tools.formats import get_format
     from sfusion_tools.rollout import RolloutLimits, TruncateSide
     from sfusion_tools.tokenizers import load_tokenizer
 
+    if policy.startswith("script:") and sandbox_executor is None and not is_real(sandbox):
+        raise Untrusted(
+            [
+                f"--policy {policy}: this would run the code of its calls on this machine; if you trust the file, add "
+                "--sandbox-executor python, otherwise --sandbox-executor scripted"
+            ]
+        )
     plan = RolloutPlan(
         out=out,
         problems=problems,
@@ -93,7 +103,7 @@ def rollout(
         seed=seed,
         format=get_format(format).name,
         policy=read_policy(policy),
-        executor=sandbox_executor.value,
+        executor=(sandbox_executor or SandboxExecutor.PYTHON).value,
         faults=tuple(load_rules(faults)) if faults is not None else (),
         rate_limit=rate_limit,
         timeout=timeout,

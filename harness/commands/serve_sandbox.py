@@ -98,13 +98,15 @@ def serve_sandbox(
 
 
 def _scripts(path: Path | None) -> list[Any]:
+    from sfusion_tools.errors import YamlError
+    from sfusion_tools.marked_yaml import read_marked
+
     if path is None:
         return []
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise BadOption(f"--scripts {path} cannot be read: {error.strerror}") from error
-    data = read_yaml(text, "--scripts")
+        data = read_marked(path).data
+    except YamlError as error:
+        raise BadOption(f"--scripts {error}") from None
     if not isinstance(data, list):
         raise BadOption(f"--scripts {path}: expected a list of scripts, such as - {{pattern: import numpy, exit: 1}}")
     return data

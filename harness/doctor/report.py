@@ -6,10 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TextIO
 
-from sfusion.harness.atomic_files import write_file
 from sfusion.harness.doctor.examination import Check, Examination
 from sfusion.harness.doctor.finding import Finding, Severity
 from sfusion.harness.terminal import ProgressReporter
@@ -112,11 +110,6 @@ class DoctorReporter(ProgressReporter):
                 self.table([(f"  {label}", text) for label, text in texts], styles=["dim"] * len(texts))
         self.print()
         self.print(doctor_headline(examinations), "bold red" if any(one.breaks for one in examinations) else "green")
-
-
-def write_json(path: Path, examinations: Sequence[Examination]) -> None:
-    """Raises CannotWrite."""
-    write_file(path, examinations_as_json(examinations))
 
 
 def _title(one: Examination) -> str:

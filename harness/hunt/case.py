@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.harness.errors import HarnessError
+from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.hunt.expectations import promises_of
 from sfusion.harness.hunt.findings import Finding, findings_in
@@ -96,7 +96,7 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     scenario = scenario_of(case, tools)
     logged: list[str] = []
     with _listening(logged), _bounded(REAL_SECONDS):
-        result = _run(scenario)
+        result = _run(scenario, tools_given=tools is not None)
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
     journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
@@ -121,11 +121,12 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     )
 
 
-def _run(scenario: Scenario) -> RunResult:
-    # Who starts a hunt has decided to trust its tools and scenarios.
-    task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim", trusted=True)
+def _run(scenario: Scenario, *, tools_given: bool) -> RunResult:
+    task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim", tools_given=tools_given)
     try:
         return run_one(task)
+    except Untrusted:
+        raise
     except (HarnessError, TooLong) as problem:
         head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
         return RunResult(task, head, [], 0.0, "", error=f"{type(problem).__name__}: {problem}")

@@ -7,17 +7,19 @@ case itself if it showed something new or broke something. A batch that was inte
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import Case, CaseResult
 from sfusion.harness.hunt.findings import Finding
 from sfusion.harness.hunt.hunt import Found, Hunt, Tally
 from sfusion.harness.shrinking import Failure
+from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json, read_bounded
 
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError)
 STATE, CASES = "hunt.json", "cases.ndjson"
 _VERSION = 1
 
@@ -38,16 +40,16 @@ class Corpus:
             state = self._state()
         except OSError as error:
             raise BadOption(f"--corpus {self._folder}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except _DAMAGED as error:
             raise BadOption(f"--corpus {self._folder}: {STATE} is not that of a hunt: {error}") from None
         if state is None:
-            (self._folder / CASES).write_text("", encoding="utf-8")
+            write_file(self._folder / CASES, "")
             return 0
         for key, mine in (("version", _VERSION), ("seed", hunt.seed), ("tools", self._tools)):
             if state[key] != mine:
                 text = f"--corpus {self._folder}: its hunt has {key} {state[key]!r:.200}, this one {mine!r:.200}"
                 raise BadOption(f"{text}; give another folder")
-        self._read_cases(hunt, state["tally"]["cases"])
+        self._read_cases(hunt, _tally(state["tally"]).cases)
         hunt.tally = _tally(state["tally"])
         return hunt.tally.cases
 
@@ -65,27 +67,28 @@ class Corpus:
                     line["findings"] = [[one.failure.promise, one.failure.how, one.sentence] for one in result.findings]
                 file.write(json.dumps(line) + "\n")
         state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
-        fresh = self._folder / f"{STATE}.new"
-        fresh.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, self._folder / STATE)
+        write_file(self._folder / STATE, json.dumps(state, indent=1) + "\n")
 
     def _state(self) -> dict[str, Any] | None:
         file = self._folder / STATE
         if not file.exists():
             return None
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = parse_json(read_bounded(file, MAX_LINE), STATE)
         _tally(state["tally"])
         return state if {"version", "seed", "tools"} <= state.keys() else None
 
     def _read_cases(self, hunt: Hunt, count: int) -> None:
         file = self._folder / CASES
         with file.open("rb+") as lines:
-            for _ in range(count):
+            read = bounded_lines(lines, CASES)
+            for number in range(1, count + 1):
+                _, line = next(read, (number, b""))
+                if not line:
+                    raise BadOption(f"--corpus {self._folder}: {CASES} has fewer cases than {STATE} says")
                 try:
-                    line = json.loads(lines.readline())
-                except ValueError:
-                    raise BadOption(f"--corpus {self._folder}: {CASES} has fewer cases than {STATE} says") from None
-                _learn(hunt, line)
+                    _learn(hunt, parse_json(line, f"line {number}"))
+                except _DAMAGED as error:
+                    raise BadOption(f"--corpus {self._folder}: line {number} of {CASES} is damaged: {error}") from None
             lines.truncate(lines.tell())  # an interrupted batch
 
 

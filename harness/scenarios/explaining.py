@@ -7,6 +7,8 @@ import itertools
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any
 
 from pydantic import BaseModel
@@ -51,6 +53,29 @@ _EFFECT = (
 )
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What one name means: a promise, fault, model, part, field, outcome or scenario."""
+
+    kind: str
+    name: str
+    about: str
+    text: str
+    """All of it, for a terminal."""
+    fields: dict[str, str] = dataclass_field(default_factory=dict)
+
+
+def groups() -> dict[str, list[str]]:
+    """Return every name that can be explained by group, except scenarios and fields."""
+    return {
+        "parts": [*PARTS],
+        "promises": [*PROMISES],
+        "kinds": [*KINDS],
+        "models": [*MODELS],
+        "outcomes": [outcome.value for outcome in Outcome],
+    }
+
+
 def topics() -> str:
     """Return what can be explained."""
     return "\n".join(
@@ -70,53 +95,65 @@ def topics() -> str:
 
 def names() -> list[str]:
     """Return every name that can be explained, except scenarios and fields."""
-    groups = ["promises", "kinds", "models", "outcomes"]
-    return [*PARTS, *PROMISES, *KINDS, *MODELS, *(one.value for one in Outcome), *groups, EVERYTHING_TOOK_EFFECT]
+    found = groups()
+    return [*itertools.chain(*found.values()), *(group for group in found if group != "parts"), EVERYTHING_TOOK_EFFECT]
 
 
 def explained(name: str) -> str | None:
     """Return the explanation of a name; None if it is unknown."""
-    groups: dict[str, Mapping[str, type[BaseModel]]] = {"promises": PROMISES, "kinds": KINDS, "models": MODELS}
-    if name in groups:
-        return "\n\n".join(_part(key, cls) for key, cls in groups[name].items())
+    texts = [one.text for one in explanations(name)]
+    return ("\n" if name == "outcomes" else "\n\n").join(texts) if texts else None
+
+
+def explanations(name: str) -> list[Explanation]:
+    """Return what a name, or each name of a group, means; nothing if it is unknown."""
+    tables: dict[str, Mapping[str, type[BaseModel]]] = {
+        "promise": PROMISES,
+        "fault": KINDS,
+        "model": MODELS,
+        "part": PARTS,
+    }
+    if name in (group := {"promises": "promise", "kinds": "fault", "models": "model"}):
+        return [_part(group[name], key, cls) for key, cls in tables[group[name]].items()]
     if name == EVERYTHING_TOOK_EFFECT:
-        return _wrapped(f"{name}: ", _EFFECT)
+        return [Explanation("promise", name, _EFFECT, _wrapped(f"{name}: ", _EFFECT))]
     if name == "outcomes":
-        return "\n".join(_outcome(outcome) for outcome in Outcome)
-    texts = [_part(name, table[name]) for table in (PROMISES, KINDS, MODELS, PARTS) if name in table]
-    texts += [_outcome(outcome) for outcome in Outcome if outcome.value == name]
-    if not texts and "." in name:
-        owner, _, field = name.rpartition(".")
-        texts += _field_text(owner.rpartition(".")[2], field)
-    if not texts:
-        texts += _scenario(name)
-    return "\n\n".join(texts) if texts else None
+        return [_outcome(outcome) for outcome in Outcome]
+    found = [_part(kind, name, table[name]) for kind, table in tables.items() if name in table]
+    found += [_outcome(outcome) for outcome in Outcome if name == outcome.value]
+    if not found and "." in name:
+        owner, _, key = name.rpartition(".")
+        found += _field(owner.rpartition(".")[2], key)
+    return found or _scenario(name)
 
 
-def _part(name: str, cls: type[BaseModel]) -> str:
-    lines = [f"{name}: {_doc(cls)}"]
+def _part(kind: str, name: str, cls: type[BaseModel]) -> Explanation:
+    about = _doc(cls)
+    lines = [f"{name}: {about}"]
     phases = getattr(cls, "phases", None)
     if phases:
         lines.append(f"  strikes in phase {phases[0]} by default; possible phases: {', '.join(phases)}")
-    lines += [
-        line
-        for key, field in cls.model_fields.items()
-        if key not in ("cell", "kind")
-        for line in _field_lines(key, field)
-    ]
-    return "\n".join(lines)
+    shown = {key: info for key, info in cls.model_fields.items() if key not in ("cell", "kind")}
+    lines += [_field_line(key, info) for key, info in shown.items()]
+    fields = {info.alias or key: _field_about(info) for key, info in shown.items()}
+    return Explanation(kind, name, about, "\n".join(lines), fields)
 
 
-def _field_lines(name: str, field: Any) -> list[str]:
-    text = field.description or "see docs/fake-sandbox.md"
-    return [_wrapped(f"  {field.alias or name:<16} ", " ".join(text.replace("``", "`").split()) + default_text(field))]
+def _field_about(info: Any) -> str:
+    text = info.description or "see docs/fake-sandbox.md"
+    return " ".join(text.replace("``", "`").split()) + default_text(info)
 
 
-def _field_text(owner: str, name: str) -> list[str]:
+def _field_line(name: str, info: Any) -> str:
+    return _wrapped(f"  {info.alias or name:<16} ", _field_about(info))
+
+
+def _field(owner: str, name: str) -> list[Explanation]:
     cls = PARTS.get(owner) or PROMISES.get(owner) or KINDS.get(owner)
     if cls is None or name not in cls.model_fields:
         return []
-    return ["\n".join(_field_lines(name, cls.model_fields[name])).strip()]
+    info = cls.model_fields[name]
+    return [Explanation("field", f"{owner}.{name}", _field_about(info), _field_line(name, info).strip())]
 
 
 def default_text(field: Any) -> str:
@@ -131,7 +168,7 @@ def default_text(field: Any) -> str:
     return f" (default: {value!r})" if isinstance(value, str) else f" (default: {value})"
 
 
-def _outcome(outcome: Outcome) -> str:
+def _outcome(outcome: Outcome) -> Explanation:
     import ast
 
     tree = ast.parse(textwrap.dedent(inspect.getsource(Outcome)))
@@ -141,16 +178,18 @@ def _outcome(outcome: Outcome) -> str:
         if isinstance(one, ast.Assign) and typing.cast(Any, one.targets[0]).id == outcome.name:
             text = str(typing.cast(Any, following).value.value).replace("``", "`")
     whose = "caused by the program" if outcome.is_from_program else "not caused by the program"
-    return f"{outcome.value}: {text} ({whose})"
+    about = f"{text} ({whose})"
+    return Explanation("outcome", outcome.value, about, f"{outcome.value}: {about}")
 
 
-def _scenario(name: str) -> list[str]:
+def _scenario(name: str) -> list[Explanation]:
     try:
         cells = read_scenarios(scenario_files([name])[0])
     except ScenarioError:
         return []
     first = cells[0]
-    lines = [f"{first.scenario}: {' '.join(first.about.split())}"]
+    about = " ".join(first.about.split())
+    lines = [f"{first.scenario}: {about}"]
     if first.incident:
         lines.append(_wrapped("  reported in ", ", ".join(first.incident)))
         lines.append(_wrapped("  expected: ", " ".join(first.expected.split())))
@@ -159,7 +198,7 @@ def _scenario(name: str) -> list[str]:
         lines.append(_wrapped("  cells: ", ", ".join(cell.cell for cell in cells)))
     lines.append("  promises:")
     lines += [_wrapped(f"    {promise.name}: ", _doc(type(promise))) for promise in first.promises]
-    return ["\n".join(lines)]
+    return [Explanation("scenario", first.scenario, about, "\n".join(lines))]
 
 
 def _doc(cls: type) -> str:

@@ -416,15 +416,17 @@ REDUCTIONS: tuple[Reduction, ...] = (
     remarks,
     first_in_first_out,
     size,
+    rollouts,
     limit,
+    size,
+    rollouts,
     cluster,
     faults,
     events,
     sandbox,
     programs,
-    rollouts,
     tools,
     durations,
     deviations,
 )
-"""In the order in which they are tried: what makes runs shorter first."""
+"""In the order in which they are tried: what makes runs shorter first, and the number of calls before their length."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from tests import ROOT
 from tests.docs.blocks import Block
 
 TIMEOUT = 120.0
@@ -201,13 +202,15 @@ def _yaml(block: Block, folder: Path) -> str:
                 read_acceptances(_saved(block, folder))
             case {"jobs": dict(jobs), **workflow}:
                 return _workflow(jobs, workflow)
+            case {"repos": list(repos)}:
+                return _hooks(repos)
             case dict() if set(data) <= {*Scenario.model_fields, "matrix", "extends"}:
                 whole = {"scenario": "part", "about": "x", "promises": ["every_call_ends_once"], **data}
                 if "rollouts" not in whole:
                     whole.setdefault("load", {"calls": 1})
                 parse_scenarios(yaml.safe_dump(whole), file=block.place, base=folder)
             case _:
-                return "neither fault rules, a scenario, a part of one, a tool config, probes nor a workflow"
+                return "neither fault rules, a scenario, a part of one, a tool config, probes, a workflow nor hooks"
     except Exception as error:  # every error of a reader is a problem of the page
         return f"{type(error).__name__}: {error}"
     return ""
@@ -230,10 +233,26 @@ def _workflow(jobs: dict[str, Any], workflow: dict[Any, Any]) -> str:
         for step in job["steps"]:
             if ("uses" in step) == ("run" in step):
                 return f"job {name}: a step has either `uses` or `run`: {step}"
+            if wrong := _action(step):
+                return f"job {name}: {wrong}"
             for line in str(step.get("run", "")).replace("\\\n", " ").splitlines():
                 if wrong := _options(line.strip()):
                     return f"job {name}: {wrong}"
     return ""
+
+
+def _action(step: dict[str, Any]) -> str:
+    """Report inputs of a step that our own action does not have."""
+    known = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    unknown = set(step.get("with", {})) - set(known) if "/sfusion@" in step.get("uses", "") else set()
+    return f"our action has no input {', '.join(sorted(unknown))}" if unknown else ""
+
+
+def _hooks(repos: list[dict[str, Any]]) -> str:
+    """Report hooks of a pre-commit configuration that this repository does not have."""
+    known = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+    unknown = {hook["id"] for repo in repos for hook in repo["hooks"]} - known
+    return f"no hook is called {', '.join(sorted(unknown))}" if unknown else ""
 
 
 def _options(line: str) -> str:

@@ -22,6 +22,8 @@ from sfusion.fakes.sglang import ScriptedPolicy
 from sfusion.harness.cli import app
 from sfusion.harness.drift import read_acceptances, recorded_answers
 from sfusion.harness.errors import HarnessError
+from sfusion.harness.hunt.corpus import _VERSION, CASES, STATE, Corpus
+from sfusion.harness.hunt.hunt import Hunt
 from sfusion.harness.journal import Journal
 from sfusion.harness.probes import bundled_probes, read_recording
 from sfusion.harness.probes.suite import read_probes
@@ -57,6 +59,10 @@ RECORD = {
     "elapsed_s": 0.1,
 }
 RECORDING = json.dumps({"cassette": {"format": 1}}) + "\n" + json.dumps(RECORD) + "\n"
+TALLY = {"cases": 1, "strikes": [["a", "b", 1]], "states": [], "outcomes": {}, "events": {}, "growth": [[1, 2]]}
+HUNT = json.dumps({"version": _VERSION, "seed": 0, "tools": "", "tally": TALLY}) + "\n"
+CASE_LINE = {"number": 0, "digest": "d", "data": {}, "origin": "new", "promises": ["every_call_ends_once"]}
+CASE = json.dumps(CASE_LINE | {"behaviour": ["b"], "findings": [["promise", "how", "sentence"]]}) + "\n"
 SAMPLE = json.dumps({"input": "user\nhi\nassistant\n", "output": "4", "score": 1, "step": 1}) + "\n"
 
 
@@ -87,6 +93,15 @@ def _read_run_with(name: str) -> Callable[[Path], Any]:
     return read
 
 
+def _resume_with(name: str) -> Callable[[Path], Any]:
+    def read(path: Path) -> None:
+        for other, content in {STATE: HUNT, CASES: CASE}.items():
+            path.with_name(other).write_bytes(path.read_bytes() if other == name else content.encode())
+        Corpus(path.parent, "").resume(Hunt(0))
+
+    return read
+
+
 READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
     "scenario.yaml": (lambda: SCENARIO, read_scenarios),
     "rules.yaml": (lambda: RULES, load_rules),
@@ -104,6 +119,8 @@ READERS: dict[str, tuple[Callable[[], str | bytes], Callable[[Path], Any]]] = {
     "journal": (lambda: _run_files()["journal.ndjson"], Journal.read),
     "a run's journal": (lambda: _run_files()["journal.ndjson"], _read_run_with("journal.ndjson")),
     "a run's verdict": (lambda: _run_files()["verdict.json"], _read_run_with("verdict.json")),
+    "a hunt's state": (lambda: HUNT, _resume_with(STATE)),
+    "a hunt's cases": (lambda: CASE, _resume_with(CASES)),
     "a run's scenario": (lambda: _run_files()["scenario.yaml"], _read_run_with("scenario.yaml")),
 }
 
@@ -135,7 +152,7 @@ def test_a_good_file_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_damaged_file_is_read_or_refused(name: str, data: st.DataObject) -> None:
     good, read = READERS[name]
     content = good()
@@ -148,7 +165,7 @@ def test_a_damaged_file_is_read_or_refused(name: str, data: st.DataObject) -> No
 
 
 # The dumps of a training are indexed block by block, so that they may be larger than memory.
-@pytest.mark.parametrize("name", [name for name in READERS if name != "1.jsonl" and "run's" not in name])
+@pytest.mark.parametrize("name", [name for name in READERS if name != "1.jsonl" and "'s " not in name])
 def test_an_endless_file_is_not_read_to_its_end(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     with path.open("wb") as sparse:
@@ -162,7 +179,7 @@ def test_an_endless_file_is_not_read_to_its_end(name: str, tmp_path: Path) -> No
 @given(
     line=_damaged(json.dumps({"id": 1, "format": "hermes", "text": '<tool_call>{"name": "f"}</tool_call>'}).encode())
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_damaged_line_for_parse_is_read_or_refused(line: bytes) -> None:
     result = CliRunner().invoke(app, ["parse", "--jsonl"], input=line)
     assert result.exit_code in (0, 2)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import zlib
 
 import pytest
 
 from sfusion.fakes.faults import Phase
 from sfusion.fakes.proxy import FaultProxy
+from sfusion.fakes.proxy.app import unpacked
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer
+from sfusion.fakes.wire import Answer
 from tests.fakes.proxy.scripted_upstream import OK, UpstreamConnection, always, scripted_upstream
 from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, Watch, get, one, post, run_code, whole
@@ -177,6 +180,14 @@ async def test_compressed_output_is_decompressed_before_it_is_changed() -> None:
     head, _, body = got.partition(b"\r\n\r\n")
     assert head == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nx: y\r\nconnection: close" % len(body)
     assert json.loads(body) == {"status": "Success", "run_result": {"stdout": "", "stderr": ""}}
+
+
+def test_an_answer_that_would_unpack_to_gigabytes_is_passed_on_as_it_is() -> None:
+    packer = zlib.compressobj(9)
+    zeros = bytes(1 << 20)
+    bomb = b"".join(packer.compress(zeros) for _ in range(65)) + packer.flush()
+    answer = Answer(body=bomb, headers=[("content-encoding", "deflate")])
+    assert unpacked(answer) is answer
 
 
 async def test_wrong_content_type_replaces_the_right_one() -> None:

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, post, run_code
+from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+from tests.fakes.wire.raw import PATIENCE, PING, Raw, get, one, post, run_code
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
@@ -53,6 +54,27 @@ async def test_hostile_faults_are_refused_and_change_nothing(body: str, status: 
         assert [rule["name"] for rule in sandbox.faults()["faults"]] == ["old"]
 
 
+def generate(**options: object) -> bytes:
+    return post("/generate", json.dumps({"text": "hi", **options}).encode())
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        (generate(sampling_params={"n": 10**6}), "at most 16,384 samples"),
+        (generate(return_logprob=True, top_logprobs_num=10**7), "at most 1,024 log probabilities"),
+        (generate(sampling_params={"stop_regex": "(x|xx)+y"}), "backtracks"),
+        (generate(sampling_params={"stop_regex": "("}), "is not a regular expression"),
+    ],
+    ids=["samples", "logprobs", "slow regex", "bad regex"],
+)
+async def test_hostile_requests_to_the_engine_are_refused(request_: bytes, sentence: str) -> None:
+    async with asyncio.timeout(PATIENCE), FakeSGLangServer(ScriptedPolicy([], otherwise="x" * 60)) as server:
+        answer = await one(server.port, request_)
+        assert (answer.status, sentence in answer.json["error"]["message"]) == (400, True), answer.body
+        assert (await one(server.port, get("/health"))).status == 200
+
+
 @pytest.mark.parametrize("framing", ["content-length: 1000000000", "transfer-encoding: chunked"])
 async def test_a_long_admin_body_is_refused_before_all_of_it_has_come(framing: str) -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
@@ -65,6 +87,12 @@ async def test_a_program_cannot_print_what_would_fill_the_memory() -> None:
     async with FakeSandbox() as sandbox:
         answer = await one(sandbox.port, run_code('# sfusion:call=a prints="{fill:1000000000}"'))
         assert "needs a whole number of characters up to 20,000,000" in answer.json["message"]
+
+
+async def test_a_long_word_beside_the_mark_is_read_at_once() -> None:
+    async with asyncio.timeout(PATIENCE), FakeSandbox(executor="scripted") as sandbox:
+        answer = await one(sandbox.port, run_code("# sfusion:call=a exit=3 " + "a" * 300_000))
+        assert answer.json["run_result"]["return_code"] == 3
 
 
 @pytest.mark.parametrize("line", [b"x: ", b"GET /", b"x: 1\r\n"], ids=["header", "target", "headers"])

@@ -135,7 +135,10 @@ def test_a_round_says_where_sim_and_reality_differ(tmp_path: Path) -> None:
     real = RunResult(Task(scenario, "ray"), Journal(sim.journal.header, sim.journal.events[:-20]), broken, 1.0, "")
     same = Round(1, scenario, sim, [sim], SandboxCount(3))
     other = Round(2, scenario, real, [sim, again], SandboxCount(4, ["too many"]))
-    assert (same.problems, same.disagreements, same.moved) == ([], [], 0)
+    assert (same.state, same.problems, same.disagreements, same.moved) == ("held", [], [], 0)
+    assert other.state == "broken"
+    unknown = replace(sim, verdicts=[Verdict("no_permit_leaked", "unknown", "it did not start")])
+    assert Round(4, scenario, unknown, [sim], SandboxCount(0)).state == "unknown"
     assert other.problems == ["broken: no_permit_leaked: permit <1> was never returned", "too many"]
     assert other.sim_problems == ["schedule 7: broken: no_permit_leaked: permit <1> was never returned"]
     assert not any("no_permit_leaked" in one for one in other.disagreements), "one of the schedules shows it"

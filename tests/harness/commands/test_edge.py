@@ -67,11 +67,10 @@ def test_a_message_that_quotes_a_file_cannot_control_the_terminal(tmp_path: Path
     assert "owned" in result.stderr
 
 
-@pytest.mark.parametrize("words", [["list"], ["run", "single-node"]])
-def test_a_reader_that_goes_away_is_not_a_broken_promise(words: list[str]) -> None:
+def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "sfusion", *words]
+    command = [sys.executable, "-m", "sfusion", "run", "single-node"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (3, "")

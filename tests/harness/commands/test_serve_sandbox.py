@@ -122,7 +122,7 @@ async def test_port_in_use_is_reported_in_one_line() -> None:
         (["--executor", "pyhton"], "unknown executor 'pyhton'; did you mean 'python'?"),
         (["--profile", "2024"], "unknown profile '2024'"),
         (["--faults", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
-        (["--scripts", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["--scripts", "nowhere.yaml"], "nowhere.yaml:1: cannot be read"),
         (["--model", "{quota: many}"], "model quota: in_flight"),
         (["--model", "{quota"], "--model:1: not YAML"),
         (["--executor", "recorded"], "needs a cassette"),

@@ -22,6 +22,7 @@ import pathlib
 pathlib.Path(__file__).with_name("imported").touch()
 from sfusion.harness.peers.good import GoodTool as Evil
 """
+PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]}
 CONFIG = {"sandbox_fusion_url": ["http://sandbox.invalid"], "rate_limit": 4, "default_timeout": 30}
 
 
@@ -87,10 +88,7 @@ def test_a_matrix_and_an_extended_file_hide_nothing(runs_code: Path) -> None:
 
 def test_tools_on_the_command_line_need_no_trust_but_the_code_of_the_file_does(names_a_class: Path) -> None:
     tools = names_a_class.with_name("tools.yaml")
-    schema = {
-        "type": "function",
-        "function": {"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}},
-    }
+    schema = {"type": "function", "function": {"name": "f", "description": "", "parameters": PARAMETERS}}
     entry = {"class_name": "strangers_tool.Evil", "config": CONFIG, "tool_schema": schema}
     tools.write_text(yaml.safe_dump({"tools": [entry]}))
     assert invoke("run", names_a_class, "--tools", tools).exit_code == 0
@@ -111,8 +109,8 @@ def test_a_scripted_scenario_needs_no_trust_and_its_folder_is_not_searched_for_m
 
 
 def test_our_own_classes_need_no_trust(tmp_path: Path) -> None:
-    file = tmp_path / "peer.yaml"
-    tools = [{"class_name": "sfusion.harness.peers.good.GoodTool", "config": CONFIG}]
+    file = tmp_path / "own.yaml"
+    tools = [{"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {"rate_limit": 3}}]
     file.write_text(HEAD + "load: {calls: 1}\npromises: [every_call_ends_once]\n" + yaml.safe_dump({"tools": tools}))
     assert invoke("run", file).exit_code == 0
 
@@ -137,3 +135,26 @@ def test_no_other_way_to_run_a_task_forgets_to_ask(runs_code: Path) -> None:
 def test_python_code_that_runs_a_scenario_trusts_it(runs_code: Path) -> None:
     (result,) = run_scenario(runs_code)
     assert result.ok
+
+
+def test_a_hunt_with_tools_of_the_command_line_runs_them(names_a_class: Path) -> None:
+    tools = names_a_class.with_name("tools.yaml")
+    schema = {"type": "function", "function": {"name": "f", "description": "", "parameters": PARAMETERS}}
+    entry = {"class_name": "strangers_tool.Evil", "config": CONFIG, "tool_schema": schema}
+    tools.write_text(yaml.safe_dump({"tools": [entry]}))
+    hunted = invoke("hunt", "--tools", tools, "--cases", "2", "--jobs", "1")
+    assert hunted.exit_code == 0
+    assert "2 cases" in hunted.stdout
+
+
+def test_the_code_in_a_script_of_a_rollout_runs_only_when_asked_for(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text(
+        "turns: [{calls: [{name: code_interpreter, arguments: {code: print(1)}}]}, done]\notherwise: done\n"
+    )
+    words = ["rollout", "--out", tmp_path / "dump", "--problems", 1, "--policy", f"script:{script}"]
+    refused = invoke(*words)
+    assert refused.exit_code == 2
+    assert "this would run the code of its calls on this machine" in refused.stderr
+    assert not (tmp_path / "dump").exists()
+    assert invoke(*words, "--sandbox-executor", "scripted").exit_code == 0

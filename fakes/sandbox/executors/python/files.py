@@ -67,21 +67,21 @@ class WorkDirectory:
         else:
             self.home = os.path.join(self.outer, "scratch")
             os.mkdir(self.home)
-        self.hand_over()
+        for directory in {self.outer, *self.mounts.values(), self.folder, self._root + self.home}:
+            self._give(directory)
 
     def hand_over(self) -> None:
         """Give what the server has written to the user of the programs; only before any of them has run."""
-        if self.user is None:
-            return
-        waiting = [self.outer]
+        waiting = [self.folder] if self.user is not None else []
         while waiting:
-            folder = waiting.pop()
-            os.chown(folder, self.user, self.user)
-            for entry in os.scandir(folder):
+            for entry in os.scandir(waiting.pop()):
+                self._give(entry.path)
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(entry.path)
-                else:
-                    os.chown(entry.path, self.user, self.user, follow_symlinks=False)
+
+    def _give(self, path: str) -> None:
+        if self.user is not None:
+            os.chown(path, self.user, self.user, follow_symlinks=False)
 
     async def __aenter__(self) -> WorkDirectory:
         return self
@@ -114,6 +114,10 @@ class WorkDirectory:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
+            path = os.path.normpath(path)
+            while self.user is not None and not beneath(path, [self.folder]) and path not in self.mounts.values():
+                self._give(path)
+                path = os.path.dirname(path)
 
     def fetch(self, names: Iterable[str], limit: int) -> dict[str, str]:
         """Read the requested files that exist; a link that leads outside counts as missing."""

@@ -15,7 +15,7 @@ import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
 from sfusion.fakes.sandbox.executors.python.executor import default_path
-from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise
+from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise, trees
 from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 from tests.fakes.sandbox.executors.conftest import on_linux
@@ -143,6 +143,8 @@ async def main():
     answer = await executor.run_code(RunCode(code=code, language="python"))
     print(os.getuid(), answer.run_result and answer.run_result.stdout, answer.message)
     await executor.aclose()
+    refused = await PythonExecutor(own_user=True).run_code(RunCode(code=code, language="python"))
+    print(refused.message.rpartition(": ")[2])
 
 asyncio.run(main())
 """
@@ -156,7 +158,8 @@ def test_users_other_than_root_have_a_private_tmp_too() -> None:
     done = subprocess.run(
         [*other, sys.executable, "-c", AS_ANOTHER_USER], capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.stdout == f"{1000 if other else os.getuid()} x\n \n", done.stderr
+    refused = "a user of its own is not available on this machine, but was set to True for this executor None"
+    assert done.stdout == f"{1000 if other else os.getuid()} x\n \n{refused}\n", done.stderr
     assert "sfusion-user" not in os.listdir("/tmp")
 
 
@@ -295,6 +298,47 @@ async def test_a_killed_server_leaves_neither_programs_nor_files(liveness: Liven
     await server.wait()
 
 
+async def test_the_directories_of_a_server_that_was_killed_with_its_guard_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "sfusion-of-an-older-version").mkdir()
+    abandoned, lock = trees.make_room()
+    os.makedirs(os.path.join(abandoned, "run-1", "tmp"))
+    running = PythonExecutor()
+    try:
+        await ran(running, "print(1)")
+        os.close(lock)  # the kernel does it for processes that are killed
+        rooms = set(os.listdir(tmp_path))
+        following = PythonExecutor()
+        await following.confinement()
+        await following.aclose()
+        assert rooms - set(os.listdir(tmp_path)) == {os.path.basename(abandoned)}
+        assert (await ran(running, "print(2)")).stdout == "2\n"
+    finally:
+        await running.aclose()
+    assert os.listdir(tmp_path) == ["sfusion-of-an-older-version"]
+
+
+def test_a_tree_of_any_depth_and_without_permissions_is_removed(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    (tmp_path / "kept").write_text("kept")
+    (top / "link").symlink_to(tmp_path)
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=here)
+        os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.fchmod(here, 0)
+        os.close(here)
+        here = below
+    os.close(here)
+    assert trees.remove_tree(str(top))
+    assert trees.remove_tree(str(top)), "there is nothing to remove"
+    assert os.listdir(tmp_path) == ["kept"]
+
+
 # -- signals --
 
 
@@ -350,6 +394,19 @@ async def test_threads_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert any("more than 100 threads" in text for text in warnings(caplog))
 
 
+SHARED_BY_FOUR = """import mmap, os, time
+memfd = os.memfd_create("x")
+os.ftruncate(memfd, 40_000_000)
+segment = open("/dev/shm/x", "w+b")
+segment.truncate(40_000_000)
+kept = [mmap.mmap(-1, 40_000_000), mmap.mmap(memfd, 40_000_000), mmap.mmap(segment.fileno(), 40_000_000)]
+os.fork(), os.fork()
+for memory in kept:
+    while memory.tell() < 40_000_000: memory.write(b"x" * 1_000_000)
+time.sleep(0.3)
+"""
+
+
 @pytest.mark.parametrize("before", ["", "import os\nfor _ in range(3): os.fork()\n"])
 async def test_memory_is_bounded_for_all_processes_together(before: str, caplog: pytest.LogCaptureFixture) -> None:
     executor = PythonExecutor(bounds=ResourceBounds(memory=200 * 2**20))
@@ -358,6 +415,7 @@ async def test_memory_is_bounded_for_all_processes_together(before: str, caplog:
         assert (await ran(executor, before + hog, run_timeout=30.0)).return_code == -9
         shared = "import os, time\nkept = bytearray(120_000_000)\nos.fork(); os.fork()\ntime.sleep(0.3)"
         assert (await ran(executor, shared)).return_code == 0
+        assert (await ran(executor, SHARED_BY_FOUR)).return_code == 0
     finally:
         await executor.aclose()
     assert any("more than 200 MiB of memory" in text for text in warnings(caplog))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from sfusion.fakes.sandbox.executors.python import notebook as notebooks
 from sfusion.fakes.sandbox.protocol import RunJupyter
 from sfusion.fakes.sandbox.rendering import render_run_jupyter
 from sfusion.fakes.sandbox.requests import RUN_JUPYTER
@@ -130,6 +131,15 @@ async def test_the_driver_s_files_are_the_real_ones(builtin: PythonExecutor) -> 
 async def test_a_cell_may_delete_the_files_of_the_driver(builtin: PythonExecutor, deleted: str) -> None:
     answer = await cells(builtin, f"import os, shutil; shutil.rmtree({deleted})", "print(2)")
     assert (answer.status, [cell.stdout for cell in answer.cells]) == ("Success", ["", "2\n"])
+
+
+async def test_results_are_read_only_up_to_a_limit(builtin: PythonExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are parsed in one go, during which the server answers nobody."""
+    monkeypatch.setattr(notebooks, "RESULTS_LIMIT", 1000)
+    assert (await cells(builtin, "print('x' * 800)")).status == "Success"
+    answer = await cells(builtin, "print('x' * 1000)")
+    assert answer.status == "SandboxError"
+    assert "the results of the cells are larger than 1000 bytes" in answer.message
 
 
 async def test_what_models_write_in_notebooks_works_in_the_builtin_runner(builtin: PythonExecutor) -> None:

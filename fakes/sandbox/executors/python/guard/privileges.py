@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import struct
@@ -12,7 +13,6 @@ from . import kernel
 PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP = 28, 4
 PR_CAPBSET_DROP = 24
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
-LAST_CAPABILITY = 63
 CAP_DAC_READ_SEARCH = 2
 CAPABILITY_VERSION = 0x20080522
 
@@ -28,8 +28,8 @@ def drop_capabilities() -> None:
 
 
 def _bound_capabilities(*kept: int) -> None:
-    for capability in range(LAST_CAPABILITY + 1):
-        with suppress(OSError):  # this kernel does not have it, or this process has none to drop
+    with suppress(OSError):  # this kernel has no more, or this process has none to drop
+        for capability in itertools.count():
             if capability not in kept:
                 kernel.prctl(PR_CAPBSET_DROP, capability)
 

@@ -1,0 +1,76 @@
+"""Hooks of mkdocs: the files at the top of the repository become pages, and the reference is made from the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+from sfusion.harness.scenarios.explaining import explanations, groups
+from sfusion.harness.scenarios.schema import json_schema
+
+ROOT = Path(__file__).parent.parent
+COPIED = {
+    "README.md": "index.md",
+    "README.zh-CN.md": "zh.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "LICENSE": "LICENSE.txt",
+}
+GENERATED = [*COPIED.values(), "reference.md", "scenario.schema.json"]
+_TITLES = {"promises": "Promises", "kinds": "Faults", "models": "Server models", "outcomes": "Outcomes"}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the generated pages."""
+    for source, page in COPIED.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=_linked(text, "") if page.endswith(".md") else text))
+    files.append(File.generated(config, "reference.md", content=reference()))
+    files.append(File.generated(config, "scenario.schema.json", content=json.dumps(json_schema(), indent=2)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Point links out of docs/ to the copied pages."""
+    return _linked(markdown, "../")
+
+
+def _linked(text: str, up: str) -> str:
+    """Rewrite links that leave the folder; one to a file that the site does not have becomes plain text."""
+
+    def replaced(found: re.Match[str]) -> str:
+        label, target = found[1], found[2]
+        path, hash_, anchor = target.partition("#")
+        if not up and path.startswith("docs/"):
+            return f"[{label}]({path.removeprefix('docs/')}{hash_}{anchor})"
+        if path.removeprefix(up) in COPIED:
+            return f"[{label}]({COPIED[path.removeprefix(up)]}{hash_}{anchor})"
+        return label
+
+    out_of_docs = re.escape(up) if up else r"(?!https?:|#)"
+    return re.sub(rf"(?<!`)\[([^\]\n]+)\]\(({out_of_docs}[^)\s]+)\)", replaced, text)
+
+
+def reference() -> str:
+    """Return the page of everything that `sfusion explain` knows."""
+    lines = [
+        "# Reference",
+        "",
+        "What `sfusion explain` says, made from the code. The keys of a scenario file are in "
+        "[its language](scenarios.md#the-file); editors can use its [JSON Schema](scenario.schema.json).",
+        "",
+    ]
+    for group, title in _TITLES.items():
+        lines += [f"## {title}", ""]
+        assert groups()[group], group
+        for one in explanations(group):
+            lines += [f"### {one.name}", "", one.about, ""]
+            if one.fields:
+                lines += ["| field | meaning |", "|---|---|"]
+                lines += [f"| `{key}` | {about.replace('|', chr(92) + '|')} |" for key, about in one.fields.items()]
+                lines.append("")
+    return "\n".join(lines)

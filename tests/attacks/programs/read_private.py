@@ -1,0 +1,11 @@
+"""What only the server's user may read cannot be read.
+
+Named in root-without-namespaces, user, user-without-namespaces: programs can read what the server can read.
+"""
+
+import os
+
+try:
+    print("broken:", open(os.environ["OUTSIDE"] + "/private").read())
+except OSError:
+    print("held")

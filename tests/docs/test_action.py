@@ -1,0 +1,100 @@
+"""The GitHub Action and the pre-commit hook: their commands are run here as GitHub and pre-commit run them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import ROOT
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+(HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+GOOD = "scenario: good\nabout: Nothing fails.\nload: {calls: 1}\npromises: [every_call_ends_once]\n"
+BROKEN = "scenario: broken\nabout: It cannot hold.\nload: {calls: 1}\npromises: [{outcomes: {throttled: all}}]\n"
+
+
+def step(name: str) -> dict[str, Any]:
+    return next(one for one in ACTION["runs"]["steps"] if one["name"] == name)
+
+
+def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str]:
+    """Run the script of a step in ``folder``; return its exit code and what it printed."""
+    given = {key: spec["default"] for key, spec in ACTION["inputs"].items()} | inputs
+    variables = {
+        key: re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: given[found[1]], text)
+        for key, text in step(name)["env"].items()
+    }
+    (folder / "bin").mkdir()
+    (folder / "bin" / "sfusion").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sfusion "$@"\n')
+    (folder / "bin" / "sfusion").chmod(0o755)
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step(name)["run"]],
+        cwd=folder,
+        env={
+            **os.environ,
+            **variables,
+            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "GITHUB_OUTPUT": str(folder / "output"),
+            "GITHUB_STEP_SUMMARY": str(folder / "job-summary"),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_action_runs_scenarios_and_writes_summary_and_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "good.yaml").write_text(GOOD)
+    (tmp_path / "broken.yaml").write_text(BROKEN)
+    code, text = run_step(
+        "Run the scenarios", tmp_path, scenarios="mine/\nbroken.yaml", arguments="--jobs 1 --seed 5", out="my runs"
+    )
+    assert code == 1, text
+    assert (tmp_path / "output").read_text() == "exit-code=1\n"
+    assert "2 runs: 1 broke a promise" in (tmp_path / "job-summary").read_text()
+    assert "seed: 5" in (tmp_path / "my runs" / "good" / "scenario.yaml").read_text()
+    assert {"index.html", "junit.xml", "summary.md"} < {path.name for path in (tmp_path / "my runs").iterdir()}
+
+
+def test_text_of_an_input_is_never_a_command(tmp_path: Path) -> None:
+    hostile = "$(touch${IFS}taken);touch${IFS}taken2 *"
+    code, _ = run_step("Run the scenarios", tmp_path, scenarios=hostile)
+    assert code == 2
+    assert (tmp_path / "output").read_text() == "exit-code=2\n"
+    assert not list(tmp_path.glob("taken*"))
+    assert not any("${{" in one.get("run", "") for one in ACTION["runs"]["steps"])
+
+
+@pytest.mark.parametrize(
+    ("path", "checked"),
+    [
+        ("scenarios/slow.yaml", True),
+        ("tests/scenarios/deep/slow.yml", True),
+        ("scenarios/_base.yaml", False),
+        ("my_scenarios/slow.yaml", False),
+        ("config.yaml", False),
+    ],
+)
+def test_the_hook_checks_scenario_files_only(path: str, checked: bool) -> None:
+    assert bool(re.search(HOOK["files"], path) and not re.search(HOOK["exclude"], path)) is checked
+
+
+def test_the_hook_fails_on_an_invalid_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (tmp_path / "b.yaml").write_text(GOOD.replace("calls", "cals"))
+    command = [sys.executable, "-m", *HOOK["entry"].split(), "a.yaml", "b.yaml"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("b.yaml:3: unknown key 'cals'")
