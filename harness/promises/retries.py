@@ -105,12 +105,13 @@ def _returns(story: Story) -> Iterator[tuple[Event, float]]:
 
 def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
+    slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
     refused: Event | None = None
     for event in call.server:
         if event["event"] == "arrived" and refused is not None:
             yield refused, event
             refused = None
-        elif event["event"] == "answered" and event["status"] in _TRANSIENT:
+        elif event["event"] == "answered" and event["status"] in _TRANSIENT and attempt_of(event) not in slow:
             refused = event
 
 

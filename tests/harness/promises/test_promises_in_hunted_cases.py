@@ -111,7 +111,7 @@ def test_a_call_that_was_cancelled_in_the_queue_has_not_missed_its_deadline() ->
     told = states(
         "deadline_honoured",
         tools={"rate_limit": 1, "call_deadline": 4.0},
-        load={"calls": 3, "concurrency": 3, "program": {"seconds": 3.5}, "cancel": {"share": 1.0, "after": 7.2}},
+        load={"calls": 3, "concurrency": 3, "program": {"seconds": 3.5}, "cancel": {"share": 1.0, "after": 6.5}},
     )
     assert told.startswith("held"), told
 
@@ -119,3 +119,15 @@ def test_a_call_that_was_cancelled_in_the_queue_has_not_missed_its_deadline() ->
 def test_calls_that_have_not_begun_are_not_cancelled() -> None:
     told = states("every_call_ends_once", schedule={"random": 3}, events=[{"at": 0, "cancel": 1.0}])
     assert told.startswith("held"), told
+
+
+def test_a_refusal_whose_body_drips_is_not_known_when_it_begins() -> None:
+    faults = [
+        {"first_attempts": 1, "what": {"status": 429, "retry_after": 2}},
+        {"every": 1, "what": {"drip": {"bytes": 1, "every": 1.019}}},
+    ]
+    load = {"calls": 8, "concurrency": 8, "program": {"seconds": 1.007, "prints": "{call}\n"}}
+    told = states(
+        "retries_spread", good=True, seed=386661, tools={"rate_limit": 4}, load=load, sandbox={"faults": faults}
+    )
+    assert not told.startswith("broken"), told
