@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.chaos.page import render_page
 from sfusion.harness.chaos.rounds import Round, play_rounds
 from sfusion.harness.reports import Reports, RunReport, write_page
@@ -54,10 +55,10 @@ def run_chaos(numbers: range, *, seed: int, nodes: int, schedules: int, reports:
 def _write_reports(rounds: Sequence[Round], seed: int, nodes: int, reports: Reports) -> None:
     if reports.html is not None:
         page = render_page(rounds, _headline(rounds), reports.out, reports.html)
-        reports.html.write_text(page, encoding="utf-8")
+        write_file(reports.html, page)
     if reports.json is not None:
         data = {"seed": seed, "nodes": nodes, "rounds": [one.as_dict() for one in rounds]}
-        reports.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+        write_file(reports.json, json.dumps(data, indent=2) + "\n")
 
 
 def _counts(rounds: Sequence[Round]) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import play_case, scenario_of
 from sfusion.harness.hunt.corpus import Corpus
@@ -89,7 +90,7 @@ def run_hunt(options: HuntOptions) -> int:
         runs = [_write_run(one, tools, options) for one in fresh]
         _print_end(shown, hunt, [run for run in runs if run is not None], played, rate, options)
     if options.html is not None:
-        options.html.write_text(render_hunt(hunt, tools, options.seed), encoding="utf-8")
+        write_file(options.html, render_hunt(hunt, tools, options.seed))
     return 1 if hunt.found else 0
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.peers.shrunk import counts_of
-from sfusion.harness.runs import adapt_tasks
-from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
-from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.shrinking import Budget, Reproduces, shrink
-from sfusion.harness.shrinking.recorded import SHRUNK, failure_to_shrink, make_folder, read_recorded, shrunk_file
+from sfusion.harness.shrinking.recorded import (
+    SHRUNK,
+    failure_to_shrink,
+    make_folder,
+    read_recorded,
+    shrunk_file,
+    with_tools,
+)
 from sfusion.harness.terminal import ProgressReporter
-from sfusion_tools.tool_registry import read_entries
 from sfusion_tools.wording import counted
 
 
@@ -23,18 +28,10 @@ def run_shrink(
     run: Path, *, promise: str | None, tools: Path | None, trust: bool, seconds: float, cases: int, to: Path | None
 ) -> None:
     """Shrink a recorded run, write the file and print how to run it."""
-    task = read_recorded(run, trust=trust)
-    if tools is not None:
-        (task,) = adapt_tasks([task], tools=read_entries(tools))
-    check_trusted([task])
-    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
-        find_modules_beside([named])
-    check_classes([task])
+    task = with_tools(read_recorded(run, trust=trust), tools)
     result, failure = failure_to_shrink(task, promise)
     scenario = result.task.scenario
-    # Thousands of runs are torn down half-way; what is left open then says nothing about the tool.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    with ProgressReporter(sys.stdout, cases, "shrinking") as shown:
+    with _quiet_asyncio(), ProgressReporter(sys.stdout, cases, "shrinking") as shown:
         shown.print(f"{task.name} breaks {failure}")
         shown.print(f"  from {size(scenario)}")
 
@@ -49,9 +46,21 @@ def run_shrink(
         stopped = "" if found.finished else "; the search was stopped before its end"
         shown.print(f"  to   {size(found.scenario)}, in {counted(found.cases, 'run')}{stopped}")
         shown.print(str(file))
-        trusted = " --trust" if any(found.scenario.runs()) else ""
-        shown.print(f"run it:  sfusion run {file}{trusted if tools is None else f' --tools {tools}'}")
-        shown.print(f"keep it: sfusion keep {run if to is None and run.is_dir() else file}{trusted}")
+        more = f" --tools {tools}" if tools is not None else " --trust" if any(found.scenario.runs()) else ""
+        shown.print(f"run it:  sfusion run {file}{more}")
+        shown.print(f"keep it: sfusion keep {run if to is None and run.is_dir() else file}{more}")
+
+
+@contextmanager
+def _quiet_asyncio() -> Iterator[None]:
+    """Thousands of runs are torn down half-way; what is left open then says nothing about the tool."""
+    logger = logging.getLogger("asyncio")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def size(scenario: Scenario) -> str:

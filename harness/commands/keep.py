@@ -15,6 +15,9 @@ def keep(
     name: Annotated[
         str | None, typer.Option(help="Name of the scenario; by default made from run and promise.")
     ] = None,
+    tools: Annotated[
+        Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenario's tools.")
+    ] = None,
     trust: Annotated[
         bool, typer.Option("--trust", help="Let the run run what its file names: code and tool classes.")
     ] = False,
@@ -26,5 +29,6 @@ def keep(
     """
     from sfusion.harness.shrinking.recorded import keep as keep_run
 
-    file = keep_run(run, to, name, trust=trust)
-    typer.echo(f"{file}\nrun it: sfusion run {file}{' --trust' if trust else ''}")
+    file = keep_run(run, to, name, tools=tools, trust=trust)
+    more = f" --tools {tools}" if tools is not None else " --trust" if trust else ""
+    typer.echo(f"{file}\nrun it: sfusion run {file}{more}")

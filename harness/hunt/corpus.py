@@ -7,11 +7,11 @@ case itself if it showed something new or broke something. A batch that was inte
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import Case, CaseResult
 from sfusion.harness.hunt.findings import Finding
@@ -43,7 +43,7 @@ class Corpus:
         except _DAMAGED as error:
             raise BadOption(f"--corpus {self._folder}: {STATE} is not that of a hunt: {error}") from None
         if state is None:
-            (self._folder / CASES).write_text("", encoding="utf-8")
+            write_file(self._folder / CASES, "")
             return 0
         for key, mine in (("version", _VERSION), ("seed", hunt.seed), ("tools", self._tools)):
             if state[key] != mine:
@@ -67,9 +67,7 @@ class Corpus:
                     line["findings"] = [[one.failure.promise, one.failure.how, one.sentence] for one in result.findings]
                 file.write(json.dumps(line) + "\n")
         state = {"version": _VERSION, "seed": hunt.seed, "tools": self._tools, "tally": _data(hunt.tally)}
-        fresh = self._folder / f"{STATE}.new"
-        fresh.write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        os.replace(fresh, self._folder / STATE)
+        write_file(self._folder / STATE, json.dumps(state, indent=1) + "\n")
 
     def _state(self) -> dict[str, Any] | None:
         file = self._folder / STATE

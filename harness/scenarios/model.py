@@ -30,7 +30,6 @@ World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _MOST_WORKERS = 10_000
 _MOST_CALLS = 200_000
-_OUR_PACKAGES = ("sfusion.", "sfusion_tools.")
 OWN_CLASSES = (
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
     "sfusion_tools.sandbox.tool.SandboxFusionTool",
@@ -286,7 +285,7 @@ class Scenario(ScenarioPart):
             yield path, "run the code of its programs on this machine", self._places.get(path, "")
         for number, entry in enumerate(self.tools if isinstance(self.tools, list) else []):
             name = entry.get("class_name")
-            if not str(name).startswith(_OUR_PACKAGES):
+            if not str(name).startswith("sfusion_tools."):
                 path = ("tools", number, "class_name")
                 yield path, f"import and run the class {name!r:.200}", self._places.get(path, "")
 

@@ -11,8 +11,8 @@ from sfusion.harness.promises import PROMISES
 from sfusion.harness.runs.directory import SCENARIO, read_run
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.runner import run_one
-from sfusion.harness.runs.tasks import Task
-from sfusion.harness.runs.tool_classes import find_modules_beside
+from sfusion.harness.runs.tasks import Task, adapt_tasks
+from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios.library import is_bundled
 from sfusion.harness.scenarios.model import Scenario
@@ -20,6 +20,7 @@ from sfusion.harness.scenarios.reading import read_scenarios
 from sfusion.harness.shrinking.failure import ERROR, STUCK, Failure, failures_of
 from sfusion.harness.shrinking.telling import scenario_file, tell
 from sfusion_tools.errors import near
+from sfusion_tools.tool_registry import read_entries
 
 SHRUNK = "shrunk.yaml"
 """The file that `sfusion shrink` writes into the folder of a run."""
@@ -61,13 +62,20 @@ def shrunk_file(scenario: Scenario, failure: Failure) -> str:
     return scenario_file(scenario.changed(about=f"Shrunk from {scenario.title}."), tell(result, failure))
 
 
-def keep(run: Path, folder: Path, name: str | None = None, *, trust: bool = False) -> Path:
-    """Write a recorded run, shrunk if it was, as a scenario below a folder, and return the new file."""
-    file = run / SHRUNK if (run / SHRUNK).is_file() else run
-    task = read_recorded(file, trust=trust)
+def with_tools(task: Task, tools: Path | None) -> Task:
+    """Return the task with the tools of a config file, if there is one, and let its classes be imported."""
+    if tools is not None:
+        (task,) = adapt_tasks([task], tools=read_entries(tools))
     check_trusted([task])
-    if isinstance(task.scenario.tools, list):
-        find_modules_beside([file])
+    if isinstance(task.scenario.tools, list) and (named := tools or task.file) is not None:
+        find_modules_beside([named])
+    check_classes([task])
+    return task
+
+
+def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None = None, trust: bool = False) -> Path:
+    """Write a recorded run, shrunk if it was, as a scenario below a folder, and return the new file."""
+    task = with_tools(read_recorded(run / SHRUNK if (run / SHRUNK).is_file() else run, trust=trust), tools)
     result = run_one(task)
     found = failures_of(result)
     broken = [one.promise for one in found if one.promise in PROMISES]

@@ -33,7 +33,7 @@ from sfusion.fakes.sandbox.executors.python.guard.trees import remove_tree
 from tests import ROOT
 from tests.fakes.sandbox.executors.conftest import on_linux
 
-pytestmark = on_linux
+pytestmark = [on_linux, pytest.mark.xdist_group("attacks")]
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 MODES = ["root", "root-without-namespaces", "user", "user-without-namespaces"]
@@ -147,7 +147,11 @@ class Targets:
             # Programs do not see the machine's /tmp where they have their own, and so could not attack it.
             directory = tempfile.mkdtemp(prefix="attacks-", dir="/var/tmp")
             os.chmod(directory, 0o755)
-            self._running[mode] = Target(mode, Path(directory)), directory
+            try:
+                self._running[mode] = Target(mode, Path(directory)), directory
+            except BaseException:
+                remove_tree(directory)
+                raise
         return self._running[mode][0]
 
     def close(self, mode: str) -> None:
@@ -206,8 +210,8 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
         assert "held" in answer["stdout"] or answer["code"] == KILLED, shown
         assert target.state() == before, shown
     except AssertionError:
-        targets.close(mode)
         named = re.search(r"^Named in ([\w, -]+):", promise, re.MULTILINE)
         if named and mode in re.split(r",\s+", named[1]):
             pytest.xfail(promise.splitlines()[-1])
+        targets.close(mode)
         raise

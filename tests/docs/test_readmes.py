@@ -32,6 +32,14 @@ def test_both_readmes_have_the_same_links_and_sections() -> None:
     assert len(re.findall(r"^#", english, re.MULTILINE)) == len(re.findall(r"^#", chinese, re.MULTILINE))
 
 
+def test_no_chinese_paragraph_is_broken_into_lines() -> None:
+    # A line break in Markdown is a space, which does not belong between two Chinese characters.
+    text = re.sub(
+        r"^```.*?^```$|<!--.*?-->", "```", CHINESE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    assert not re.findall(r"^.*[\u3000-\u9fff\uff00-\uffef].*\n(?!\n|- |\|).+$", text, re.MULTILINE)
+
+
 @pytest.mark.parametrize("path", [ENGLISH, CHINESE], ids=lambda path: path.name)
 def test_files_and_names_in_the_readme_exist(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

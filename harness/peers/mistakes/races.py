@@ -28,31 +28,6 @@ class AnswersInOrder(GoodTool):
         return await mine
 
 
-@mistake(
-    "attempts_per_call",
-    "same-moment[seconds=100ms]",
-    also=("no_duplicate_execution",),
-    schedule={"random": 1},
-)
-class ClosesTheSessionOfOthers(GoodTool):
-    """The last call to end closes the session, which another has just taken and not used yet."""
-
-    def __init__(self, config: dict[str, Any], tool_schema: Any = None) -> None:
-        super().__init__(config, tool_schema)
-        self.using = 0
-
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
-        session = self.shared().session()
-        await asyncio.sleep(0)  # anything that is awaited in between
-        self.using += 1
-        try:
-            return await self.send(session, self.urls[0], request)
-        finally:
-            self.using -= 1
-            if not self.using:
-                await self.shared().close()
-
-
 @mistake("outcomes", "same-moment[seconds=0s]", unstated="text_is_truthful", schedule={"random": 1})
 class ExpectsThePingFirst(GoodTool):
     """A ping goes before each request; if its answer is not there when the program has ended, the sandbox is dead."""

@@ -109,8 +109,8 @@ def test_a_scripted_scenario_needs_no_trust_and_its_folder_is_not_searched_for_m
 
 
 def test_our_own_classes_need_no_trust(tmp_path: Path) -> None:
-    file = tmp_path / "peer.yaml"
-    tools = [{"class_name": "sfusion.harness.peers.good.GoodTool", "config": CONFIG}]
+    file = tmp_path / "own.yaml"
+    tools = [{"class_name": "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool", "config": {"rate_limit": 3}}]
     file.write_text(HEAD + "load: {calls: 1}\npromises: [every_call_ends_once]\n" + yaml.safe_dump({"tools": tools}))
     assert invoke("run", file).exit_code == 0
 
