@@ -113,7 +113,7 @@ def returns_permits_late(replace: Replace) -> None:
     replace(Permit, "__aexit__", late)
 
 
-@change("no_permit_while_backing_off", "patient-429")
+@change("no_permit_while_backing_off", "patient-429", also=("retries_spread",))
 def keeps_permits_after_an_answer(replace: Replace) -> None:
     """A permit is kept for two seconds after the answer."""
     real = Permit.__aexit__

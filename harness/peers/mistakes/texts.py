@@ -190,7 +190,7 @@ class ExitCodeIgnored(GoodTool):
         return super().printed("ok" if outcome == "program_error" else outcome, part)
 
 
-@mistake("outcomes", "rotten-raise", unstated="text_is_truthful")
+@mistake("outcomes", "rotten-raise", also=("stderr_shown",), unstated="text_is_truthful")
 class BlamesTheSandbox(GoodTool):
     """A program that failed counts as a failure of the sandbox, and is never scored."""
 
