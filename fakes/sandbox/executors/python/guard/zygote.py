@@ -309,6 +309,9 @@ def _exec_program(spec: CommandSpec, standard: list[int], complaint: int, parent
         if spec.seccomp:
             listener = seccomp.install(same_user=spec.user is None)
             socket.send_fds(parent, [b"!"], [listener])
+        elif seccomp.available_here():
+            with suppress(OSError):  # a kernel without filters
+                seccomp.refuse_secret_memory()
         os.execve(arguments[0], arguments, spec.env)
     except BaseException as exc:
         with suppress(BaseException):
