@@ -90,7 +90,7 @@ def scenario_of(case: Case, tools: list[dict[str, Any]] | None = None) -> Scenar
 
 
 class TooLong(KeyboardInterrupt):
-    """Raised where a case has used up its real time; a tool may catch any Exception, and asyncio keeps it in its task."""
+    """Raised where a case has used up its real time. Tools may catch any Exception, and asyncio those of a task."""
 
 
 HANG = Failure(ERROR, "TooLong: no end in time")
