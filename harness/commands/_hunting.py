@@ -142,8 +142,10 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
     """Shrink the first case that showed a finding, and write its run."""
     if options.out is None:
         return None
-    scenario = scenario_of(one.case, tools)
     failure = one.finding.failure
+    scenario = scenario_of(one.case, tools)
+    # A case may show several findings, and each is shrunk to a run of its own.
+    scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
     if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
         same = Reproduces(scenario, failure, run=run_bounded)
         if same(scenario):

@@ -133,6 +133,13 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
 
 def run_bounded(task: Task) -> RunResult:
     """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
+    result = _run_bounded(task)
+    if result.error:
+        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
+    return result
+
+
+def _run_bounded(task: Task) -> RunResult:
     try:
         with _bounded(REAL_SECONDS):
             return run_one(task)
