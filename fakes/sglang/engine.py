@@ -23,6 +23,9 @@ from sfusion.fakes.sglang.striking import EngineFaults
 from sfusion_tools.formats import get_format
 from sfusion_tools.tokenizers import ByteTokenizer, Tokenizer
 
+CONTEXT_LENGTH = 32768
+"""Tokens of prompt and answer together, unless told."""
+
 
 class FakeSGLang:
     """An engine whose text comes from a policy.
@@ -38,7 +41,7 @@ class FakeSGLang:
         *,
         format: str = "qwen25",
         tokenizer: Tokenizer | None = None,
-        context_length: int = 32768,
+        context_length: int = CONTEXT_LENGTH,
         latency: Latency | None = None,
         max_running: int | None = None,
         max_queued: int | None = None,

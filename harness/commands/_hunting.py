@@ -11,7 +11,7 @@ from typing import Any
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
-from sfusion.harness.hunt.case import play_case, scenario_of
+from sfusion.harness.hunt.case import HANG, play_case, run_bounded, scenario_of
 from sfusion.harness.hunt.corpus import Corpus
 from sfusion.harness.hunt.findings import LOGGED
 from sfusion.harness.hunt.generate import valid
@@ -19,7 +19,7 @@ from sfusion.harness.hunt.hunt import BATCH, Found, Hunt, Start
 from sfusion.harness.hunt.page import render_hunt
 from sfusion.harness.hunt.progress import HuntReporter
 from sfusion.harness.reports import RunReport, write_page
-from sfusion.harness.runs import Task, read_tasks, run_one, write_run
+from sfusion.harness.runs import Task, read_tasks, write_run
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.runs.trust import check_trusted
 from sfusion.harness.scenarios import scenario_files
@@ -142,12 +142,15 @@ def _write_run(one: Found, tools: Tools | None, options: HuntOptions) -> Path | 
     """Shrink the first case that showed a finding, and write its run."""
     if options.out is None:
         return None
+    failure = one.finding.failure
     scenario = scenario_of(one.case, tools)
-    if options.shrink and one.finding.failure.promise != LOGGED:
-        same = Reproduces(scenario, one.finding.failure)
+    # A case may show several findings, and each is shrunk to a run of its own.
+    scenario = scenario.changed(scenario=f"{scenario.scenario}-{failure.promise.replace('_', '-')}")
+    if options.shrink and failure.promise != LOGGED and failure != HANG:  # a hang takes a minute each time
+        same = Reproduces(scenario, failure, run=run_bounded)
         if same(scenario):
             scenario = shrink(scenario, same, SHRINKING).scenario
-    result = run_one(Task(scenario, "sim", tools_given=tools is not None))
+    result = run_bounded(Task(scenario, "sim", tools_given=tools is not None))
     folder = write_run(result, options.out)
     write_page(RunReport.of_result(result, folder))
     return folder

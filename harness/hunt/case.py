@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
@@ -27,6 +29,7 @@ from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task, merged_tools
 from sfusion.harness.scenarios.model import Scenario
+from sfusion.harness.shrinking.failure import ERROR, Failure
 
 REAL_SECONDS = 60
 """Real time after which a case counts as hanging; a usual one takes some hundredths of a second."""
@@ -86,8 +89,12 @@ def scenario_of(case: Case, tools: list[dict[str, Any]] | None = None) -> Scenar
     )
 
 
-class TooLong(Exception):
-    """Raised where a case has used up its real time."""
+class TooLong(KeyboardInterrupt):
+    """Raised where a case has used up its real time. Tools may catch any Exception, and asyncio those of a task."""
+
+
+HANG = Failure(ERROR, "TooLong: no end in time")
+"""How a case fails that used up its real time."""
 
 
 def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResult:
@@ -95,14 +102,17 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     began = time.perf_counter()
     scenario = scenario_of(case, tools)
     logged: list[str] = []
-    with _listening(logged), _bounded(REAL_SECONDS):
-        result = _run(scenario, tools_given=tools is not None)
+    with _listening(logged):
+        few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
+        result = run_bounded(Task(few, "sim", tools_given=tools is not None))
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
     journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
         logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing
-    verdicts, times = judge_timed(journal, scenario.promises) if not result.error else ([], {})
-    result = replace(result, verdicts=verdicts)
+    if result.error:
+        logged = []  # what it left behind
+    result, times = _judged(result, scenario)
+    verdicts = result.verdicts
     outcomes: dict[str, int] = {}
     for event in journal.events:
         if event["event"] == "returned" and event.get("outcome"):
@@ -121,15 +131,43 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     )
 
 
-def _run(scenario: Scenario, *, tools_given: bool) -> RunResult:
-    task = Task(scenario.changed(promises=["every_call_ends_once"]), "sim", tools_given=tools_given)
+def run_bounded(task: Task) -> RunResult:
+    """Play a task, for a minute of real time at most; whatever is raised is the error of the result."""
+    result = _run_bounded(task)
+    if result.error:
+        gc.collect()  # tasks that were broken off are destroyed here, not in the middle of something else
+    return result
+
+
+def _run_bounded(task: Task) -> RunResult:
     try:
-        return run_one(task)
+        with _bounded(REAL_SECONDS):
+            return run_one(task)
     except Untrusted:
         raise
-    except (HarnessError, TooLong) as problem:
+    except (Exception, TooLong) as problem:
+        scenario = task.scenario
         head = Journal.begin(scenario=scenario.scenario, cell="", seed=scenario.seed, world="sim")
-        return RunResult(task, head, [], 0.0, "", error=f"{type(problem).__name__}: {problem}")
+        return RunResult(task, head, [], 0.0, "", error=_sentence(problem))
+
+
+def _judged(result: RunResult, scenario: Scenario) -> tuple[RunResult, dict[str, float]]:
+    """Return the result with the verdicts on every promise, and the seconds that each took."""
+    if result.error:
+        return result, {}
+    try:
+        verdicts, times = judge_timed(result.journal, scenario.promises)
+    except Exception as problem:
+        return replace(result, verdicts=[], error=_sentence(problem)), {}
+    return replace(result, verdicts=verdicts), times
+
+
+def _sentence(problem: BaseException) -> str:
+    text = f"{type(problem).__name__}: {problem}"
+    if isinstance(problem, HarnessError | TooLong):
+        return text
+    place = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{text} ({Path(place.filename).name}:{place.lineno})"
 
 
 class _Collector(logging.Handler):
@@ -175,10 +213,10 @@ def _bounded(seconds: float) -> Iterator[None]:
         return
 
     def interrupt(*_: object) -> None:
-        raise TooLong(f"no end after {seconds:g} s of real time")
+        raise TooLong("no end in time")
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again and again: what is cancelled then may hang too
     try:
         yield
     finally:

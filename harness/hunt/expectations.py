@@ -15,6 +15,7 @@ from sfusion.fakes.faults import Action, Distribution, Rule
 from sfusion.fakes.faults.action import ContentFault
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.fakes.sandbox.program import fill
+from sfusion.fakes.sglang.engine import CONTEXT_LENGTH
 from sfusion.harness.promises import PROMISES
 from sfusion.harness.promises.story import PROGRAM_OUTCOMES
 from sfusion.harness.scenarios.model import Scenario
@@ -376,8 +377,9 @@ class _Expectation:
             return False
         given = part.limits.model_dump(exclude_none=True, exclude={"tool_response_truncate_side"})
         room = given.pop("max_response_len", None)
-        turns = [turn.model_dump() for turn in part.turns]
-        return not given and (room is None or (isinstance(room, int) and room >= response_room(turns)))
+        needed = response_room(turn.model_dump() for turn in part.turns)
+        fits = room is None or (isinstance(room, int) and room >= needed)
+        return not given and fits and needed <= CONTEXT_LENGTH
 
     # -- how fast it must be --
 

@@ -54,7 +54,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
             raise ScenarioError([f"{task.file or scenario.title}: {slow_patterns.popitem()[1]}"])
     except (HarnessError, MissingExtra):
         raise
-    except Exception as error:  # one run that cannot be played must not take the others with it
+    except (Exception, SystemExit) as error:  # one run that cannot be played must not take the others with it
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
         return RunResult(task, head, [], took, head.digest(), error=_sentence(error), error_code=exit_code_of(error))
@@ -68,7 +68,7 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
     return RunResult(task, journal, verdicts, time.perf_counter() - began, journal.digest(), repeated, difference)
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]

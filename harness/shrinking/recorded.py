@@ -83,7 +83,7 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
         broken = [one.promise for one in read_run(run)[2] if one.state == "broken"]
     data, stated = task.scenario.plain, [made.name for made in task.scenario.promises]
     data["promises"] += [one for one in dict.fromkeys(broken) if one not in stated]
-    data["scenario"] = name or re.sub(r"[^a-z0-9.-]+", "-", f"{task.scenario.scenario}-{(broken or stated)[0]}")
+    data["scenario"] = name or _name(task.scenario.scenario, (broken or stated)[0])
     comment = tell(result, found[0]) if found else [f"Broke {', '.join(broken)}."] if broken else []
     data["about"] = comment[0] if comment else data["about"]
     target = folder / f"{data['scenario']}.yaml"
@@ -93,6 +93,12 @@ def keep(run: Path, folder: Path, name: str | None = None, *, tools: Path | None
     make_folder(folder)
     write_file(target, text)
     return target
+
+
+def _name(scenario: str, promise: str) -> str:
+    """Return a name made from a scenario, which may name the promise already, and a promise."""
+    end = re.sub(r"[^a-z0-9.-]+", "-", f"-{promise}")
+    return scenario if scenario.endswith(end) else f"{scenario}{end}"
 
 
 def make_folder(folder: Path) -> None:

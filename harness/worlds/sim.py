@@ -20,6 +20,10 @@ from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion_tools.limiter import LimiterCore, Snapshot
 from sfusion_tools.rollout import RolloutLimits
 
+_MOMENT = 1e-8
+"""Seconds after which all that was ready has run. A schedule may leave a sandbox behind the last caller, and it has not
+recorded the answer yet."""
+
 
 def run(scenario: Scenario, *, core: CoreFactory = LimiterCore, journal: Journal | None = None) -> Journal:
     """Run one cell of a scenario and return its journal. ``core`` replaces the limiter's rules."""
@@ -42,6 +46,8 @@ async def _run(scenario: Scenario, journal: Journal, core: CoreFactory, bounds: 
             await backend.start(stack, core, bounds)
             play = Play(scenario, backend)
             await play.run()
+            if scenario.schedule is not None:
+                await asyncio.sleep(_MOMENT)
             await play.wind_up()
 
 

@@ -27,3 +27,20 @@ class Spinning(GoodTool):
     async def run(self, request: PeerRequest) -> PeerResult:
         while True:  # noqa: ASYNC110 - the mistake
             await asyncio.sleep(0)
+
+
+class Blocking(GoodTool):
+    """Keeps the event loop for itself, and goes on when it is interrupted."""
+
+    async def run(self, request: PeerRequest) -> PeerResult:
+        while True:
+            try:
+                while True:
+                    pass
+            except Exception:
+                continue
+
+
+class Exiting(GoodTool):
+    async def run(self, request: PeerRequest) -> PeerResult:
+        raise SystemExit(3)

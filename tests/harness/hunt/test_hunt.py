@@ -14,6 +14,7 @@ from pydantic import Field
 from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.faults.action import Action
 from sfusion.harness.errors import BadOption
+from sfusion.harness.hunt import case as case_module
 from sfusion.harness.hunt.case import Case, CaseResult, play_case, scenario_of
 from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
 from sfusion.harness.hunt.drawing import draw_action
@@ -25,10 +26,10 @@ from sfusion.harness.hunt.mutate import mutate
 from sfusion.harness.hunt.page import render_hunt
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.tool_config import tool_config
-from sfusion.harness.promises import PROMISES
+from sfusion.harness.promises import PROMISES, Verdict
 from sfusion.harness.shrinking import Failure
 from sfusion.harness.worlds import virtual_time
-from tests.harness.hunt.bad_tools import Forgetful, Raising, Spinning
+from tests.harness.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, Spinning
 
 CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}}}
 
@@ -166,13 +167,39 @@ def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
     assert "call called call_started" in result.behaviour
 
 
-@pytest.mark.parametrize(("tool", "found"), [(Raising, "tool_never_raises"), (Forgetful, LOGGED), (Spinning, "stuck")])
+@pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        (Raising, "tool_never_raises"),
+        (Forgetful, LOGGED),
+        (Spinning, "stuck"),
+        (Blocking, "error"),
+        (Exiting, "error"),
+    ],
+)
 def test_exceptions_hangs_and_tracebacks_are_findings(
     tool: type[GoodTool], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(virtual_time, "_FRUITLESS", 5000)
-    result = play_case(Case(0, CALM), tool_config(tool))
+    monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
+    several = {"load": {"calls": 4, "concurrency": 2}}
+    result = play_case(Case(0, several), tool_config(tool))
     assert found in {one.failure.promise for one in result.findings}
+
+
+def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() -> None:
+    turns = [{"say": "Compute.", "programs": [{"prints": "{fill:30000}"}]}] * 2 + [{"say": "It is 4."}]
+    assert not play_case(Case(0, {"rollouts": {"count": 1, "turns": turns}})).findings
+
+
+def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: object) -> Verdict:
+        raise ZeroDivisionError("no calls")
+
+    monkeypatch.setattr(PROMISES["no_stall"], "judge", judge)
+    (found,) = play_case(Case(0, CALM)).findings
+    assert found.failure.promise == "error"
+    assert "ZeroDivisionError: no calls" in found.sentence
 
 
 @pytest.mark.parametrize("mistake", ["needs-its-limiter", "keeps-the-first-limit", "raises-on-failure"])

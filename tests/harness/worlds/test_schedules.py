@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from sfusion.harness.errors import BadOption
+from sfusion.harness.hunt.generate import named
 from sfusion.harness.journal import Journal
+from sfusion.harness.peers.good import GoodTool
+from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.scenarios import parse_scenarios
 from sfusion.harness.scenarios.schedule import SchedulePart, read_schedule
 from sfusion.harness.worlds import sim
@@ -186,6 +189,17 @@ def test_the_deviations_in_a_journal_are_the_whole_schedule(schedule: dict[str, 
     explicit = stormy(schedule={"deviations": last["deviations"]})
     assert explicit.digest() == seeded.digest()
     assert fifo.events != seeded.events[:-1], "the schedule changes the run"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_answer_to_the_last_call_is_recorded_however_late_the_sandbox_is(seed: int) -> None:
+    data = {
+        "tools": tool_config(GoodTool),
+        "load": {"calls": 1, "concurrency": 1, "program": {"prints": "{fill:262144}"}},
+        "schedule": {"priority": seed},
+    }
+    events = [event["event"] for event in sim.run(named(data)).events]
+    assert "answered" in events[: events.index("ended")]
 
 
 def test_without_deviations_the_order_is_first_in_first_out() -> None:
