@@ -64,7 +64,7 @@ class Confinement:
             "signals to other processes": self.signals,
             # Only Landlock forbids mounts in a further user namespace, which this root may not make.
             "memory in file systems that programs mount": self.landlock or self.user_kind == "root-of-own",
-            "files left in /dev/shm": alone,
+            "files in /dev/shm": alone,
             "command lines of other processes": self.namespaces,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),
         }
