@@ -39,7 +39,7 @@ async def answer(executor: PythonExecutor, cells: list[str]) -> dict[str, object
             "status": code.status,
             "message": code.message,
             "code": ran.return_code if ran else None,
-            "stdout": ran.stdout if ran else "",
+            "stdout": (ran.stdout or "") if ran else "",
             "stderr": ran.stderr if ran else "",
         }
     notebook = await executor.run_jupyter(RunJupyter(cells=cells, total_timeout=10.0))

@@ -62,6 +62,8 @@ class Confinement:
             "permissions, times and attributes of files elsewhere": self.namespaces or self.seccomp,
             "limits and priorities of the server": alone or self.seccomp,
             "signals to other processes": self.signals,
+            # Only Landlock forbids mounts in a further user namespace, which this root may not make.
+            "memory in file systems that programs mount": self.landlock or self.user_kind == "root-of-own",
             "files left in /dev/shm": alone,
             "command lines of other processes": self.namespaces,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),

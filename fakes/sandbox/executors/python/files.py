@@ -110,7 +110,7 @@ class WorkDirectory:
             if content is None or SKIPPED in name:
                 continue
             self.refuse_escapes([name])
-            path = self._root + os.path.join(self.cwd, name)
+            path = self._root + _without_climbing(os.path.join(self.cwd, name))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:
                 file.write(base64.b64decode(content))
@@ -172,3 +172,15 @@ class WorkDirectory:
                 else:
                     done = step
         return done or os.sep
+
+
+def _without_climbing(path: str) -> str:
+    """Leave out every ".." at the root, where it leads nowhere for programs: our root is above theirs."""
+    kept: list[str] = []
+    depth = 0
+    for part in path.split(os.sep):
+        if part == os.pardir and depth == 0:
+            continue
+        depth += -1 if part == os.pardir else part not in ("", os.curdir)
+        kept.append(part)
+    return os.sep.join(kept)

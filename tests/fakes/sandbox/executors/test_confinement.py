@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
+from sfusion.fakes.sandbox.executors.python.command import Confinement
 from sfusion.fakes.sandbox.executors.python.executor import default_path
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise, trees
 from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
@@ -29,6 +30,26 @@ landlocked = pytest.mark.skipif(not kernel.landlock_version(), reason="this kern
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("confinement", "missing"),
+    [
+        (Confinement(True, True, True, user_kind="root-of-own"), ""),
+        (Confinement(True, False, True, user_kind="root-of-own"), ""),
+        (Confinement(True, True, True), "; NOT confined: reading what the server can read"),
+        (
+            Confinement(True, False, True),
+            "; NOT confined: memory in file systems that programs mount, reading what the server can read",
+        ),
+        (
+            Confinement(False, True, True, user_kind="own", seccomp=True),
+            "; NOT confined: command lines of other processes",
+        ),
+    ],
+)
+def test_a_promise_that_lacks_its_layer_is_named(confinement: Confinement, missing: str) -> None:
+    assert confinement.describe().partition("; NOT")[1:] == missing.partition("; NOT")[1:]
 
 
 # -- writes --

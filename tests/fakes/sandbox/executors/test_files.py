@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import logging
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from sfusion.fakes.sandbox.executors.python.private import HOME
+from sfusion.fakes.sandbox.executors.python.files import WorkDirectory
+from sfusion.fakes.sandbox.executors.python.private import HOME, TMP
 from tests.fakes.sandbox.executors.calls import cells, ran, run
 
 
@@ -100,6 +102,17 @@ async def test_absolute_and_parent_names_lead_to_the_private_directories(private
     assert answer.run_result.stdout == "a\nb\nc\nd\n"
     served = {name: b64(name[-1]) for name in names}
     assert answer.files == served | {"absolute": b64("b"), "/tmp/sfusion/relative": b64("b")}
+
+
+@pytest.mark.skipif(not os.path.isdir(TMP), reason="only a target beneath /tmp can be named")
+def test_a_name_that_climbs_above_the_root_of_programs_stays_in_their_directories(tmp_path: Path) -> None:
+    work = WorkDirectory(str(tmp_path), [TMP])
+    with tempfile.TemporaryDirectory(dir=TMP) as machines:
+        exactly = "../" * len(Path(work.folder).parents)
+        for climb in (exactly, "../" * 99, f"{TMP}/" + "../" * 99):
+            work.restore({f"{climb}{machines.strip('/')}/file": b64("own")})
+            assert os.listdir(machines) == []
+            assert Path(work.mounts[TMP], os.path.basename(machines), "file").read_text() == "own"
 
 
 async def test_a_link_out_of_the_work_directory_is_not_followed(

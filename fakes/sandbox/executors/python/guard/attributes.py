@@ -50,6 +50,8 @@ class Attributes:
             self._do(self._names[call], _Caller(pid, lambda: self._check(number)), tuple(arguments))
         except OSError as exc:
             code = exc.errno or errno.EPERM
+        except (OverflowError, ValueError):  # an address or a time that is none
+            code = errno.EINVAL
         with suppress(OSError):
             fcntl.ioctl(self.listener, SEND, _RESPONSE.pack(number, 0, -code, 0))
 

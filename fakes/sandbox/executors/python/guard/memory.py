@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 
 from .census import numbers, read
 
 SHARED_MEMORY = "/dev/shm"
+LONGEST = 2.0
+"""Seconds of this process for one measurement. Meanwhile nothing else is watched, and a program can make it long with
+many mappings or descriptors in many processes."""
 _Inode = tuple[int, int]
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)", re.MULTILINE)
 _PSS = re.compile(r"^Pss: +(\d+) kB", re.MULTILINE)
 _RESIDENT = re.compile(r"^Rss(Anon|Shmem):\s+(\d+) kB", re.MULTILINE)
+
+
+class TooLongError(Exception):
+    """Raised if memory cannot be measured in a reasonable time."""
 
 
 class Memory:
@@ -22,9 +30,14 @@ class Memory:
         self._owner = owner
         self._devices = set(_devices())
         self._shm = _device(SHARED_MEMORY)
+        self._until = 0.0
 
     def used(self, pids: list[int], bound: int) -> int:
-        """Return the bytes in use; exact only if a cheap sum, which repeats shared pages, is too high."""
+        """Return the bytes in use; exact only if a cheap sum, which repeats shared pages, is too high.
+
+        Raises TooLongError.
+        """
+        self._until = time.process_time() + LONGEST
         resident = {pid: _resident(pid) for pid in pids}
         files = self._files(pids)
         rest = self._in_private_shm()
@@ -34,6 +47,7 @@ class Memory:
         mapped: dict[_Inode, int] = {}
         anonymous_total = 0
         for pid, (anonymous, shared) in resident.items():
+            self._check_time()
             anonymous_total += _proportional(pid, anonymous)
             if shared:
                 self._add_mapped(pid, mapped)
@@ -44,6 +58,7 @@ class Memory:
         """Return the sizes of the files in memory that are open, left in /dev/shm, or segments of System V."""
         files: dict[_Inode, int] = {}
         for pid in pids:
+            self._check_time()
             for descriptor in numbers(f"/proc/{pid}/fd"):
                 self._add_file(f"/proc/{pid}/fd/{descriptor}", files)
         if not self._private_shm and self._owner is not None:
@@ -56,6 +71,10 @@ class Memory:
                 if self._private_shm or int(fields[7]) == self._owner:
                     files.update({(device, int(fields[1])): int(fields[14]) for device in self._devices - {self._shm}})
         return files
+
+    def _check_time(self) -> None:
+        if time.process_time() > self._until:
+            raise TooLongError
 
     def _add_file(self, path: str, files: dict[_Inode, int], owner: int | None = None) -> None:
         try:

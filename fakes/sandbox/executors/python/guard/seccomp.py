@@ -16,12 +16,15 @@ from . import kernel
 
 SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER = 1, 8
 _ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x35, 0x06, 0x54
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _X32 = 0x40000000
 _PRIO_USER, _IOPRIO_WHO_USER = 2, 3
 _FILE_FLAGS = (0x40086602, 0x40046602, 0x401C5820, 0x40087602)
 """ioctl: FS_IOC_SETFLAGS, its variant for 32 bits, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION."""
+
+_MEMFD_SECRET = 447
+"""The same number on every architecture."""
 
 SECCOMP = {"x86_64": 317, "aarch64": 277}
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -79,6 +82,14 @@ def _unless_equal(value: int, skipped: int) -> _Instruction:
 
 
 _DENY = _answer(_ERRNO | errno.EPERM)
+_NO_SECRET_MEMORY = [
+    _load(_NUMBER),
+    (_AND, 0, 0, ~_X32 & 0xFFFFFFFF),
+    _unless_equal(_MEMFD_SECRET, 1),
+    _answer(_ERRNO | errno.ENOSYS),
+    _answer(_ALLOW),
+]
+"""No measure finds its pages: they belong to no process, and their file claims to have none."""
 _ONLY_SELF = [_unless_equal(0, 1), _answer(_ALLOW), _DENY]
 
 
@@ -104,7 +115,10 @@ def assembled(machine: str, *, same_user: bool) -> bytes:
     for name, block in blocks:
         if name in calls:
             program += [_unless_equal(calls[name], len(block)), *block]
-    program.append(_answer(_ALLOW))
+    return _packed([*program, *_NO_SECRET_MEMORY])
+
+
+def _packed(program: list[_Instruction]) -> bytes:
     return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
 
 
@@ -114,10 +128,17 @@ def available_here() -> bool:
 
 def install(*, same_user: bool) -> int:
     """Filter this process and its children for good; return the descriptor on which the calls to be handled arrive."""
-    machine = os.uname().machine
-    program = assembled(machine, same_user=same_user)
+    return _install(assembled(os.uname().machine, same_user=same_user), SECCOMP_FILTER_FLAG_NEW_LISTENER)
+
+
+def refuse_secret_memory() -> None:
+    """Refuse `memfd_secret` to this process and its children for good, and filter nothing else."""
+    _install(_packed(_NO_SECRET_MEMORY), 0)
+
+
+def _install(program: bytes, flags: int) -> int:
     buffer = ctypes.create_string_buffer(program, len(program))
     given = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    flag = SECCOMP_FILTER_FLAG_NEW_LISTENER
-    result = kernel.libc.syscall(SECCOMP[machine], SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(flag), given)
+    number = SECCOMP[os.uname().machine]
+    result = kernel.libc.syscall(number, SECCOMP_SET_MODE_FILTER, ctypes.c_ulong(flags), given)
     return int(kernel.check(result, "seccomp"))

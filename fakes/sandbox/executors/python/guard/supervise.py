@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 
 from .attributes import Attributes
 from .census import Census, tasks
-from .memory import Memory
+from .memory import Memory, TooLongError
 from .spec import CommandReport, ResourceBounds
 
 TICK = 0.02
@@ -106,8 +106,11 @@ class Supervisor:
             return f"more than {bounds.processes} processes"
         if tasks(pids) > bounds.tasks:
             return f"more than {bounds.tasks} threads"
-        if look_at_memory and self._memory.used(pids, bounds.memory) > bounds.memory:
-            return f"more than {bounds.memory // 2**20} MiB of memory"
+        try:
+            if look_at_memory and self._memory.used(pids, bounds.memory) > bounds.memory:
+                return f"more than {bounds.memory // 2**20} MiB of memory"
+        except TooLongError:
+            return "more mappings and open files than the guard can measure"
         return ""
 
 

@@ -181,13 +181,15 @@ def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
             os.nice(-5)
         start = _start_in_namespace if spec.namespaces else _start
         program, end, census, message, attributes = start(spec, standard)
-        if message:
-            report = CommandReport("error", message=message)
-        else:
-            memory = Memory(private_shm=spec.namespaces, owner=spec.user) if census else None
-            report = Supervisor(program, control, spec.bounds, census, memory, attributes).watch(spec.timeout)
-        # Kill before reporting: a program must not see its output being closed.
-        end()
+        try:
+            if message:
+                report = CommandReport("error", message=message)
+            else:
+                memory = Memory(private_shm=spec.namespaces, owner=spec.user) if census else None
+                report = Supervisor(program, control, spec.bounds, census, memory, attributes).watch(spec.timeout)
+        finally:
+            # Kill before reporting: a program must not see its output being closed. Kill also if watching failed.
+            end()
     except BaseException as exc:
         report = CommandReport("error", message=str(exc))
     _send_report(control, report)
@@ -307,6 +309,9 @@ def _exec_program(spec: CommandSpec, standard: list[int], complaint: int, parent
         if spec.seccomp:
             listener = seccomp.install(same_user=spec.user is None)
             socket.send_fds(parent, [b"!"], [listener])
+        elif seccomp.available_here():
+            with suppress(OSError):  # a kernel without filters
+                seccomp.refuse_secret_memory()
         os.execve(arguments[0], arguments, spec.env)
     except BaseException as exc:
         with suppress(BaseException):
