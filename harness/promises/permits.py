@@ -143,8 +143,11 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
     # For a program that outlived the scenario, only a client that reports its attempts shows whether it had left.
     endings = {attempt_of(e): e for e in story.server if e["event"] in ("answered", "unanswered")}
     left = {key for key, event in endings.items() if event.get("client_gone")}
-    if story.has_client:
-        left |= {attempt_of(e) for e in story.server if e["event"] == "arrived"} - endings.keys()
+    arrivals = [e for e in story.server if e["event"] == "arrived"]
+    last = {e["call"]: attempt_of(e) for e in arrivals}
+    # Nor for one that never answers, once it has asked again: it may have left long before.
+    asked_again = {attempt_of(e) for e in arrivals if story.has_client or attempt_of(e) != last[e["call"]]}
+    left |= asked_again - endings.keys()
     steps: list[tuple[str, Any, Event]] = []
     under_way: dict[str, list[Any]] = {}
     over: dict[str, float] = {}
@@ -163,10 +166,7 @@ def _server_steps(story: Story) -> list[tuple[str, Any, Event]]:
         elif event["event"] == "arrived" and event["at"] <= over.get(event["call"], -1.0):
             continue  # it was on its way when its call was cancelled
         elif event["event"] == "arrived":
-            mine = under_way.setdefault(event["call"], [])
-            # Nor for one that never answers, once it has asked again.
-            steps += [("end", one, event) for one in mine if one not in endings]
-            mine[:] = [one for one in mine if one in endings] + [key]
+            under_way.setdefault(event["call"], []).append(key)
             steps.append(("begin", key, event))
         elif event["event"] in ("answered", "unanswered"):
             steps.append(("end", key, event))

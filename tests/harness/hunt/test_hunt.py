@@ -187,6 +187,14 @@ def test_exceptions_hangs_and_tracebacks_are_findings(
     assert found in {one.failure.promise for one in result.findings}
 
 
+def test_a_request_that_was_given_up_is_not_in_flight_although_the_run_ends_before_its_answer() -> None:
+    late = {"times": 1, "what": {"delay": 600}}
+    program = {"seconds": 5, "prints": "{call}"}
+    data = {"tools": {"rate_limit": 1}, "sandbox": {"faults": [late]}, "load": {"calls": 2, "program": program}}
+    result = play_case(Case(0, data), tool_config(GoodTool))
+    assert result.states["in_flight_within_limit"] == "held"
+
+
 def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() -> None:
     turns = [{"say": "Compute.", "programs": [{"prints": "{fill:30000}"}]}] * 2 + [{"say": "It is 4."}]
     assert not play_case(Case(0, {"rollouts": {"count": 1, "turns": turns}})).findings
