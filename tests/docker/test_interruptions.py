@@ -41,8 +41,8 @@ def never_answers(make_image: Callable[..., str]) -> str:
     ("command", "number", "message"),
     [
         (["doctor", "--sandbox"], signal.SIGINT, "interrupted\n"),
-        (["doctor", "--sandbox"], signal.SIGTERM, "interrupted\n"),
-        (["drift", "--sandbox"], signal.SIGTERM, "interrupted\n"),
+        (["doctor", "--sandbox"], signal.SIGTERM, "interrupted: SIGTERM\n"),
+        (["drift", "--sandbox"], signal.SIGTERM, "interrupted: SIGTERM\n"),
         (["record", "-o", "answers.jsonl"], signal.SIGTERM, "interrupted; nothing was written\n"),
     ],
 )

@@ -1,6 +1,6 @@
 """A program has no capabilities, and gets none by starting another program.
 
-Named in root-without-namespaces: where other users cannot reach Python, programs may still read what root may.
+Named in unreachable-python: programs may still read what root may.
 """
 
 import subprocess
