@@ -7,20 +7,16 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commands._broken_run import BrokenRun, OtherTools, Trust
+
 
 def keep(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file.")
-    ],
+    run: BrokenRun,
     name: Annotated[
         str | None, typer.Option(help="Name of the scenario; by default made from run and promise.")
     ] = None,
-    tools: Annotated[
-        Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenario's tools.")
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Let the run run what its file names: code and tool classes.")
-    ] = False,
+    tools: OtherTools = None,
+    trust: Trust = False,
     to: Annotated[Path, typer.Option(help="Folder to put it in.")] = Path("scenarios/found"),
 ) -> None:
     """Keep a broken run as a scenario, shrunk if `sfusion shrink` was used on it, with the promise that it breaks.

@@ -7,18 +7,14 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.commands._broken_run import BrokenRun, OtherTools, Trust
+
 
 def shrink(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a run as written by --out, or a scenario file.")
-    ],
+    run: BrokenRun,
     promise: Annotated[str | None, typer.Option(help="Which broken promise; by default the first.")] = None,
-    tools: Annotated[
-        Path | None, typer.Option(help="Tool config (verl's YAML) to use instead of the scenario's tools.")
-    ] = None,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Let the run run what its file names: code and tool classes.")
-    ] = False,
+    tools: OtherTools = None,
+    trust: Trust = False,
     seconds: Annotated[float, typer.Option(min=0, help="Time for the search.")] = 60.0,
     cases: Annotated[int, typer.Option(min=1, help="Maximum number of runs.")] = 5000,
     to: Annotated[Path | None, typer.Option(help="File to write; by default RUN/shrunk.yaml.")] = None,
