@@ -1,0 +1,1 @@
+"""Logs of production: read into one form, whatever wrote them."""
