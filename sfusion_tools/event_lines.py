@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from json.encoder import encode_basestring_ascii
 
+from sfusion_tools.outcome import Outcome
+
 VERSION = 1
 
 quoted = encode_basestring_ascii
 """Returns a text as JSON."""
 
-_CALL = '%s,"call":%s,"began":%.6f,"seconds":%.6f,"outcome":"%s"%s,"attempts":[%s]}\n'
-_ATTEMPT = (
-    '{"after":%.6f,"seconds":%.6f,"waited":%.6f,"sandbox":%s,"outcome":"%s","status":%s,"sent":%d,"received":%d%s}'
-)
+_CALL = '%s,"call":%s,"began":%.6f,"seconds":%.6f,"outcome":%s%s,"attempts":[%s]}\n'
+_ATTEMPT = '{"after":%.6f,"seconds":%.6f,"waited":%.6f,"sandbox":%s,"outcome":%s,"status":%s,"sent":%d,"received":%d%s}'
 _RAN, _ASKED = ',"run_seconds":%.6f', ',"retry_after":%.6g'
+
+
+def _json(outcome: Outcome | None) -> str:
+    return "null" if outcome is None else f'"{outcome}"'
 
 
 def line_start(source: str, worker: str) -> str:
@@ -25,13 +29,13 @@ def line_start(source: str, worker: str) -> str:
 
 
 def call_line(
-    start: str, call: str, began: float, seconds: float, outcome: str, attempts: str = "", more: str = ""
+    start: str, call: str, began: float, seconds: float, outcome: Outcome | None, attempts: str = "", more: str = ""
 ) -> str:
     """Return the line of a call that began at this unix time.
 
     ``attempts`` are joined by commas; ``more`` is further JSON that begins with a comma.
     """
-    return _CALL % (start, quoted(call), began, seconds, outcome, more, attempts)
+    return _CALL % (start, quoted(call), began, seconds, _json(outcome), more, attempts)
 
 
 def attempt_json(
@@ -39,7 +43,7 @@ def attempt_json(
     seconds: float,
     waited: float,
     sandbox: str,
-    outcome: str,
+    outcome: Outcome | None,
     status: int | None,
     sent: int,
     received: int,
@@ -53,4 +57,14 @@ def attempt_json(
         more += _ASKED % retry_after
     if fault is not None:
         more += f',"fault":{quoted(fault)}'
-    return _ATTEMPT % (after, seconds, waited, quoted(sandbox), outcome, status or "null", sent, received, more)
+    return _ATTEMPT % (
+        after,
+        seconds,
+        waited,
+        quoted(sandbox),
+        _json(outcome),
+        status or "null",
+        sent,
+        received,
+        more,
+    )
