@@ -18,7 +18,7 @@ const phrases = {
   forwarded: () => "forwarded to the real sandbox",
   replied: (f) => `the real sandbox replied${f.status ? ` with HTTP ${f.status}` : ""}`,
   upstream_failed: () => "the real sandbox failed",
-  strike: (f) => `fault ${f.rule}: ${f.kind} in phase ${f.phase}${f.code_ran ? ` (code ran: ${f.code_ran})` : ""}`,
+  strike: (f) => `fault ${f.rule}${f.kind ? `: ${f.kind} in phase ${f.phase}` : ""}${f.code_ran ? ` (code ran: ${f.code_ran})` : ""}`,
   answered: (f) => `answered with HTTP ${f.status}${f.client_gone ? ", but the client had disconnected" : ""}`,
   unanswered: () => "never answered",
 };
