@@ -59,10 +59,10 @@ class Load:
         self.changes -= 1
         self.inside -= until_end
 
-    def append(self, later: Load, width: float) -> None:
-        """Add the bucket after this one, which is as wide."""
-        self.inside += self.changes * width + later.inside
-        self.changes += later.changes
+    def include(self, part: Load, rest: float) -> None:
+        """Add a bucket within this one, which ends ``rest`` seconds later."""
+        self.inside += part.inside + part.changes * rest
+        self.changes += part.changes
 
 
 @dataclass(slots=True)
@@ -86,14 +86,15 @@ class Bucket:
     def failed(self) -> int:
         return sum(count for kind, count in self.kinds.items() if kind in FAILURES)
 
-    def append(self, later: Bucket, width: float) -> None:
-        self.kinds.update(later.kinds)
-        self.faults.update(later.faults)
-        self.seconds.merge(later.seconds)
-        self.logs += later.logs
-        self.squares += later.squares
-        self.in_flight.append(later.in_flight, width)
-        self.waiting.append(later.waiting, width)
+    def include(self, part: Bucket, rest: float) -> None:
+        """Add a bucket within this one, which ends ``rest`` seconds later."""
+        self.kinds.update(part.kinds)
+        self.faults.update(part.faults)
+        self.seconds.merge(part.seconds)
+        self.logs += part.logs
+        self.squares += part.squares
+        self.in_flight.include(part.in_flight, rest)
+        self.waiting.include(part.waiting, rest)
 
 
 @dataclass(slots=True)
@@ -209,17 +210,15 @@ class Digest:
 
     def _double(self) -> None:
         """Make the buckets twice as wide."""
+        self.buckets, self.width = self._wider(0, 2), self.width * 2
+
+    def _wider(self, first: int, size: int) -> dict[int, Bucket]:
+        """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
         wider: dict[int, Bucket] = {}
-        for number in sorted(self.buckets):
-            bucket = self.buckets[number]
-            if number % 2 == 0:
-                bucket.append(self.buckets.get(number + 1, Bucket()), self.width)
-                wider[number // 2] = bucket
-            elif number - 1 not in self.buckets:
-                first = Bucket()
-                first.append(bucket, self.width)
-                wider[number // 2] = first
-        self.buckets, self.width = wider, self.width * 2
+        for number, bucket in self.buckets.items():
+            place, part = divmod(number - first, size)
+            wider.setdefault(place, Bucket()).include(bucket, (size - 1 - part) * self.width)
+        return wider
 
     def merged(self, most: int) -> list[tuple[float, float, Bucket]]:
         """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""
@@ -227,20 +226,14 @@ class Digest:
             return []
         first, last = min(self.buckets), max(self.buckets)
         size = max(1, math.ceil((last - first + 1) / most))
-        found = []
-        for start in range(first, last + 1, size):
-            whole = Bucket()
-            for number in range(start, start + size):
-                whole.append(self.buckets.get(number, _EMPTY), self.width)
-            found.append((start * self.width, (start + size) * self.width, whole))
-        return found
+        wider, width = self._wider(first, size), size * self.width
+        zero = first * self.width
+        places = range((last - first) // size + 1)
+        return [(zero + place * width, zero + (place + 1) * width, wider.get(place) or Bucket()) for place in places]
 
     def samples(self) -> list[CallRecord]:
         """Return some whole calls, in the order in which they began."""
         return self._samples.records()
-
-
-_EMPTY = Bucket()
 
 
 def loads(buckets: Iterable[tuple[float, float, Bucket]], what: str) -> Iterator[float]:

@@ -34,11 +34,15 @@ def render_log(digest: Digest, found: Overview) -> str:
     data = timeline_data(
         call_timelines(_events(records, digest.start)), _timeline(digest, found), (*OUTCOMES, ANSWERED, UNKNOWN)
     )
+    data["log"] = True
+    if found.unit == "unix":
+        data["zero"] = digest.start
     return render_board("look.html.j2", data, board=True, **values)
 
 
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
-    worse = next((turn for turn in found.turns if turn.worse), None)
+    # More failures are worse news than longer calls.
+    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: one.what == "duration", default=None)
     share = found.failed / found.calls if found.calls else 0.0
     return {
         "headline": _capital(sentence(found, worse)) if worse is not None else f"{share:.1%} of calls failed",
@@ -64,7 +68,7 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
             )
             if counts
         ],
-        "sampled": f"The timeline shows {sampled:,} of {counted(found.calls, 'call')}: the first and last ones, the "
+        "sampled": f"The timeline shows {sampled:,} of {found.calls:,} calls: the first and last ones, the "
         "slowest, those with most attempts, and some of every kind. The curves count all calls.",
     }
 

@@ -52,7 +52,7 @@ const eventLine = (data, row, start, previous) => {
   const [short, blocks] = fieldsOf(fields, Boolean(phrase));
   const words = make("div", {}, make("span", {}, phrase ? phrase(fields, attempt) : event.replaceAll("_", " ")), " ",
     make("span", { class: "source" }, [data.words[source], ...short].join(" · ")), ...blocks);
-  line.append(make("span", { class: "at", title: `${(at - start).toFixed(6)} s after the start of the call` }, `${at.toFixed(3)} s`), dot, words);
+  line.append(make("span", { class: "at", title: `${(at - start).toFixed(6)} s after the start of the call` }, clock(data.zero, at, 3)), dot, words);
   return line;
 };
 
@@ -66,8 +66,8 @@ const showCall = (panel, data, call, go) => {
   };
   const worker = data.workers[call[WORKER]];
   const summary = [
-    outcome, `${seconds(call[END] - call[START])} from ${call[START].toFixed(3)} s`, counted(call[ATTEMPTS], "attempt"),
-    counted(call[EXECUTIONS], "execution"), ...(call[STRIKES] ? [counted(call[STRIKES], "fault")] : []), ...(worker ? [worker] : []),
+    outcome, `${seconds(call[END] - call[START])} from ${clock(data.zero, call[START], 3)}`, counted(call[ATTEMPTS], "attempt"),
+    ...(data.log ? [] : [counted(call[EXECUTIONS], "execution")]), ...(call[STRIKES] ? [counted(call[STRIKES], "fault")] : []), ...(worker ? [worker] : []),
   ];
   const list = make("ol", { tabindex: "0" });
   call[EVENTS].forEach((row, index) => list.append(eventLine(data, row, call[START], call[EVENTS][index - 1])));
