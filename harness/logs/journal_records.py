@@ -86,11 +86,16 @@ def journal_records(events: Iterable[Event], start: float = 0.0) -> Iterator[Cal
             call.server_event(event, at)
         elif source == "world" and kind in ("returned", "cancelled", "lost"):
             outcome = None if kind == "lost" else "cancelled" if kind == "cancelled" else event.get("outcome")
-            problem = str(event.get("text", "")) if outcome == "bad_arguments" else None
+            problem = _problem(str(event.get("text", ""))) if outcome == "bad_arguments" else None
             seconds = None if kind == "lost" else at - call.began
             yield _record(name, calls.pop(name), seconds, outcome, problem)
     for name, call in calls.items():
         yield _record(name, call, None, None, None)
+
+
+def _problem(text: str) -> str:
+    """What the model reads about its call, without what all such texts begin with."""
+    return text.rpartition("nothing was run: ")[2]
 
 
 def _record(name: str, call: _OpenCall, seconds: float | None, outcome: str | None, problem: str | None) -> CallRecord:

@@ -1,0 +1,121 @@
+"""How calls arrived: callers that make one after the other, calls that come whatever happens, or steps of training."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sfusion.harness.learning.attempts import seconds_of
+from sfusion.harness.learning.distributions import rounded
+from sfusion.harness.learning.in_flight import InFlight
+from sfusion.harness.logs.record import CallRecord
+from sfusion_tools.wording import counted
+
+_STEADY = 0.75
+_UNIFORM = 0.08
+_MOST_CALLERS = 100_000
+_PLATEAU = 0.03
+"""The share of the time with all callers under way that shows that there are no more of them."""
+_MOST_UNSEEN = 2
+"""How many times as many callers there may be as were ever under way at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFit:
+    """The keys of ``load`` that say when calls come."""
+
+    kind: str
+    """closed, open or steps."""
+    concurrency: int
+    think: Any
+    steps: int
+    step_pause: float
+    says: str
+    evidence: str
+
+
+def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
+    """``calls`` are in the order in which they began."""
+    spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
+    outstanding = InFlight(spans)
+    peak = max(1, outstanding.peak)
+    if end <= start or len(calls) < 3:
+        return LoadFit("closed", peak, None, 1, 0.0, f"{counted(peak, 'caller')}", "the log is too short to say more")
+    steps = _steps(spans, outstanding)
+    if steps is not None:
+        return steps
+    # Beginning and end are unlike the rest: callers start together, and the last ones are alone.
+    low, high = calls[len(calls) // 10].began, calls[-1 - len(calls) // 10].began
+    mean = outstanding.mean(low, high) if high > low else float(peak)
+    starts = [call.began - start for call in calls]
+    within = len(calls) - 2 * (len(calls) // 10) - 1
+    rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
+    if mean < _STEADY * peak and _is_open(starts, outstanding, low, high):
+        return LoadFit(
+            "open", min(len(calls), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
+            f"{rate:.3g} calls per second, whatever becomes of them",
+            f"calls came evenly although between {outstanding.at(low)} and {peak} were under way",
+        )  # fmt: skip
+    callers = peak if mean >= _STEADY * peak else _callers(outstanding, peak, mean, low, high)
+    pause = max(0.0, (callers - mean) / rate)
+    took = statistics.fmean(ended - began for began, ended in spans)
+    think = {"exponential": rounded(pause)} if pause > 0.05 * took else None
+    return LoadFit(
+        "closed", callers, think, 1, 0.0,
+        f"{counted(callers, 'caller')}, each making one call after the other",
+        f"at most {peak} calls under way, {mean:.3g} on average, {rate:.3g} per second",
+    )  # fmt: skip
+
+
+def _callers(outstanding: InFlight, peak: int, mean: float, low: float, high: float) -> int:
+    """How many callers there are if some of them always pause.
+
+    Callers that come and go by themselves are under way by a binomial law, whose variance is below its mean; the
+    nearer the two, the more callers there are. Where all were under way for a while, they are counted.
+    """
+    whole = outstanding.times[-1] - outstanding.times[0]
+    if outstanding.time_from(0.95 * peak) > _PLATEAU * whole:
+        return peak
+    variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
+    if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):
+        return round(_MOST_UNSEEN * peak)
+    return max(peak, round(mean**2 / (mean - variance)))
+
+
+def _is_open(starts: Sequence[float], outstanding: InFlight, low: float, high: float) -> bool:
+    """Do calls come evenly, whether few or many are under way?"""
+    last, size = starts[-1], len(starts)
+    distance = max(abs(at / last - (number + 0.5) / size) for number, at in enumerate(starts))
+    if distance > _UNIFORM or high <= low:
+        return False
+    parts = [low + (high - low) * k / 10 for k in range(11)]
+    loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
+    return max(loads) > 2 * max(1.0, statistics.median(loads))
+
+
+def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:
+    """Batches of about the same size, each of which begins after the one before has ended."""
+    sizes, pauses = [1], []
+    latest = spans[0][1]
+    typical = statistics.median(ended - began for began, ended in spans)
+    for began, ended in spans[1:]:
+        if began > latest + max(0.1, 0.5 * typical):
+            pauses.append(began - latest)
+            sizes.append(0)
+        sizes[-1] += 1
+        latest = max(latest, ended)
+    if not 1 <= len(pauses) <= 1000 or min(sizes) < 4:
+        return None
+    whole = sizes[:-1] if len(sizes) > 2 else sizes  # a log may end within a step
+    if max(whole) > 1.3 * min(whole):
+        return None
+    pause = statistics.median(pauses)
+    peak = outstanding.peak
+    return LoadFit(
+        "steps", peak, None, len(sizes), rounded(pause),
+        f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",
+        f"all calls of a step end before the next begins; pauses of {min(pauses):.3g} to {max(pauses):.3g} s",
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+"""What one request of a log says: was it answered by a program, refused, lost, or never answered?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion_tools.outcome import Outcome
+
+Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
+
+PROGRAM = frozenset(one.value for one in Outcome if one.is_from_program)
+INFRASTRUCTURE = frozenset(one.value for one in Outcome if one.is_infrastructure) - {Outcome.CANCELLED.value}
+_CLIENT_LEFT = 499
+
+
+def ending_of(attempt: AttemptRecord) -> Ending:
+    """How a request ended, by its outcome, or by its status where a log knows no more."""
+    if attempt.outcome in PROGRAM:
+        return "answered"
+    if attempt.status is not None and attempt.status != 200:
+        return "unknown" if attempt.status == _CLIENT_LEFT or attempt.status < 400 else "status"
+    match attempt.outcome:
+        case "sandbox_error" | "bad_response":
+            return attempt.outcome
+        case "transport_timeout":
+            return "hang"
+        case "unreachable":
+            return "lost"
+        case None if attempt.status == 200:
+            return "answered"
+    return "unknown"
+
+
+def outcome_of(record: CallRecord) -> str | None:
+    """How a call ended; what a log of requests does not say follows from the last status. None: not seen."""
+    if record.outcome is not None or not record.attempts:
+        return record.outcome
+    last = record.attempts[-1]
+    if last.outcome is not None:
+        return last.outcome
+    if last.status is None:
+        return None
+    if last.status < 400:
+        return Outcome.OK.value
+    if last.status == 429:
+        return Outcome.THROTTLED.value
+    if last.status == _CLIENT_LEFT:
+        return Outcome.CANCELLED.value
+    return Outcome.SANDBOX_ERROR.value if last.status >= 500 else Outcome.BAD_RESPONSE.value
+
+
+def seconds_of(record: CallRecord) -> float | None:
+    """How long a call took, from its beginning to its end."""
+    if record.seconds is not None or not record.attempts:
+        return record.seconds
+    last = record.attempts[-1]
+    return None if last.seconds is None else last.began + last.seconds - record.began
+
+
+def has_trouble(record: CallRecord) -> bool:
+    """True if a call failed for other reasons than its program, or was sent more than once."""
+    return len(record.attempts) > 1 or outcome_of(record) in INFRASTRUCTURE or record.problem is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An attempt with its time since the beginning of the stretch that is learned from."""
+
+    began: float
+    ended: float
+    """The end of the stretch if its own was not seen."""
+    ending: Ending
+    record: AttemptRecord
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
+
+def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[Request]:
+    """All attempts in the order in which they began, with times counted from ``start``.
+
+    One whose end was not seen is a hang if it began long before the log ended, else it was still under way.
+    """
+    attempts = sorted((one for record in records for one in record.attempts), key=lambda one: one.began)
+    known = sorted(one.seconds for one in attempts if one.seconds is not None)
+    patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
+    requests: list[Request] = []
+    for one in attempts:
+        ending = ending_of(one)
+        if one.seconds is None and one.status is None and ending == "unknown" and end - one.began > patience:
+            ending = "hang"
+        ended = end if one.seconds is None else one.began + one.seconds
+        requests.append(Request(one.began - start, ended - start, ending, one))
+    return requests
