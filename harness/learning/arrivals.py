@@ -17,6 +17,7 @@ from sfusion_tools.wording import counted
 _STEADY = 0.75
 _UNIFORM = 0.08
 _MOST_CALLERS = 100_000
+_GUESSED = 16
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them."""
 _MOST_UNSEEN = 2
@@ -39,6 +40,9 @@ class LoadFit:
 
 def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
+    if not all(call.timed for call in calls):
+        why = "the log has no times: a guess"
+        return LoadFit("closed", min(_GUESSED, len(calls)), None, 1, 0.0, f"{_GUESSED} callers", why)
     spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)

@@ -81,12 +81,19 @@ class Request:
         return self.ended - self.began
 
 
+def _attempts_of(record: CallRecord) -> tuple[AttemptRecord, ...]:
+    """A log that knows only how calls ended says about each that there was a request."""
+    if record.attempts or record.source == "client" or record.outcome in (None, "bad_arguments", "cancelled"):
+        return record.attempts
+    return (AttemptRecord(record.began, record.seconds, outcome=record.outcome),)
+
+
 def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[Request]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
     One whose end was not seen is a hang if it began long before the log ended, else it was still under way.
     """
-    attempts = sorted((one for record in records for one in record.attempts), key=lambda one: one.began)
+    attempts = sorted((one for record in records for one in _attempts_of(record)), key=lambda one: one.began)
     known = sorted(one.seconds for one in attempts if one.seconds is not None)
     patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
     requests: list[Request] = []

@@ -20,7 +20,7 @@ _UNAVOIDABLE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Outcomes, durations and rates of calls."""
+    """Outcomes, durations and rates of calls; 0 where a log does not know."""
 
     calls: int
     outcomes: dict[str, int]
@@ -79,10 +79,12 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
                 abs(b - a) <= OUTCOME_POINTS,
             )
         )
-    rows.append(_relative("p50 of a call", log.p50, run.p50, " s", _UNAVOIDABLE))
-    rows.append(_relative("p95 of a call", log.p95, run.p95, " s", _UNAVOIDABLE))
-    rows.append(_relative("calls per second", log.per_second, run.per_second))
-    rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call))
+    if log.p95:
+        rows.append(_relative("p50 of a call", log.p50, run.p50, " s", _UNAVOIDABLE))
+        rows.append(_relative("p95 of a call", log.p95, run.p95, " s", _UNAVOIDABLE))
+        rows.append(_relative("calls per second", log.per_second, run.per_second))
+    if log.attempts_per_call:
+        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call))
     return rows
 
 

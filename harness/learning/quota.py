@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from sfusion_tools.wording import counted
 
 REFUSALS = (429, 503)
 _FEWEST = 5
+_ROUGH = 0.5
+"""Tokens by which a bucket's level may be misjudged."""
 _CLEAR = 0.2
 """The share of wrong guesses up to which a limit explains who was refused."""
 
@@ -73,34 +75,51 @@ def _in_flight(requests: Sequence[Request], refused: frozenset[int], status: int
 
 def _per_second(requests: Sequence[Request], refused: frozenset[int], status: int) -> QuotaFit | None:
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
-
-    def recent(time: float) -> int:
-        return bisect_left(starts, time) - bisect_left(starts, time - 1.0)
-
-    of_refused = [recent(requests[place].began) for place in refused]
-    of_admitted = [recent(one) for one in starts]
-    limit, wrong = _split(of_refused, of_admitted)
     times = sorted(requests[place].began for place in refused)
     first, last = times[0], times[-1]
-    if limit is None or wrong > _CLEAR or last - first < 2.0:
-        return None
     within = bisect_left(starts, last) - bisect_left(starts, first)
+    if last - first < 2.0 or not within:
+        return None
     rate = within / (last - first)
     burst = max(1, round(bisect_left(starts, first) - rate * (first - starts[0])))
+    early = _refused_with_tokens(requests, refused, rate, burst)
+    late = _admitted_without_tokens(requests, refused, rate, burst)
+    if (early / len(refused) + late / len(starts)) / 2 > _CLEAR / 2:
+        return None
     model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
     asked = _retry_after(requests, refused)
     if status != 429:
         model["status"] = status
     if asked is not None:
         model["retry_after"] = rounded(asked)
-    above = sum(count >= limit for count in of_refused)
     return QuotaFit(
         model,
         f"{rounded(rate):g} requests per second, the rest get {status}",
-        f"{counted(above, 'refusal')} of {len(refused):,} came with {limit} or more admitted in the second before; "
-        f"{within:,} requests were admitted in {last - first:.3g} s",
+        f"{within:,} requests were admitted in the {last - first:.3g} s between the first refusal and the last; "
+        f"{len(refused) - early:,} of {counted(len(refused), 'refusal')} came when that rate was used up",
         refused,
     )
+
+
+def _refused_with_tokens(requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int) -> int:
+    levels = _levels(requests, refused, rate, burst)
+    return sum(level >= min(1.0 + _ROUGH, burst) for level, is_refused in levels if is_refused)
+
+
+def _admitted_without_tokens(requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int) -> int:
+    levels = _levels(requests, refused, rate, burst)
+    return sum(level < 1.0 - _ROUGH for level, is_refused in levels if not is_refused)
+
+
+def _levels(
+    requests: Sequence[Request], refused: frozenset[int], rate: float, burst: int
+) -> Iterator[tuple[float, bool]]:
+    """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
+    tokens, at = float(burst), requests[0].began
+    for place, one in enumerate(requests):
+        tokens, at = min(float(burst), tokens + (one.began - at) * rate), one.began
+        yield tokens, place in refused
+        tokens = min(tokens, 1.0) if place in refused else max(0.0, tokens - 1.0)
 
 
 def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None, float]:
