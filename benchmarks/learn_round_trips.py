@@ -92,7 +92,8 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
     load = scenario.load
     assert load is not None
     assert isinstance(scenario.tools, dict)
-    tool = SandboxFusionTool({**scenario.tools, "sandbox_fusion_url": urls, "limiter": "local", "event_log": str(log)})
+    own = {"sandbox_fusion_url": urls, "limiter": "local", "limiter_name": scenario.scenario, "event_log": str(log)}
+    tool = SandboxFusionTool({**scenario.tools, **own})
     workload = Workload.of(scenario, 1.0)
     numbers = iter(range(1, load.calls + 1))
 

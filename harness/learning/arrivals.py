@@ -18,6 +18,8 @@ _STEADY = 0.75
 _UNIFORM = 0.08
 _MOST_CALLERS = 100_000
 _GUESSED = 16
+_MOMENT = 0.0005
+"""Seconds of a pause that nobody would notice."""
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them."""
 _MOST_UNSEEN = 2
@@ -63,12 +65,13 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
             f"{rate:.3g} calls per second, whatever becomes of them",
             f"calls came evenly although between {outstanding.at(low)} and {peak} were under way",
         )  # fmt: skip
-    callers = peak if mean >= _STEADY * peak else _callers(outstanding, peak, mean, low, high)
+    lasting = outstanding.lasting_peak
+    callers = lasting if mean >= _STEADY * lasting else _callers(outstanding, peak, mean, low, high)
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)
-    think = {"exponential": rounded(pause)} if pause > 0.05 * took else None
+    think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
     return LoadFit(
-        "closed", callers, think, 1, 0.0,
+        "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
         f"{counted(callers, 'caller')}, each making one call after the other",
         f"at most {peak} calls under way, {mean:.3g} on average, {rate:.3g} per second",
     )  # fmt: skip

@@ -80,10 +80,10 @@ def _fits(
         rest = rest[:first] + rest[last:]
         failed -= set(hit)
         share = f"{len(hit):,} of {counted(len(inside), 'request')}"
-        outage = family[0] in ("hang", "lost") and len(hit) >= _FEWEST_OF_AN_OUTAGE and len(hit) >= _ALL * len(inside)
-        if outage and family[0] == "lost":
+        dead = min(requests[place].ended for place in hit)
+        silent = _silence(requests, hit, usual)
+        if family[0] == "lost" and _is_outage(hit, [one for one in inside if requests[one].ended > dead or one in hit]):
             # What was in flight died with the server; later attempts found nobody there.
-            dead = min(requests[place].ended for place in hit)
             lasted = max(ended - dead, 0.01)
             text = f"down for {lasted:.3g} s, from {dead:.4g} s on"
             yield FailureFit(
@@ -91,8 +91,8 @@ def _fits(
                 f"{share} in that time found no connection or lost it; the next one after it was answered",
                 (dead, dead + lasted),
             )  # fmt: skip
-        elif outage:
-            start, end = _silence(requests, hit, usual)
+        elif family[0] == "hang" and _is_outage(hit, [*hit, *_answered_within(requests, inside, *silent)]):
+            start, end = silent
             yield FailureFit(
                 "wedge", family, len(hit), len(inside), {}, None,
                 f"no answers for {end - start:.3g} s, from {start:.4g} s on, though requests were accepted",
@@ -115,11 +115,23 @@ def _fits(
         )
 
 
+def _is_outage(hit: Sequence[int], of: Sequence[int]) -> bool:
+    return len(hit) >= max(_FEWEST_OF_AN_OUTAGE, _ALL * len(of))
+
+
+def _answered_within(requests: Sequence[Request], places: Sequence[int], start: float, end: float) -> list[int]:
+    return [
+        place
+        for place in places
+        if requests[place].ending == "answered" and start <= requests[place].began and requests[place].ended < end
+    ]
+
+
 def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one; None if none is."""
     size, total = len(flags), sum(flags)
     if total < 3 or total == size:
-        return None if total < size else (0, size)
+        return None
     cells = min(_CELLS, size)
     edges = [size * k // cells for k in range(cells + 1)]
     sums = [0]

@@ -6,6 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 
+_COINCIDENCE = 0.01
+"""The share of the time that makes a number more than a coincidence."""
+
 
 class InFlight:
     """A step function of time, made of spans from a beginning to an end."""
@@ -45,6 +48,13 @@ class InFlight:
         if place < 0:
             return 0.0
         return integral[place] + (time - self.times[place]) * speed(self.counts[place])
+
+    @property
+    def lasting_peak(self) -> int:
+        """The highest number that was not only a moment's coincidence."""
+        whole = self.times[-1] - self.times[0] if self.times else 0.0
+        counts = range(self.peak, 0, -1)
+        return next((count for count in counts if self.time_from(count) > _COINCIDENCE * whole), self.peak)
 
     def time_from(self, count: float) -> float:
         """How long at least that many were in flight."""

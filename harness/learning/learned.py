@@ -27,6 +27,8 @@ _SLOWER = 1.3
 _APART = 0.2
 _ENOUGH = 20
 _SMALLEST_CAUSE = 0.005
+_ENDED_EARLY = ("compile_error", "program_timeout")
+"""How long these took says little about the sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,8 @@ def _sandboxes(requests: Sequence[Request]) -> tuple[SandboxFit, ...]:
 
 def _sandbox(label: str, requests: Sequence[Request]) -> SandboxFit:
     quota = find_quota(requests)
-    answered = [one for one in requests if one.ending == "answered" and one.record.seconds is not None]
+    timed = [one for one in requests if one.ending == "answered" and one.record.seconds is not None]
+    answered = [one for one in timed if one.record.outcome not in _ENDED_EARLY]
     timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [one for place, one in enumerate(requests) if place not in refused]
@@ -149,6 +152,7 @@ def _sandbox(label: str, requests: Sequence[Request]) -> SandboxFit:
     base = tuple(
         (answered[place].record.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
+    base += tuple((one.record.outcome, one.seconds) for one in timed if one.record.outcome in _ENDED_EARLY)
     return SandboxFit(label, len(requests), quota, slowness, tuple(failures), base)
 
 
@@ -216,7 +220,7 @@ def _programs(calls: Sequence[CallRecord], sandboxes: Sequence[SandboxFit]) -> t
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcomes.values()) + sum(malformed.values())
     base = [one for sandbox in sandboxes if sandbox.slower is None for one in sandbox.base]
-    everything = [seconds for outcome, seconds in base if outcome != "program_timeout"]
+    everything = [seconds for outcome, seconds in base if outcome not in _ENDED_EARLY]
     usual = fit(everything) if everything else None
     if not known:
         why = "no call got the result of its program, so this is a guess"
@@ -229,8 +233,8 @@ def _programs(calls: Sequence[CallRecord], sandboxes: Sequence[SandboxFit]) -> t
         if outcome == "program_timeout":
             programs.append(ProgramFit(outcome, count, known, None, keys, f"{why}; longer than any timeout"))
             continue
-        differs = len(own) >= _ENOUGH and len(own) < len(everything) and sample_distance(own, everything) > _APART
-        seconds = fit(own) if differs else usual
+        is_alone = outcome in _ENDED_EARLY or len(own) >= _ENOUGH or not everything
+        seconds = fit(own) if own and is_alone else usual
         if seconds is None:
             seconds, why = Fit("constant", (0.1,), 0, 0.0), f"{why}; the log says nothing about durations: a guess"
         programs.append(ProgramFit(outcome, count, known, seconds, keys, f"{why}; seconds: {seconds}"))
@@ -267,7 +271,7 @@ def _causes(
             kind = str(quota.model["kind"])
             causes.append(Cause(kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
         slow = sandbox.slowness
-        if slow.kind != "none":
+        if slow.kind != "none" and not (quota is not None and slow.kind == quota.model["kind"]):
             causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.lost * part, label))
         for one in sandbox.failures:
             kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,19 +75,19 @@ def _in_flight(requests: Sequence[Request], refused: frozenset[int], status: int
 
 def _per_second(requests: Sequence[Request], refused: frozenset[int], status: int) -> QuotaFit | None:
     starts = [one.began for place, one in enumerate(requests) if place not in refused]
+    asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
     first, last = times[0], times[-1]
     within = bisect_left(starts, last) - bisect_left(starts, first)
     if last - first < 2.0 or not within:
         return None
     rate = within / (last - first)
-    burst = max(1, round(bisect_left(starts, first) - rate * (first - starts[0])))
+    burst = max(1, round(bisect_right(starts, first) - rate * (first - starts[0])))
     early = _refused_with_tokens(requests, refused, rate, burst)
     late = _admitted_without_tokens(requests, refused, rate, burst)
     if (early / len(refused) + late / len(starts)) / 2 > _CLEAR / 2:
         return None
     model: dict[str, Any] = {"kind": "quota", "per_second": rounded(rate), "burst": burst}
-    asked = _retry_after(requests, refused)
     if status != 429:
         model["status"] = status
     if asked is not None:
@@ -116,7 +116,9 @@ def _levels(
 ) -> Iterator[tuple[float, bool]]:
     """The tokens that a bucket of this rate would have had at each request, corrected by what it did."""
     tokens, at = float(burst), requests[0].began
-    for place, one in enumerate(requests):
+    # Of several at the same time, those that were admitted came first.
+    for place in sorted(range(len(requests)), key=lambda place: (requests[place].began, place in refused)):
+        one = requests[place]
         tokens, at = min(float(burst), tokens + (one.began - at) * rate), one.began
         yield tokens, place in refused
         tokens = min(tokens, 1.0) if place in refused else max(0.0, tokens - 1.0)
@@ -134,12 +136,15 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     return best
 
 
-def _retry_after(requests: Sequence[Request], refused: frozenset[int]) -> float | None:
+def _retry_after(requests: Sequence[Request], refused: frozenset[int], *, steady: bool = False) -> float | None:
+    """What most refusals asked for; None if they asked for nothing, or where it must be ``steady`` and is not."""
     asked = [one for place in refused if (one := requests[place].record.retry_after) is not None]
+    if steady and asked and max(asked) > 1.2 * min(asked):
+        return None
     return statistics.median(asked) if len(asked) > len(refused) / 2 else None
 
 
 def _running_peak(admitted: Sequence[Request]) -> int | None:
     """How many programs ran at once, where the sandbox reports how long they ran."""
     spans = [(one.ended - one.record.run_seconds, one.ended) for one in admitted if one.record.run_seconds is not None]
-    return InFlight(spans).peak if len(spans) > len(admitted) / 2 else None
+    return InFlight(spans).lasting_peak if len(spans) > len(admitted) / 2 else None

@@ -55,7 +55,7 @@ def find_slowness(answered: Sequence[Request], everything: Sequence[Request], ti
     """Compare the explanations by the spread of durations that each leaves, and return the best one."""
     places = tuple(range(len(answered)))
     durations = [max(one.seconds, _SHORTEST) for one in answered]
-    spread = _spread([math.log(one) for one in durations])
+    spread = _spread([math.log(one) for one in durations]) if durations else 0.0
     plain = Slowness("none", tuple(durations), places, spread)
     if len(answered) < _FEWEST or spread < 0.02:
         return plain
@@ -92,17 +92,23 @@ def _queue(answered: Sequence[Request], durations: list[float]) -> Slowness | No
         return None
     running = InFlight((one.ended - ran, one.ended) for one, ran in zip(answered, known, strict=True))
     inside = InFlight((one.began, one.ended) for one in answered)
-    if running.peak > 0.8 * inside.peak:
+    places = running.lasting_peak
+    if places > 0.8 * inside.peak:
         return None
-    full = sum(inside.at(one.began) >= running.peak for one, wait in zip(answered, waits, strict=True) if wait > 0.01)
+    # While anybody waits, all the places are taken; else the sandbox counts something else than time.
+    waiting = [(one.began, one.ended - ran) for one, ran in zip(answered, known, strict=True)]
+    taken = [running.mean(began, ended) for began, ended in waiting if ended - began > 0.01]
+    if not taken or statistics.fmean(taken) < 0.85 * places:
+        return None
+    full = sum(inside.at(one.began) >= places for one, wait in zip(answered, waits, strict=True) if wait > 0.01)
     waited = sum(wait > 0.01 for wait in waits)
     return Slowness(
         "queue",
         tuple(max(one, _SHORTEST) for one in known),
         tuple(range(len(answered))),
-        model={"kind": "queue", "workers": running.peak},
-        says=f"{running.peak} programs run at a time, the others wait in the server",
-        evidence=f"{full:,} of {waited:,} requests that waited there came with {running.peak} or more in flight",
+        model={"kind": "queue", "workers": places},
+        says=f"{places} programs run at a time, the others wait in the server",
+        evidence=f"{full:,} of {waited:,} requests that waited there came with {places} or more in flight",
         lost=sum(waits) / sum(durations),
     )
 
