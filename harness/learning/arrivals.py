@@ -65,7 +65,7 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
             f"{rate:.3g} calls per second, whatever becomes of them",
             f"calls came evenly although between {outstanding.at(low)} and {peak} were under way",
         )  # fmt: skip
-    lasting = outstanding.lasting_peak
+    lasting = max(1, outstanding.lasting_peak)
     callers = lasting if mean >= _STEADY * lasting else _callers(outstanding, peak, mean, low, high)
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)

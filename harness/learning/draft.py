@@ -8,11 +8,11 @@ from typing import Any
 from sfusion.harness.learning.commented_yaml import Path, commented_yaml
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.failures import FailureFit
-from sfusion.harness.learning.figures import OUTCOME_POINTS
 from sfusion.harness.learning.learned import Learned, SandboxFit
 from sfusion_tools.wording import counted
 
 _LONGER_THAN_ANY_TIMEOUT = 100_000
+_LONGEST = 10_000_000
 
 
 def scenario_text(learned: Learned, name: str, origin: str) -> str:
@@ -46,7 +46,7 @@ class _Draft:
         events = self._events()
         if events:
             data["events"] = events
-        data["horizon"] = max(3600, math.ceil(4 * learned.span))
+        data["horizon"] = min(max(3600, math.ceil(4 * learned.span)), _LONGEST)
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."
         if learned.remarks:
@@ -154,13 +154,14 @@ class _Draft:
             return []
         bounds: dict[str, str] = {}
         for outcome in figures.outcomes:
-            percent = 100 * figures.share(outcome)
+            percent, points = 100 * figures.share(outcome), figures.points(outcome)
             if outcome == "ok":
-                bounds[outcome] = f"at least {max(0, math.floor(percent - OUTCOME_POINTS))}%"
+                bounds[outcome] = f"at least {max(0, math.floor(percent - points))}%"
             else:
-                bounds[outcome] = f"at most {min(100, math.ceil(percent + OUTCOME_POINTS))}%"
+                bounds[outcome] = f"at most {min(100, math.ceil(percent + points))}%"
         ended = ", ".join(f"{name} {count:,}" for name, count in figures.outcomes.items())
-        self._notes["promises", 1] = f"in the log: {ended}; {OUTCOME_POINTS:g} points are allowed"
+        most = max(map(figures.points, figures.outcomes))
+        self._notes["promises", 1] = f"in the log: {ended}; up to {most:.2g} points more or less are allowed"
         return [{"outcomes": bounds}]
 
 

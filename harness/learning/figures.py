@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from sfusion.harness.learning.distributions import quantile
 from sfusion.harness.logs.record import CallRecord
 
 OUTCOME_POINTS = 5.0
-"""How many percentage points the share of an outcome may differ."""
+"""How many percentage points the share of an outcome may differ; more where there are few calls."""
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ."""
 _UNAVOIDABLE = 0.01
@@ -33,6 +34,11 @@ class Figures:
     def share(self, outcome: str) -> float:
         total = sum(self.outcomes.values())
         return self.outcomes.get(outcome, 0) / total if total else 0.0
+
+    def points(self, outcome: str) -> float:
+        """How many percentage points the share of an outcome may differ in another run: at least two deviations."""
+        share = min(max(self.share(outcome), 0.5 / max(self.calls, 1)), 0.5)
+        return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / max(self.calls, 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +80,15 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
     """Compare what the log shows with what the learned scenario does, each within its bound."""
     rows: list[Comparison] = []
     for outcome in dict.fromkeys((*log.outcomes, *run.outcomes)):
-        a, b = 100 * log.share(outcome), 100 * run.share(outcome)
+        a, b, points = 100 * log.share(outcome), 100 * run.share(outcome), log.points(outcome)
         rows.append(
             Comparison(
                 outcome,
                 f"{a:.1f}%",
                 f"{b:.1f}%",
                 f"{b - a:+.1f} points",
-                f"{OUTCOME_POINTS:g} points",
-                abs(b - a) <= OUTCOME_POINTS,
+                f"{points:.3g} points",
+                abs(b - a) <= points,
             )
         )
     if log.p95:

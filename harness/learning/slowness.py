@@ -16,6 +16,8 @@ _FEWEST = 40
 _BINS = 24
 _GAIN = 0.93
 """A cause is named if it leaves at most this share of the spread of the durations."""
+_SURE = 5.0
+"""Deviations that a spell differs from the rest, since the best of hundreds is taken."""
 _SHORTEST = 1e-4
 
 
@@ -116,7 +118,7 @@ def _queue(answered: Sequence[Request], durations: list[float]) -> Slowness | No
 def _contention(answered: Sequence[Request], everything: Sequence[Request], durations: list[float]) -> Slowness | None:
     busy = InFlight((one.began, one.ended) for one in everything)
     loads = [max(1.0, busy.mean(one.began, one.ended)) for one in answered]
-    if busy.peak < 2 or _correlation(loads, durations) < 0.15:
+    if busy.peak < 2 or _correlation(loads, durations) < max(0.15, 3 / math.sqrt(len(durations))):
         return None
     best: tuple[float, float, list[float]] | None = None
     steps = 8 * busy.peak.bit_length()
@@ -210,6 +212,7 @@ def _slow_spell(answered: Sequence[Request], durations: list[float]) -> Slowness
     """A stretch of time in which answers took longer than before and after."""
     edges = [len(answered) * k // _BINS for k in range(_BINS + 1)]
     logs = [math.log(one) for one in durations]
+    spread = _spread(logs)
     best: tuple[float, int, int] | None = None
     for first in range(_BINS):
         for last in range(first + 1, min(_BINS, first + _BINS * 2 // 3) + 1):
@@ -219,7 +222,8 @@ def _slow_spell(answered: Sequence[Request], durations: list[float]) -> Slowness
             size = len(logs)
             a, b = statistics.fmean(inside), statistics.fmean(outside)
             gain = len(inside) * len(outside) / size**2 * (a - b) ** 2
-            if a > b + math.log(1.5) and (best is None or gain > best[0]):
+            noise = spread * math.sqrt(1 / len(inside) + 1 / len(outside))
+            if a > b + max(math.log(1.5), _SURE * noise) and (best is None or gain > best[0]):
                 best = gain, edges[first], edges[last]
     if best is None:
         return None
