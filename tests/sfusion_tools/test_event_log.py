@@ -24,15 +24,19 @@ def written(folder: Path) -> list[str]:
     return [line for path in sorted(folder.glob("*")) for line in path.read_text().splitlines()]
 
 
+def queue(log: EventLog, line: str) -> None:
+    log.add(str, line, size=len(line))
+
+
 def write_one(log: EventLog, line: str) -> None:
-    log.add(line)
+    queue(log, line)
     log.flush()
 
 
 def test_lines_go_to_a_file_of_this_process(tmp_path):
     log = make(tmp_path / "new" / "folder")
-    log.add("one\n")
-    log.add("two\n")
+    queue(log, "one\n")
+    queue(log, "two\n")
     assert not (tmp_path / "new").exists()
     flush_event_logs()
     (path,) = (tmp_path / "new" / "folder").iterdir()
@@ -103,7 +107,7 @@ def test_a_full_disk_is_logged_once_and_lines_stay_whole(tmp_path, monkeypatch, 
     monkeypatch.setattr(event_log.os, "write", write)
     write_one(log, "torn line\n")
     write_one(log, "whole\n")
-    log.add("last\n")
+    queue(log, "last\n")
     log.flush()
     assert written(tmp_path) == ["torn", "whole", "last"]
     assert log.dropped == 1
@@ -124,7 +128,7 @@ def test_the_queue_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(event_log, "MOST_QUEUED", 10)
     log = make(tmp_path)
     for _ in range(8):
-        log.add("12345\n")
+        queue(log, "12345\n")
     log.flush()
     assert written(tmp_path) == ["12345"] * 2
     assert log.dropped == 6
@@ -144,7 +148,7 @@ def test_lines_are_written_regularly_without_a_flush(tmp_path, monkeypatch):
     log.start()
     log.start()
     assert slept.wait(10)
-    log.add("x\n")
+    queue(log, "x\n")
     done = threading.Event()
     real = log.flush
     monkeypatch.setattr(log, "flush", lambda: (real(), done.set()))
@@ -159,11 +163,11 @@ def test_lines_are_written_regularly_without_a_flush(tmp_path, monkeypatch):
 def test_a_forked_child_writes_its_own_lines_to_its_own_file(tmp_path):
     log = make(tmp_path)
     write_one(log, "before\n")
-    log.add("of the parent\n")
+    queue(log, "of the parent\n")
     pid = os.fork()
     if pid == 0:
         try:
-            log.add("of the child\n")
+            queue(log, "of the child\n")
             flush_event_logs()
         finally:
             os._exit(0)
