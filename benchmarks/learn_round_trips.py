@@ -1,11 +1,11 @@
 """Is what `sfusion learn` learns from a log right? Eight made-up productions, played in real time.
 
-    python benchmarks/learn_round_trips.py [--keep DIR] [NAME...]
+    python benchmarks/learn_round_trips.py [--keep DIR] [--log tool|sandbox] [NAME...]
 
 Each file of benchmarks/productions is a production whose trouble is known. Its sandboxes are fakes in processes of
 their own; the real tool calls them over sockets and writes its event log. A scenario is learned from that log alone
-and run in virtual time. The table shows the cause that was named, and how far the figures of the scenario are from
-those of the log: outcomes within 5 points, p95 within 25%.
+(or from the log of the sandboxes) and run in virtual time. The table shows the cause that was named, and how far the
+figures of the scenario are from those of the log: outcomes within 5 points, p95 within 25%.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import yaml
 
+from sfusion.harness.learning.attempts import joined
 from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import Learned, learn
@@ -63,6 +64,7 @@ def served(scenario: Scenario, folder: Path) -> Iterator[list[str]]:
             faults.write_text(yaml.safe_dump(rules))
             command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "scripted"]
             command += ["--model", yaml.safe_dump(part.model.as_data()), "--faults", str(faults)]
+            command += ["--event-log", str(folder / "sandbox" / "events.ndjson")]
             server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             stack.callback(_stop, server)
             servers.append(server)
@@ -106,13 +108,13 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
     await asyncio.gather(*(caller() for _ in range(load.concurrency)))
 
 
-def round_trip(name: str, folder: Path) -> tuple[Learned, Checked]:
+def round_trip(name: str, folder: Path, log: str = "tool") -> tuple[Learned, Checked]:
     """Play a production in real time, learn from its event log, and check what was learned."""
     scenario = production(name)
     folder.mkdir(parents=True, exist_ok=True)
     with served(scenario, folder) as urls:
-        asyncio.run(call_all(scenario, urls, folder / "logs" / "events.ndjson"))
-    calls = sorted(read_records([folder / "logs"]), key=lambda call: call.began)
+        asyncio.run(call_all(scenario, urls, folder / "tool" / "events.ndjson"))
+    calls = joined(read_records([folder / log]))
     learned = learn(calls)
     text = scenario_text(learned, f"learned-{name}", f"{len(calls):,} calls of the production {name}")
     (folder / "learned.yaml").write_text(text)
@@ -123,13 +125,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[[], *CAUSES], help="productions; all by default")
     parser.add_argument("--keep", type=Path, help="keep logs and learned scenarios in this folder")
+    parser.add_argument("--log", choices=["tool", "sandbox"], default="tool", help="whose log to learn from")
     given = parser.parse_args()
     right = True
     print("| production | main cause learned | outcomes, largest difference | p50 | p95 | calls per second | |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         for name in given.names or CAUSES:
-            learned, checked = round_trip(name, (given.keep or Path(temporary)) / name)
+            learned, checked = round_trip(name, (given.keep or Path(temporary)) / name, given.log)
             rows = {row.name: row for row in checked.rows}
             points = [float(row.difference.split()[0]) for row in checked.rows if row.bound.endswith("points")]
             ok = checked.agrees and learned.headline == CAUSES[name]

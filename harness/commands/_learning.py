@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ import typer
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption, LogError
+from sfusion.harness.learning.attempts import joined
 from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import Learned, learn
@@ -45,7 +47,8 @@ def run_learn(
         _tell(shown, learned, window)
         if out is not None:
             write_file(out, text)
-            shown.print(f"\n{out}: run it with `sfusion run {out}`")
+            shown.print()
+            shown.print(f"{out}: run it with `sfusion run {shlex.quote(str(out))}`")
         else:
             typer.echo(text, nl=False)
         if not wants_check:
@@ -71,7 +74,7 @@ def _read(
     if window is None:
         raise LogError(f"{', '.join(map(str, logs))}: no call in there")
     if window.is_whole and calls:
-        return sorted(calls, key=lambda record: record.began), window
+        return joined(calls), window
     again = _watched(LogReader(logs), shown, "reading again")
     return sample(again, window, most), window
 

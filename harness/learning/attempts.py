@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sfusion.harness.logs.record import AttemptRecord, CallRecord
@@ -15,6 +15,8 @@ Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", 
 PROGRAM = frozenset(one.value for one in Outcome if one.is_from_program)
 INFRASTRUCTURE = frozenset(one.value for one in Outcome if one.is_infrastructure) - {Outcome.CANCELLED.value}
 _CLIENT_LEFT = 499
+_NEXT_ATTEMPT = 120.0
+"""Seconds within which a request of the same name is another attempt."""
 
 
 def ending_of(attempt: AttemptRecord) -> Ending:
@@ -79,6 +81,33 @@ class Request:
     @property
     def seconds(self) -> float:
         return self.ended - self.began
+
+
+def joined(records: Iterable[CallRecord]) -> list[CallRecord]:
+    """Return calls in the order in which they began; requests that a server logged for one call become its attempts.
+
+    A request belongs to the call of the same name before it if that one was not answered and had ended.
+    """
+    calls: list[CallRecord] = []
+    latest: dict[str, int] = {}
+    for one in sorted(records, key=lambda record: record.began):
+        place = latest.get(one.call) if one.source == "server" else None
+        if place is not None and _goes_on(calls[place], one):
+            first = calls[place]
+            seconds = None if one.seconds is None else one.began + one.seconds - first.began
+            attempts = first.attempts + one.attempts
+            calls[place] = replace(first, seconds=seconds, outcome=one.outcome, attempts=attempts)
+            continue
+        latest[one.call] = len(calls)
+        calls.append(one)
+    return calls
+
+
+def _goes_on(call: CallRecord, request: CallRecord) -> bool:
+    took = seconds_of(call)
+    if took is None or not call.attempts or ending_of(call.attempts[-1]) == "answered":
+        return False
+    return 0 <= request.began - call.began - took < _NEXT_ATTEMPT
 
 
 def _attempts_of(record: CallRecord) -> tuple[AttemptRecord, ...]:

@@ -110,7 +110,7 @@ class _Draft:
             self._notes["load", "think"] = (
                 "each caller makes one call, at any time of the log"
                 if load.kind == "open"
-                else "callers under way at most, less those under way on average, by the rate of calls"
+                else "so that as many of them are under way on average as in the log"
             )
         if load.kind == "steps":
             part |= {"steps": load.steps, "step_pause": load.step_pause}

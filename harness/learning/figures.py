@@ -37,8 +37,9 @@ class Figures:
 
     def points(self, outcome: str) -> float:
         """How many percentage points the share of an outcome may differ in another run: at least two deviations."""
-        share = min(max(self.share(outcome), 0.5 / max(self.calls, 1)), 0.5)
-        return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / max(self.calls, 1)))
+        calls = max(self.calls, 1)
+        share = min(max(self.share(outcome), 0.5 / calls), 1 - 0.5 / calls)
+        return max(OUTCOME_POINTS, 200 * math.sqrt(share * (1 - share) / calls))
 
 
 @dataclass(frozen=True, slots=True)

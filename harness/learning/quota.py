@@ -56,7 +56,7 @@ def _in_flight(requests: Sequence[Request], refused: frozenset[int], status: int
         return None
     above = sum(load >= limit for load in load_refused)
     evidence = (
-        f"{counted(above, 'refusal')} of {len(refused):,} came with {limit} or more in flight, and "
+        f"{above:,} of {counted(len(refused), 'refusal')} came with {limit} or more in flight, "
         f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
     )
     asked = _retry_after(requests, refused)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sfusion.harness.learning.attempts import has_trouble
+from sfusion.harness.learning.attempts import has_trouble, joined
 from sfusion.harness.logs.record import CallRecord
 
 _MOST_BUCKETS = 4096
@@ -113,4 +113,4 @@ def survey(records: Iterable[CallRecord]) -> Survey:
 def sample(records: Iterable[CallRecord], window: Window, most: int) -> list[CallRecord]:
     """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
     inside = itertools.islice((record for record in records if window.holds(record)), most)
-    return sorted(inside, key=lambda record: record.began)
+    return joined(inside)
