@@ -6,11 +6,22 @@ import gzip
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from glob import escape
 from pathlib import Path
 from typing import IO, Any
 
 from sfusion.harness.errors import LogError
+from sfusion.harness.logs.access_records import access_record
+from sfusion.harness.logs.dump_records import (
+    is_request,
+    is_sample,
+    request_records,
+    requests_of,
+    sample_records,
+    step_of,
+)
 from sfusion.harness.logs.event_records import event_record, is_event_line
+from sfusion.harness.logs.journal_records import JournalCalls, is_journal_event, is_journal_header
 from sfusion.harness.logs.record import CallRecord
 from sfusion.harness.logs.values import BadLine
 from sfusion_tools.bounded_input import bounded_lines, parse_json
@@ -42,33 +53,40 @@ class LogReader:
         for path in self.files:
             yield from self._read_file(path)
 
-    def _read_file(self, path: Path) -> Iterator[CallRecord]:
-        before, found, first = self.bytes, 0, 0
+    def _read_file(self, given: Path) -> Iterator[CallRecord]:
+        path = requests_of(given)
+        lines = _Lines(path)
+        before, found, other = self.bytes, 0, 0
         try:
             with path.open("rb") as raw:
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if _is_gzip(raw) else raw  # type: ignore[assignment]
                 for number, line in bounded_lines(file, str(path), line=LONGEST_LINE):
                     self.lines += 1
                     if not number % 100:
-                        self.bytes = before + raw.tell()
+                        self.bytes = before + min(raw.tell(), given.stat().st_size)
                     try:
-                        for record in _records(line, f"{path}:{number}"):
+                        records = lines.read(line, number)
+                        if records is None:
+                            other = other or number
+                            self.skipped += 1
+                            continue
+                        for record in records:
                             found += 1
                             yield record
-                    except _Other:
-                        first = first or number
-                        self.skipped += 1
                     except (BadLine, InputError) as error:
                         # The last line of a log that is still written, or whose process was killed, may be cut short.
                         if line.endswith(b"\n"):
                             text = str(error) if isinstance(error, InputError) else f"{path}:{number}: {error}"
                             self._problem(text)
-                self.bytes = before + raw.tell()
+                for record in lines.rest():
+                    found += 1
+                    yield record
         except (OSError, EOFError, zlib.error, InputError) as error:
             text = str(error) if isinstance(error, InputError) else f"{path}:1: cannot be read: {_reason(error)}"
             self._problem(text)
-        if first and not found:
-            raise LogError(f"{path}:{first}: not a line of a log that sfusion knows; {KNOWN}")
+        self.bytes = before + given.stat().st_size
+        if other and not found and not lines.known:
+            raise LogError(f"{path}:{other}: not a line of a log that sfusion knows; {KNOWN}")
 
     def _problem(self, text: str) -> None:
         if self._on_problem is None:
@@ -79,8 +97,45 @@ class LogReader:
 KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
 
 
-class _Other(Exception):
-    """Raised for a line that is about something else than a call."""
+class _Lines:
+    """The lines of one file, each of whatever kind it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._journal = JournalCalls()
+        self.known = False
+        """There was a line of a log, even if it is not about a call."""
+
+    def read(self, line: bytes, number: int) -> Iterable[CallRecord] | None:
+        """Return the calls that a line completes; None if it is about something else."""
+        if line.startswith(b"{"):
+            record = parse_json(line, f"{self._path}:{number}")
+            return self._of_object(record, number) if isinstance(record, dict) else None
+        if not line.strip():
+            return ()
+        request = access_record(line, number)
+        return None if request is None else (request,)
+
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[CallRecord] | None:
+        if is_event_line(record):
+            return (event_record(record),)
+        if is_journal_event(record):
+            self.known = True
+            return self._journal.add(record)
+        if is_journal_header(record):
+            self.known = True
+            self._journal.header()
+            return ()
+        if is_request(record):
+            self.known = True
+            return request_records(record, step_of(self._path, record))
+        if is_sample(record):
+            self.known = True
+            return sample_records(record, step_of(self._path, record), number)
+        return None
+
+    def rest(self) -> Iterable[CallRecord]:
+        return self._journal.rest()
 
 
 def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[CallRecord]:
@@ -94,7 +149,12 @@ def log_files(paths: Iterable[Path]) -> Iterator[Path]:
         try:
             mode = path.stat().st_mode
         except (OSError, ValueError) as error:
-            raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
+            # The path of an event log in a tool config stands for the files of all processes.
+            found = sorted(path.parent.glob(f"{escape(path.stem)}.*-*{escape(path.suffix)}")) if path.name else []
+            if not found:
+                raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
+            yield from found
+            continue
         if stat.S_ISREG(mode):
             yield path
         elif stat.S_ISDIR(mode):
@@ -104,23 +164,6 @@ def log_files(paths: Iterable[Path]) -> Iterator[Path]:
             yield from found
         else:
             raise LogError(f"{path}: neither a file nor a folder")
-
-
-def _records(line: bytes, where: str) -> Iterable[CallRecord]:
-    if line.startswith(b"{"):
-        record = parse_json(line, where)
-        if not isinstance(record, dict):
-            raise _Other
-        return _of_object(record)
-    if not line.strip():
-        return ()
-    raise _Other
-
-
-def _of_object(record: dict[str, Any]) -> Iterable[CallRecord]:
-    if is_event_line(record):
-        return (event_record(record),)
-    raise _Other
 
 
 def _is_gzip(file: Any) -> bool:
