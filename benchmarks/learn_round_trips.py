@@ -87,6 +87,8 @@ def _address(server: subprocess.Popen[str]) -> str:
 def _stop(server: subprocess.Popen[str]) -> None:
     server.terminate()
     server.wait(timeout=20)
+    if server.stdout is not None:
+        server.stdout.close()
 
 
 async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
@@ -108,16 +110,19 @@ async def call_all(scenario: Scenario, urls: list[str], log: Path) -> None:
     await asyncio.gather(*(caller() for _ in range(load.concurrency)))
 
 
-def round_trip(name: str, folder: Path, log: str = "tool") -> tuple[Learned, Checked]:
-    """Play a production in real time, learn from its event log, and check what was learned."""
-    scenario = production(name)
+def play(scenario: Scenario, folder: Path) -> None:
+    """Play a production in real time; FOLDER/tool and FOLDER/sandbox then hold the logs of both sides."""
     folder.mkdir(parents=True, exist_ok=True)
     with served(scenario, folder) as urls:
         asyncio.run(call_all(scenario, urls, folder / "tool" / "events.ndjson"))
-    calls = joined(read_records([folder / log]))
+
+
+def learned_from(log: Path, name: str) -> tuple[Learned, Checked]:
+    """Learn from a log, and check what was learned."""
+    calls = joined(read_records([log]))
     learned = learn(calls)
     text = scenario_text(learned, f"learned-{name}", f"{len(calls):,} calls of the production {name}")
-    (folder / "learned.yaml").write_text(text)
+    (log / "learned.yaml").write_text(text)
     return learned, check(learned, text)
 
 
@@ -132,7 +137,9 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         for name in given.names or CAUSES:
-            learned, checked = round_trip(name, (given.keep or Path(temporary)) / name, given.log)
+            folder = (given.keep or Path(temporary)) / name
+            play(production(name), folder)
+            learned, checked = learned_from(folder / given.log, name)
             rows = {row.name: row for row in checked.rows}
             points = [float(row.difference.split()[0]) for row in checked.rows if row.bound.endswith("points")]
             ok = checked.agrees and learned.headline == CAUSES[name]

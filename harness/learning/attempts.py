@@ -120,14 +120,21 @@ def _attempts_of(record: CallRecord) -> tuple[AttemptRecord, ...]:
 def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[Request]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
-    One whose end was not seen is a hang if it began long before the log ended, else it was still under way.
+    One whose end was not seen is a hang if it began long before the log ended, else it was still under way. A server
+    cannot tell a client that lost patience from a connection that broke; but no client gives up so early that many
+    answers take longer.
     """
-    attempts = sorted((one for record in records for one in _attempts_of(record)), key=lambda one: one.began)
-    known = sorted(one.seconds for one in attempts if one.seconds is not None)
+    found = ((one, record.source) for record in records for one in _attempts_of(record))
+    attempts = sorted(found, key=lambda pair: pair[0].began)
+    known = sorted(one.seconds for one, _ in attempts if one.seconds is not None)
     patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
+    answers = sorted(one.seconds for one, _ in attempts if one.seconds is not None and ending_of(one) == "answered")
+    usual = answers[int(0.9 * len(answers))] if answers else 0.0
     requests: list[Request] = []
-    for one in attempts:
+    for one, source in attempts:
         ending = ending_of(one)
+        if ending == "hang" and source != "client" and one.seconds is not None and one.seconds < usual:
+            ending = "lost"
         if one.seconds is None and one.status is None and ending == "unknown" and end - one.began > patience:
             ending = "hang"
         ended = end if one.seconds is None else one.began + one.seconds

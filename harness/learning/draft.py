@@ -123,7 +123,7 @@ class _Draft:
         for place, one in enumerate(learned.programs):
             seconds = one.seconds.yaml if one.seconds is not None else _LONGER_THAN_ANY_TIMEOUT
             keys = one.keys if one.outcome == "bad_arguments" else {"seconds": seconds, **one.keys}
-            share = {"share": one.calls} if len(learned.programs) > 1 else {}
+            share = {"share": max(one.share, 1)} if len(learned.programs) > 1 else {}
             programs.append({**share, **keys})
             self._notes["load", "program", place] = one.why
         part["program"] = programs

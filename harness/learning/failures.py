@@ -78,17 +78,18 @@ def _fits(
         began = (before + requests[hit[0]].began) / 2
         ended = (requests[hit[-1]].began + after) / 2
         rest = rest[:first] + rest[last:]
-        failed -= set(hit)
         share = f"{len(hit):,} of {counted(len(inside), 'request')}"
         dead = min(requests[place].ended for place in hit)
         silent = _silence(requests, hit, usual)
-        if family[0] == "lost" and _is_outage(hit, [one for one in inside if requests[one].ended > dead or one in hit]):
+        after_death = [one for one in inside if requests[one].ended > dead or one in failed]
+        failed -= set(hit)
+        if family[0] == "lost" and _is_outage(hit, after_death):
             # What was in flight died with the server; later attempts found nobody there.
             lasted = max(ended - dead, 0.01)
             text = f"down for {lasted:.3g} s, from {dead:.4g} s on"
             yield FailureFit(
-                "crash", family, len(hit), len(inside), {}, None, text,
-                f"{share} in that time found no connection or lost it; the next one after it was answered",
+                "crash", family, len(hit), len(after_death), {}, None, text,
+                f"{len(hit):,} of {counted(len(after_death), 'request')} in that time found no connection or lost it",
                 (dead, dead + lasted),
             )  # fmt: skip
         elif family[0] == "hang" and _is_outage(hit, [*hit, *_answered_within(requests, inside, *silent)]):

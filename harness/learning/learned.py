@@ -54,6 +54,8 @@ class ProgramFit:
     seconds: Fit | None
     keys: dict[str, Any]
     why: str
+    share: int
+    """How many calls would end like this if nothing else went wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,35 +220,36 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 def _programs(calls: Sequence[CallRecord], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
     outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM)
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
-    known = sum(outcomes.values()) + sum(malformed.values())
+    known = sum(outcome_of(call) is not None for call in calls)
+    # What would have become of the calls that failed otherwise?
+    unseen = (known - sum(malformed.values())) / sum(outcomes.values()) if outcomes else 1.0
     base = [one for sandbox in sandboxes if sandbox.slower is None for one in sandbox.base]
     everything = [seconds for outcome, seconds in base if outcome not in _ENDED_EARLY]
     usual = fit(everything) if everything else None
-    if not known:
+    if not outcomes and not malformed:
         why = "no call got the result of its program, so this is a guess"
-        return (ProgramFit("ok", 0, 0, usual or Fit("constant", (0.1,), 0, 0.0), {}, why),)
+        return (ProgramFit("ok", 0, 0, usual or Fit("constant", (0.1,), 0, 0.0), {}, why, 1),)
     programs: list[ProgramFit] = []
     for outcome, count in outcomes.most_common():
         own = [seconds for ended, seconds in base if ended == outcome]
         why = f"{count:,} of {counted(known, 'call')} ended {outcome}"
         keys = dict(_PROGRAM_KEYS[outcome])
         if outcome == "program_timeout":
-            programs.append(ProgramFit(outcome, count, known, None, keys, f"{why}; longer than any timeout"))
+            why = f"{why}; longer than any timeout"
+            programs.append(ProgramFit(outcome, count, known, None, keys, why, round(count * unseen)))
             continue
         is_alone = outcome in _ENDED_EARLY or len(own) >= _ENOUGH or not everything
         seconds = fit(own) if own and is_alone else usual
         if seconds is None:
             seconds, why = Fit("constant", (0.1,), 0, 0.0), f"{why}; the log says nothing about durations: a guess"
-        programs.append(ProgramFit(outcome, count, known, seconds, keys, f"{why}; seconds: {seconds}"))
+        why = f"{why}; seconds: {seconds}"
+        programs.append(ProgramFit(outcome, count, known, seconds, keys, why, round(count * unseen)))
     for problem, count in malformed.most_common(3):
-        count = count if len(malformed) <= 3 else round(count * sum(malformed.values()) / _three(malformed))
+        share = round(count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3)))
         why = f"{count:,} of {counted(known, 'call')} had arguments that cannot be used: {problem}"
-        programs.append(ProgramFit("bad_arguments", count, known, None, {"arguments": {"malformed": problem}}, why))
+        keys = {"arguments": {"malformed": problem}}
+        programs.append(ProgramFit("bad_arguments", count, known, None, keys, why, share))
     return tuple(programs)
-
-
-def _three(counts: Counter[str]) -> int:
-    return sum(count for _, count in counts.most_common(3))
 
 
 def _problem(call: CallRecord) -> str:
@@ -272,7 +275,7 @@ def _causes(
             causes.append(Cause(kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
         slow = sandbox.slowness
         if slow.kind != "none" and not (quota is not None and slow.kind == quota.model["kind"]):
-            causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.lost * part, label))
+            causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label))
         for one in sandbox.failures:
             kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)
             lasted = (one.between[1] - one.between[0]) / span if one.between and kind in ("crash", "wedge") else 0.0

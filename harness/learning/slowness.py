@@ -16,6 +16,8 @@ _FEWEST = 40
 _BINS = 24
 _GAIN = 0.93
 """A cause is named if it leaves at most this share of the spread of the durations."""
+_NOTICED = 0.1
+"""Seconds for each request from which on being slow matters as much as failing."""
 _SURE = 5.0
 """Deviations that a spell differs from the rest, since the best of hundreds is taken."""
 _SHORTEST = 1e-4
@@ -40,6 +42,14 @@ class Slowness:
     evidence: str = ""
     lost: float = 0.0
     """The share of the time of all answers that it cost."""
+
+    @property
+    def weight(self) -> float:
+        """How much it matters: the share of the time, and less where that is only a moment for each request."""
+        if not self.base or self.lost >= 1:
+            return self.lost
+        each = statistics.fmean(self.base) * self.lost / (1 - self.lost)
+        return self.lost * min(1.0, each / _NOTICED)
 
     def expected(self, at: float, in_flight: float) -> float:
         """The median seconds of an answer at a time and load."""
