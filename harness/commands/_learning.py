@@ -23,7 +23,7 @@ from sfusion.harness.scenarios import ScenarioError, parse_scenarios
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
-_EVERY = 20_000
+_EVERY = 10_000
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
 
@@ -82,7 +82,8 @@ def _read(
 def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[CallRecord]:
     for number, record in enumerate(reader, 1):
         if number % _EVERY == 0:
-            shown.progress(reader.bytes, f"{label}: {number:,} calls", line=f"{label}: {number:,} calls")
+            note = f"{label}: {number:,} calls"
+            shown.progress(reader.bytes, note, line=note if number % (20 * _EVERY) == 0 else "")
         yield record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from sfusion.harness.learning.attempts import seconds_of
@@ -15,7 +15,9 @@ from sfusion.harness.logs.record import CallRecord
 from sfusion_tools.wording import counted
 
 _STEADY = 0.75
-_UNIFORM = 0.08
+_PARTS = 20
+_VISIBLE = 0.03
+"""How uneven calls must be expected to be, as a share of all, for evenness to say anything."""
 _MOST_CALLERS = 100_000
 _GUESSED = 16
 _MOMENT = 0.0005
@@ -59,14 +61,15 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     starts = [call.began - start for call in calls]
     within = len(calls) - 2 * (len(calls) // 10) - 1
     rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
-    if mean < _STEADY * peak and _is_open(starts, outstanding, low, high):
+    lasting = max(1, outstanding.lasting_peak)
+    is_full = mean >= _STEADY * lasting
+    callers = lasting if is_full else _callers(outstanding, peak, mean, low, high)
+    if not is_full and _is_open(calls, outstanding, callers):
         return LoadFit(
             "open", min(len(calls), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
             f"{rate:.3g} calls per second, whatever becomes of them",
-            f"calls came evenly although between {outstanding.at(low)} and {peak} were under way",
+            f"calls came evenly, whether few or up to {peak} were under way",
         )  # fmt: skip
-    lasting = max(1, outstanding.lasting_peak)
-    callers = lasting if mean >= _STEADY * lasting else _callers(outstanding, peak, mean, low, high)
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)
     think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
@@ -92,15 +95,17 @@ def _callers(outstanding: InFlight, peak: int, mean: float, low: float, high: fl
     return max(peak, round(mean**2 / (mean - variance)))
 
 
-def _is_open(starts: Sequence[float], outstanding: InFlight, low: float, high: float) -> bool:
-    """Do calls come evenly, whether few or many are under way?"""
-    last, size = starts[-1], len(starts)
-    distance = max(abs(at / last - (number + 0.5) / size) for number, at in enumerate(starts))
-    if distance > _UNIFORM or high <= low:
+def _is_open(calls: Sequence[CallRecord], outstanding: InFlight, callers: int) -> bool:
+    """Do calls come evenly although callers that wait for each call would have come less often at times?"""
+    first, last, size = calls[0].began, calls[-1].began, len(calls)
+    if last <= first or size < 2 * _PARTS:
         return False
-    parts = [low + (high - low) * k / 10 for k in range(11)]
-    loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
-    return max(loads) > 2 * max(1.0, statistics.median(loads))
+    uneven = max(abs((call.began - first) / (last - first) - (place + 0.5) / size) for place, call in enumerate(calls))
+    parts = [first + (last - first) * k / _PARTS for k in range(_PARTS + 1)]
+    free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
+    expected = accumulate(one / max(sum(free), 1e-9) for one in free)
+    would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
+    return would_be > max(2 * uneven, _VISIBLE)
 
 
 def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:

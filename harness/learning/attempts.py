@@ -69,7 +69,7 @@ def has_trouble(record: CallRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LoggedRequest:
     """An attempt with its time since the beginning of the stretch that is learned from."""
 
     began: float
@@ -117,7 +117,7 @@ def _attempts_of(record: CallRecord) -> tuple[AttemptRecord, ...]:
     return (AttemptRecord(record.began, record.seconds, outcome=record.outcome),)
 
 
-def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[Request]:
+def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[LoggedRequest]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
     One whose end was not seen is a hang if it began long before the log ended, else it was still under way. A server
@@ -130,7 +130,7 @@ def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list
     patience = 10 * known[int(0.95 * len(known))] + 1.0 if known else math.inf
     answers = sorted(one.seconds for one, _ in attempts if one.seconds is not None and ending_of(one) == "answered")
     usual = answers[int(0.9 * len(answers))] if answers else 0.0
-    requests: list[Request] = []
+    requests: list[LoggedRequest] = []
     for one, source in attempts:
         ending = ending_of(one)
         if ending == "hang" and source != "client" and one.seconds is not None and one.seconds < usual:
@@ -138,5 +138,5 @@ def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list
         if one.seconds is None and one.status is None and ending == "unknown" and end - one.began > patience:
             ending = "hang"
         ended = end if one.seconds is None else one.began + one.seconds
-        requests.append(Request(one.began - start, ended - start, ending, one))
+        requests.append(LoggedRequest(one.began - start, ended - start, ending, one))
     return requests

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from sfusion.harness.learning.attempts import INFRASTRUCTURE, Request, outcome_of
+from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.logs.record import CallRecord
@@ -20,7 +20,7 @@ Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
 
-def client_settings(calls: Sequence[CallRecord], requests: Sequence[Request], concurrency: int) -> Noted:
+def client_settings(calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     """Return the keys of ``tools``."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
         return {
@@ -31,7 +31,7 @@ def client_settings(calls: Sequence[CallRecord], requests: Sequence[Request], co
     return {**_limit(requests, concurrency), **_patience(requests, calls), **_attempts(calls), **_backoff(calls)}
 
 
-def _limit(requests: Sequence[Request], concurrency: int) -> Noted:
+def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     peak = InFlight((one.began, one.ended) for one in requests).peak
     waited = [one.record.waited for one in requests if one.record.waited > 0.02]
     if not waited:
@@ -41,7 +41,7 @@ def _limit(requests: Sequence[Request], concurrency: int) -> Noted:
     return {"rate_limit": (max(peak, 1), f"at most {peak} in flight; {share}, {statistics.median(waited):.3g} s each")}
 
 
-def _patience(requests: Sequence[Request], calls: Sequence[CallRecord]) -> Noted:
+def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
     stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
     longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)

@@ -8,7 +8,8 @@ from typing import Any
 from sfusion.harness.learning.commented_yaml import Path, commented_yaml
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.failures import FailureFit
-from sfusion.harness.learning.learned import Learned, SandboxFit
+from sfusion.harness.learning.learned import Learned
+from sfusion.harness.learning.sandbox_fit import SandboxFit
 from sfusion_tools.wording import counted
 
 _LONGER_THAN_ANY_TIMEOUT = 100_000

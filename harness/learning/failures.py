@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.learning.attempts import Request
+from sfusion.harness.learning.attempts import LoggedRequest
 from sfusion.harness.learning.distributions import fit, rounded
 from sfusion_tools.wording import counted
 
@@ -44,7 +44,7 @@ class FailureFit:
         return self.failed / self.of
 
 
-def find_failures(requests: Sequence[Request], explained: frozenset[int], usual: float) -> list[FailureFit]:
+def find_failures(requests: Sequence[LoggedRequest], explained: frozenset[int], usual: float) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an answer."""
     seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
     families: dict[Family, list[int]] = {}
@@ -60,7 +60,7 @@ def find_failures(requests: Sequence[Request], explained: frozenset[int], usual:
 
 
 def _fits(
-    requests: Sequence[Request], seen: list[int], family: Family, places: list[int], usual: float
+    requests: Sequence[LoggedRequest], seen: list[int], family: Family, places: list[int], usual: float
 ) -> Iterator[FailureFit]:
     failed = set(places)
     rest = list(seen)
@@ -120,7 +120,7 @@ def _is_outage(hit: Sequence[int], of: Sequence[int]) -> bool:
     return len(hit) >= max(_FEWEST_OF_AN_OUTAGE, _ALL * len(of))
 
 
-def _answered_within(requests: Sequence[Request], places: Sequence[int], start: float, end: float) -> list[int]:
+def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], start: float, end: float) -> list[int]:
     return [
         place
         for place in places
@@ -164,7 +164,7 @@ def _likelihood(hit: int, count: int) -> float:
     return hit * math.log(share) + (count - hit) * math.log(1 - share)
 
 
-def _silence(requests: Sequence[Request], hit: list[int], usual: float) -> tuple[float, float]:
+def _silence(requests: Sequence[LoggedRequest], hit: list[int], usual: float) -> tuple[float, float]:
     """When a server that gave no answers stopped and began again to give them."""
     start = requests[hit[0]].began
     last = max(requests[place].began for place in hit)
@@ -174,7 +174,7 @@ def _silence(requests: Sequence[Request], hit: list[int], usual: float) -> tuple
     return start, max(again - usual, start + 0.001, last)
 
 
-def _what(family: Family, failed: Sequence[Request], usual: float) -> tuple[dict[str, Any], str | None]:
+def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tuple[dict[str, Any], str | None]:
     """The fault, and its phase: how long the failures took tells whether the program had run."""
     ending, status = family
     if ending == "hang":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.learning.attempts import Request
+from sfusion.harness.learning.attempts import LoggedRequest
 from sfusion.harness.learning.distributions import quantile, rounded
 from sfusion.harness.learning.in_flight import InFlight
 
@@ -63,7 +63,9 @@ class Slowness:
         return middle
 
 
-def find_slowness(answered: Sequence[Request], everything: Sequence[Request], timed_out: Sequence[Request]) -> Slowness:
+def find_slowness(
+    answered: Sequence[LoggedRequest], everything: Sequence[LoggedRequest], timed_out: Sequence[LoggedRequest]
+) -> Slowness:
     """Compare the explanations by the spread of durations that each leaves, and return the best one."""
     places = tuple(range(len(answered)))
     durations = [max(one.seconds, _SHORTEST) for one in answered]
@@ -93,7 +95,7 @@ def _spread(logs: Sequence[float]) -> float:
     return statistics.pstdev([min(high, max(low, one)) for one in ordered])
 
 
-def _queue(answered: Sequence[Request], durations: list[float]) -> Slowness | None:
+def _queue(answered: Sequence[LoggedRequest], durations: list[float]) -> Slowness | None:
     """Requests that waited in the server before their program ran."""
     run = [one.record.run_seconds for one in answered]
     known = [one for one in run if one is not None]
@@ -125,7 +127,9 @@ def _queue(answered: Sequence[Request], durations: list[float]) -> Slowness | No
     )
 
 
-def _contention(answered: Sequence[Request], everything: Sequence[Request], durations: list[float]) -> Slowness | None:
+def _contention(
+    answered: Sequence[LoggedRequest], everything: Sequence[LoggedRequest], durations: list[float]
+) -> Slowness | None:
     busy = InFlight((one.began, one.ended) for one in everything)
     loads = [max(1.0, busy.mean(one.began, one.ended)) for one in answered]
     if busy.peak < 2 or _correlation(loads, durations) < max(0.15, 3 / math.sqrt(len(durations))):
@@ -163,7 +167,9 @@ def _contention(answered: Sequence[Request], everything: Sequence[Request], dura
     )
 
 
-def _degradation(answered: Sequence[Request], durations: list[float], timed_out: Sequence[Request]) -> Slowness | None:
+def _degradation(
+    answered: Sequence[LoggedRequest], durations: list[float], timed_out: Sequence[LoggedRequest]
+) -> Slowness | None:
     """An extra delay that grows with time, up to some time or for as long as the log goes on."""
     # Where many requests timed out, those that were answered were the quick ones.
     first_lost = _from_when_lost(answered, timed_out)
@@ -209,7 +215,7 @@ def _degradation(answered: Sequence[Request], durations: list[float], timed_out:
     )
 
 
-def _from_when_lost(answered: Sequence[Request], timed_out: Sequence[Request]) -> float:
+def _from_when_lost(answered: Sequence[LoggedRequest], timed_out: Sequence[LoggedRequest]) -> float:
     """The time from which on a third of the requests or more timed out."""
     flags = sorted([(one.began, False) for one in answered] + [(one.began, True) for one in timed_out])
     for place in range(len(flags) - 9):
@@ -218,7 +224,7 @@ def _from_when_lost(answered: Sequence[Request], timed_out: Sequence[Request]) -
     return math.inf
 
 
-def _slow_spell(answered: Sequence[Request], durations: list[float]) -> Slowness | None:
+def _slow_spell(answered: Sequence[LoggedRequest], durations: list[float]) -> Slowness | None:
     """A stretch of time in which answers took longer than before and after."""
     edges = [len(answered) * k // _BINS for k in range(_BINS + 1)]
     logs = [math.log(one) for one in durations]
