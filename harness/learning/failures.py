@@ -63,21 +63,17 @@ def _fits(
     requests: Sequence[LoggedRequest], seen: list[int], family: Family, places: list[int], usual: float
 ) -> Iterator[FailureFit]:
     failed = set(places)
-    rest = list(seen)
+    rest = set(seen)
     what, phase = _what(family, [requests[place] for place in places], usual)
     name = _name(family)
-    for _ in range(_MOST_BURSTS):
-        burst = _burst([place in failed for place in rest])
-        if burst is None:
-            break
-        first, last = burst
-        inside = rest[first:last]
+    for first, last in _bursts([place in failed for place in seen]):
+        inside = seen[first:last]
         hit = [place for place in inside if place in failed]
-        before = requests[rest[first - 1]].began if first else 0.0
-        after = requests[rest[last]].began if last < len(rest) else requests[rest[-1]].began + 1.0
+        before = requests[seen[first - 1]].began if first else 0.0
+        after = requests[seen[last]].began if last < len(seen) else requests[seen[-1]].began + 1.0
         began = (before + requests[hit[0]].began) / 2
         ended = (requests[hit[-1]].began + after) / 2
-        rest = rest[:first] + rest[last:]
+        rest -= set(inside)
         share = f"{len(hit):,} of {counted(len(inside), 'request')}"
         dead = min(requests[place].ended for place in hit)
         silent = _silence(requests, hit, usual)
@@ -128,6 +124,19 @@ def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], s
     ]
 
 
+def _bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
+    """All such intervals, in order: none of them lies around another one."""
+    found: list[tuple[int, int]] = []
+    parts = [(0, len(flags))]
+    while parts and len(found) < _MOST_BURSTS:
+        start, end = parts.pop(0)
+        if (burst := _burst(flags[start:end])) is not None:
+            first, last = start + burst[0], start + burst[1]
+            found.append((first, last))
+            parts += [(start, first), (last, end)]
+    return sorted(found)
+
+
 def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one; None if none is."""
     size, total = len(flags), sum(flags)
@@ -153,6 +162,12 @@ def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
     gain, first, last = best
     if gain < _CLEAR:
         return None
+    # It may begin and end within the next cell.
+    half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)
+    early = (place for place in range(max(0, first - cell), first) if flags[place])
+    first = next((place for place in early if sum(flags[place:first]) >= half * (first - place)), first)
+    late = (place + 1 for place in range(min(size, last + cell) - 1, last - 1, -1) if flags[place])
+    last = next((place for place in late if sum(flags[last:place]) >= half * (place - last)), last)
     inside = [place for place in range(first, last) if flags[place]]
     return inside[0], inside[-1] + 1
 
