@@ -19,6 +19,7 @@ from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
 from sfusion.harness.commands.hunt import hunt
 from sfusion.harness.commands.keep import keep
+from sfusion.harness.commands.learn import learn
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.look import look
@@ -135,6 +136,7 @@ app.command(rich_help_panel=_REAL)(drift)
 
 _TRAINING = "What training sees"
 app.command(rich_help_panel=_TRAINING)(look)
+app.command(rich_help_panel=_TRAINING)(learn)
 app.command(rich_help_panel=_TRAINING)(parse)
 app.command(rich_help_panel=_TRAINING)(rollout)
 app.command(rich_help_panel=_TRAINING)(view)
