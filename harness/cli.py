@@ -32,6 +32,7 @@ from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
 from sfusion.harness.commands.shrink import shrink
+from sfusion.harness.commands.sweep import sweep
 from sfusion.harness.commands.view import view
 from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
@@ -119,6 +120,7 @@ app.command(rich_help_panel=_SCENARIOS)(chaos)
 app.command(rich_help_panel=_SCENARIOS)(hunt)
 app.command(rich_help_panel=_SCENARIOS)(shrink)
 app.command(rich_help_panel=_SCENARIOS)(keep)
+app.command(rich_help_panel=_SCENARIOS)(sweep)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

@@ -1,0 +1,166 @@
+"""Which value to set: the smallest one near the best throughput, the knee, and what other values lose. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sfusion.harness.sweeping.axes import label
+from sfusion.harness.sweeping.grid import Measured
+
+NEAR_BEST = 0.02
+"""The recommended value loses at most this share of the best throughput."""
+SMALL_LOSS = 0.03
+"""Values that lose less than this share are called equally good."""
+NOTICED = 0.01
+"""Share of refused attempts from which a refusal is worth a word."""
+RISING = 0.5
+"""Throughput rises as long as it gains at least this share of what proportional growth would gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The value to set under one condition; ``value`` is None if no value works."""
+
+    value: Any
+    reason: str
+    sensitivity: str
+    knee: Any = None
+    loss: float = 0.0
+    """The share of the best throughput that it gives up."""
+
+    @property
+    def sentence(self) -> str:
+        return "; ".join(filter(None, (self.reason, self.sensitivity)))
+
+
+def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendation:
+    """Recommend one of the values, which are in rising order if they are numbers."""
+    allowed = _allowed(curve)
+    if not any(allowed):
+        return Recommendation(None, "no call ended ok at any value", _why(curve))
+    best = max(one.throughput.median for one, good in zip(curve, allowed, strict=True) if good)
+    losses = [1 - one.throughput.median / best for one in curve]
+    chosen = next(place for place, good in enumerate(allowed) if good and losses[place] <= NEAR_BEST)
+    knee = _knee(values, curve)
+    rate = f"{_rate(curve[chosen].throughput.median)} calls per second"
+    if losses[chosen] > 0.001:
+        rate += f", {losses[chosen]:.1%} below the best"
+    reason = f"{rate}{_end_of_growth(values, curve, chosen, losses)}"
+    if curve[chosen].broken:
+        reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
+    sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
+    return Recommendation(values[chosen], reason, sensitivity, knee, max(0.0, losses[chosen]))
+
+
+def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]) -> tuple[Any, float] | None:
+    """The value that loses least under the condition where it loses most, and that loss; None if none works everywhere.
+
+    Of values that are equally good, the first.
+    """
+    losses = [_losses(curve) for curve in curves.values()]
+    worst = [max(loss[place] for loss in losses) for place in range(len(values))]
+    least = min(worst)
+    if least >= 1.0:
+        return None
+    place = next(place for place, loss in enumerate(worst) if loss <= least + NEAR_BEST)
+    return values[place], max(0.0, worst[place])
+
+
+def _allowed(curve: Sequence[Measured]) -> list[bool]:
+    """Which settings may be recommended: those that work and, if there are any, keep every promise."""
+    working = [one.throughput.median > 0 and not one.errors for one in curve]
+    keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
+    return keeping if any(keeping) else working
+
+
+def _losses(curve: Sequence[Measured]) -> list[float]:
+    """The share of the best throughput that each setting gives up; 1 if it may not be recommended."""
+    allowed = _allowed(curve)
+    rates = [one.throughput.median if good else 0.0 for one, good in zip(curve, allowed, strict=True)]
+    return [1 - rate / max(rates) if rate else 1.0 for rate in rates]
+
+
+def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
+    """The last value up to which throughput rises with it; None if it never rises, or rises to the end."""
+    if not all(isinstance(value, int | float) and value > 0 for value in values):
+        return None
+    for place in range(len(values) - 1):
+        now, then = curve[place].throughput.median, curve[place + 1].throughput.median
+        if now <= 0:
+            continue
+        growth = math.log(values[place + 1] / values[place])
+        if then <= 0 or math.log(then / now) < RISING * growth:
+            return values[place] if place else None
+    return None
+
+
+def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]) -> str:
+    if len(values) == 1:
+        return ""
+    if max(map(abs, losses)) < SMALL_LOSS:
+        return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
+    if chosen == len(values) - 1 and losses[chosen - 1] > SMALL_LOSS:
+        return "; the last value that was tried, so a higher one may be better"
+    if chosen == 0:
+        return "; the first value that was tried, so a lower one may do as well"
+    return "; more gains nothing"
+
+
+def _sensitivity(
+    values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float], good: Sequence[bool]
+) -> list[str]:
+    """What the other values lose, and why."""
+    low = high = chosen
+    while low > 0 and good[low - 1] and losses[low - 1] < SMALL_LOSS:
+        low -= 1
+    while high < len(values) - 1 and good[high + 1] and losses[high + 1] < SMALL_LOSS:
+        high += 1
+    said = []
+    if low < high:
+        said.append(f"{label(values[low])} to {label(values[high])} lose under {SMALL_LOSS:.0%}")
+    if low > 0:
+        said.append(f"{label(values[low - 1])} loses {losses[low - 1]:.0%}{_cause(curve[low - 1], curve[chosen])}")
+    if high < len(values) - 1:
+        beyond = high + 1
+        loss = losses[beyond]
+        what = f"loses {loss:.0%}" if loss >= 0.005 else f"is {-loss:.0%} faster" if loss <= -0.005 else "is as fast"
+        said.append(f"{label(values[beyond])} {what}{_cause(curve[beyond], curve[chosen])}")
+    refused = next((place for place in range(len(values)) if _refusal_share(curve[place]) > NOTICED), None)
+    if refused is not None and refused > high + 1:
+        said.append(f"from {label(values[refused])} on the sandbox gives {_main_reason(curve[refused])}")
+    return said
+
+
+def _cause(one: Measured, chosen: Measured) -> str:
+    new = [promise for promise in one.broken if promise not in chosen.broken]
+    if new:
+        return f" and breaks {', '.join(new)}"
+    if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
+        return f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
+    if one.wasted.median > NOTICED * one.attempts.median and one.wasted.median > 2 * chosen.wasted.median:
+        return f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with {_main_reason(one)})"
+    if one.ok_share < chosen.ok_share - NOTICED:
+        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
+    return ""
+
+
+def _refusal_share(one: Measured) -> float:
+    return one.refused.median / one.attempts.median if one.attempts.median else 0.0
+
+
+def _main_reason(one: Measured) -> str:
+    return max(one.failures, key=lambda reason: one.failures[reason], default="errors")
+
+
+def _why(curve: Sequence[Measured]) -> str:
+    errors = [error for one in curve for error in one.errors]
+    if errors:
+        return errors[0]
+    return f"the calls ended with {curve[0].main_failure}" if curve and curve[0].main_failure else ""
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

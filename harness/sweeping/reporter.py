@@ -1,0 +1,65 @@
+"""The terminal report of a sweep: progress, a table, and the recommendation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from sfusion.harness.reports.run_report import duration
+from sfusion.harness.sweeping.axes import label
+from sfusion.harness.sweeping.grid import Grid, Measured, Values
+from sfusion.harness.sweeping.result import HEAD, SweepResult, shown
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
+
+
+class SweepReporter(ProgressReporter):
+    """Shows each setting as it ends; ``finish`` prints the table."""
+
+    def __init__(self, out: TextIO, grid: Grid, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(out, grid.runs, "sweeping")
+        self._grid, self._clock, self._began = grid, clock, clock()
+        self._best = ""
+
+    def run_ended(self, done: int) -> None:
+        """Move the bar, and say how long the rest takes."""
+        left = (self._clock() - self._began) * (self._grid.runs - done) / done
+        self.progress(done, f"about {duration(left)} left{self._best}")
+
+    def setting_ended(self, number: int, values: Values, one: Measured) -> None:
+        count = len(self._grid.settings)
+        named = ", ".join(f"{axis.path} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
+        text = f"{named}: {shown(one.throughput, 'throughput')} calls/s"
+        self._best = f", {text}"
+        self.progress(number * self._grid.seeds, text, line=f"[{number:>{len(str(count))}}/{count}] {text}")
+
+    def finish(self, result: SweepResult) -> None:
+        """Print the table and what to set."""
+        grid = result.grid
+        self.print()
+        head = ["", *(axis.name for axis in grid.axes), *HEAD]
+        marks = ["->" if result.is_recommended(values) else "" for values in result.measured]
+        rows = [[mark, *row] for mark, row in zip(marks, result.rows(spreads=["throughput"]), strict=True)]
+        self.table(rows, head, ["bold green"] * len(rows), texts=1)
+        self.print()
+        notes = [
+            *(
+                f"broken at {self._named(values)}: {', '.join(one.broken)}"
+                for values, one in result.measured.items()
+                if one.broken
+            ),
+            *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.measured.items() if one.errors),
+        ]
+        for note in notes[:5]:
+            self.print(note, "yellow")
+        if len(notes) > 5:
+            self.print(f"and {counted(len(notes) - 5, 'setting')} more with broken promises or errors", "yellow")
+        if notes:
+            self.print()
+        for sentence in result.sentences():
+            self.print(sentence)
+        self.print(result.headline, "bold green" if result.overall is not None else "bold red")
+
+    def _named(self, values: Values) -> str:
+        return ", ".join(f"{axis.name} {label(value)}" for axis, value in zip(self._grid.axes, values, strict=True))
