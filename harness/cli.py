@@ -14,9 +14,11 @@ from sfusion.fakes.errors import FakeError
 from sfusion.harness.commands._exit import say
 from sfusion.harness.commands.chaos import chaos
 from sfusion.harness.commands.check import check
+from sfusion.harness.commands.compare import compare
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
+from sfusion.harness.commands.history import history
 from sfusion.harness.commands.hunt import hunt
 from sfusion.harness.commands.keep import keep
 from sfusion.harness.commands.limiter import app as limiter
@@ -121,6 +123,8 @@ app.command(rich_help_panel=_SCENARIOS)(hunt)
 app.command(rich_help_panel=_SCENARIOS)(shrink)
 app.command(rich_help_panel=_SCENARIOS)(keep)
 app.command(rich_help_panel=_SCENARIOS)(sweep)
+app.command(rich_help_panel=_SCENARIOS)(compare)
+app.command(rich_help_panel=_SCENARIOS)(history)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)

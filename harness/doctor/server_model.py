@@ -16,7 +16,7 @@ SERIAL = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusals:
     """How requests were turned away."""
 
     status: int
@@ -38,7 +38,7 @@ class FittedModel:
     reasons: tuple[str, ...]
 
 
-def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal | None = None) -> FittedModel | None:
+def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusals | None = None) -> FittedModel | None:
     """Return the model for the points of a sweep; None if not even one program at a time worked.
 
     ``sleeps`` is how long its programs slept; None if they computed.
@@ -74,7 +74,7 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
     return FittedModel({"kind": "queue", "workers": _workers(busy)}, (took, text))
 
 
-def _refusing(levels: Sequence[Point], busy: float, refusal: Refusal, took: str) -> FittedModel:
+def _refusing(levels: Sequence[Point], busy: float, refusal: Refusals, took: str) -> FittedModel:
     place = next(place for place, point in enumerate(levels) if not point.works)
     refused, before = levels[place], levels[place - 1]
     share = refused.throttled / refused.requests if refused.requests else 0.0

@@ -13,7 +13,7 @@ from pathlib import Path
 _ASSETS = Path(__file__).parent / "assets"
 _WIDTH, _HEIGHT = 480.0, 290.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
-_LETTER = 6.6
+_LETTER = 7.6
 """Width of a letter, about."""
 _COLOURS = (
     "series",
@@ -41,7 +41,7 @@ class ChartPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     name: str
     points: Sequence[ChartPoint]
     """One for each place on the x axis."""
@@ -53,7 +53,7 @@ class LineChart:
     x_name: str
     labels: Sequence[str]
     """The names of the places on the x axis."""
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
     numbers: Sequence[float] | None = None
     """The places as numbers, if they are; otherwise they are equally far apart."""
     mark: int | None = None

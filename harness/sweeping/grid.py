@@ -23,7 +23,7 @@ Values = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class GridSample:
     """One run of a setting."""
 
     figures: Figures
@@ -66,7 +66,7 @@ class Measured:
     errors: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Measured:
+    def of(cls, samples: Sequence[GridSample]) -> Measured:
         found = [sample.figures for sample in samples if not sample.error]
         names = ("throughput", "p50", "p95", "p99", "refused", "wasted", "attempts", "seconds")
         spreads = {name: SeedSpread.of([float(getattr(one, name)) for one in found]) for name in names}
@@ -147,8 +147,8 @@ class Grid:
         return ", ".join(f"{axis.name} {label(value)}" for axis, value in named if axis is not self.chosen)
 
 
-def play_sample(task: Task) -> Sample:
+def play_sample(task: Task) -> GridSample:
     """Play and judge one run, and keep its figures only."""
     result = run_one(task)
     broken = tuple(verdict.promise for verdict in result.verdicts if verdict.state == "broken")
-    return Sample(figures_of(result.journal.events), broken, result.error)
+    return GridSample(figures_of(result.journal.events), broken, result.error)

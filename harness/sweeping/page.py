@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from sfusion.harness.reports.html import render_page
-from sfusion.harness.reports.line_chart import ChartPoint, Line, LineChart, chart_style
+from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart, chart_style
 from sfusion.harness.sweeping.axes import label
 from sfusion.harness.sweeping.grid import Measured, SeedSpread
 from sfusion.harness.sweeping.result import HEAD, SweepResult, shown
@@ -45,9 +45,9 @@ def charts(result: SweepResult) -> list[LineChart]:
     """Throughput, durations, wasted attempts and the time of the batch, along the chosen axis."""
     several = len(result.curves) > 1
 
-    def of(figure: str, name: str = "") -> list[Line]:
+    def of(figure: str, name: str = "") -> list[ChartLine]:
         return [
-            Line(name or condition, _points(result, curve, lambda one: getattr(one, figure), figure))
+            ChartLine(name or condition, _points(result, curve, lambda one: getattr(one, figure), figure))
             for condition, curve in result.curves.items()
         ]
 
@@ -61,7 +61,7 @@ def charts(result: SweepResult) -> list[LineChart]:
     ]
 
 
-def _chart(result: SweepResult, title: str, lines: Sequence[Line]) -> LineChart:
+def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineChart:
     axis, overall = result.grid.chosen, result.overall
     return LineChart(
         title,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from sfusion.harness.cli import app
 from sfusion.harness.commands.doctor import write_model
 from sfusion.harness.doctor import Plan, Point
-from sfusion.harness.doctor.server_model import Refusal, fit_model, model_file
+from sfusion.harness.doctor.server_model import Refusals, fit_model, model_file
 from sfusion.harness.scenarios import read_scenarios
 from tests.harness.doctor.servers import examined, only, scripted
 
@@ -52,12 +52,12 @@ def test_a_collapse_is_named_because_no_model_has_it() -> None:
 @pytest.mark.parametrize(
     ("refusal", "model"),
     [
-        (Refusal(429, "2"), {"kind": "quota", "in_flight": 5, "retry_after": 2.0}),
-        (Refusal(429, "Wed, 21 Oct 2026 07:28:00 GMT"), {"kind": "quota", "in_flight": 5}),
-        (Refusal(503), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
+        (Refusals(429, "2"), {"kind": "quota", "in_flight": 5, "retry_after": 2.0}),
+        (Refusals(429, "Wed, 21 Oct 2026 07:28:00 GMT"), {"kind": "quota", "in_flight": 5}),
+        (Refusals(503), {"kind": "queue", "workers": 4, "waiting": 1, "status": 503}),
     ],
 )
-def test_refusals_become_a_quota_or_a_queue(refusal: Refusal, model: dict[str, Any]) -> None:
+def test_refusals_become_a_quota_or_a_queue(refusal: Refusals, model: dict[str, Any]) -> None:
     measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
     found = fit_model(measured, sleeps=0.1, refusal=refusal)
     assert found is not None

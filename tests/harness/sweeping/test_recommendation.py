@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sfusion.harness.figures import Figures
-from sfusion.harness.sweeping.grid import Measured, Sample
+from sfusion.harness.sweeping.grid import GridSample, Measured
 from sfusion.harness.sweeping.recommendation import Recommendation, recommend, recommend_for_all
 
 VALUES = (4, 8, 12, 16, 24, 32, 48)
@@ -18,7 +18,7 @@ def measured(rate: float, *, refused: int = 0, ok: int = 100, broken: Sequence[s
     outcomes = {"ok": ok} | ({"program_timeout": 100 - ok} if ok < 100 else {})
     failures = {"429": refused} if refused else {}
     figures = Figures(100, outcomes, 10.0, rate, attempts=100 + refused, failures=failures)
-    return Measured.of([Sample(figures, tuple(broken), error)])
+    return Measured.of([GridSample(figures, tuple(broken), error)])
 
 
 def of(*rates: float, **more: Any) -> Recommendation:
