@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.journal import Journal
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import judge
@@ -131,3 +132,28 @@ def test_a_refusal_whose_body_drips_is_not_known_when_it_begins() -> None:
         "retries_spread", good=True, seed=386661, tools={"rate_limit": 4}, load=load, sandbox={"faults": faults}
     )
     assert not told.startswith("broken"), told
+
+
+@pytest.mark.parametrize(("paused", "state"), [(True, "held"), (False, "broken")])
+def test_a_process_that_is_stopped_between_a_grant_and_its_request_is_excused(paused: bool, state: str) -> None:
+    """No process can know that it is about to be stopped."""
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "ray"})
+    began = {"workers": ["n1-w1", "n1-w2"], "sandboxes": ["sandbox-1"], "limit": 1, "calls": 2, "secrets": 0, "loss": 0}
+    journal.note(0.0, "world", "began", **began)
+    first, second = ({"worker": f"n1-w{n}", "call": f"c000{n}", "attempt": 1} for n in (1, 2))
+    for one in (first, second):
+        journal.note(0.5, "world", "called", worker=one["worker"], call=one["call"], intent={"kind": "ok"}, allowed=60)
+    journal.note(1.0, "client", "permit_granted", permit="p1-1", waited=0.0, **first)
+    if paused:
+        journal.note(0.9, "world", "worker_paused", worker="n1-w1", seconds=5.0)
+    journal.note(4.0, "limiter", "expired", permit="p1-1")
+    journal.note(4.0, "client", "permit_granted", permit="p1-2", waited=0.0, **second)
+    journal.note(4.1, "client", "attempt_started", endpoint="sandbox-1", **second)
+    journal.note(5.9, "client", "attempt_started", endpoint="sandbox-1", **first)
+    for one in (first, second):
+        journal.note(6.0, "server", "arrived", call=one["call"], attempt=1, path="/run_code", in_flight=1)
+        journal.note(7.0, "client", "attempt_ended", outcome="ok", status=200, **one)
+        journal.note(7.0, "world", "returned", call=one["call"], worker=one["worker"], outcome="ok", text="", chars=0)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("in_flight_within_limit")])
+    assert verdict.state == state, verdict.sentence
