@@ -44,7 +44,7 @@ def sweep(
     Plays the scenario with every combination of the values, each with several seeds, and reports throughput, the time
     of a call (p50, p95, p99), refused and wasted attempts and the time of the whole batch. The first varied value
     below `tools` is the one to recommend; the others are conditions. The recommendation is the smallest value within
-    2% of the best throughput that breaks no promise.
+    2% of the best throughput (5% if the seeds overlap) that breaks no promise.
 
     Exit code 0 if a value is recommended, 1 if none can be, 2 if the input is wrong, 3 if Ray is missing.
     """

@@ -21,6 +21,7 @@ _NAMES = {
     "wait_p50": "wait for a permit p50",
     "wait_p95": "wait for a permit p95",
 }
+_COUNTS = ("throughput", "attempts", "refused", "wasted")
 
 
 def sections(one: Comparison) -> list[tuple[str, list[str]]]:
@@ -73,7 +74,8 @@ def _value(value: Any) -> str:
 def _figure(change: RunChange) -> str:
     before, after = float(change.before), float(change.after)
     share = f" ({(after - before) / before:+.1%})" if before else ""
-    return f"{_NAMES.get(change.what, change.what)}: {before:.6g} -> {after:.6g}{share}"
+    unit = "" if change.what in _COUNTS else " s"
+    return f"{_NAMES.get(change.what, change.what)}: {before:.4g}{unit} -> {after:.4g}{unit}{share}"
 
 
 def _first(first: FirstDifference) -> list[str]:

@@ -12,6 +12,8 @@ from sfusion.harness.sweeping.grid import Measured
 
 NEAR_BEST = 0.02
 """The recommended value loses at most this share of the best throughput."""
+WITHIN_SPREAD = 0.05
+"""It may lose this much if its seeds and those of the best value overlap: then the difference may be chance."""
 SMALL_LOSS = 0.03
 """Values that lose less than this share are called equally good."""
 NOTICED = 0.01
@@ -41,13 +43,15 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     allowed = _allowed(curve)
     if not any(allowed):
         return Recommendation(None, "no call ended ok at any value", _why(curve))
-    best = max(one.throughput.median for one, good in zip(curve, allowed, strict=True) if good)
-    losses = [1 - one.throughput.median / best for one in curve]
-    chosen = next(place for place, good in enumerate(allowed) if good and losses[place] <= NEAR_BEST)
+    best = _best(curve)
+    losses = [1 - one.throughput.median / best.throughput.median for one in curve]
+    chosen = _good_enough(curve).index(True)
     knee = _knee(values, curve)
     rate = f"{_rate(curve[chosen].throughput.median)} calls per second"
     if losses[chosen] > 0.001:
         rate += f", {losses[chosen]:.1%} below the best"
+    if losses[chosen] > NEAR_BEST:
+        rate += ", which is within the spread over the seeds"
     reason = f"{rate}{_end_of_growth(values, curve, chosen, losses)}"
     if curve[chosen].broken:
         reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
@@ -56,17 +60,36 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
 
 
 def recommend_for_all(values: Sequence[Any], curves: Mapping[str, Sequence[Measured]]) -> tuple[Any, float] | None:
-    """The value that loses least under the condition where it loses most, and that loss; None if none works everywhere.
+    """The first value that is good enough under every condition, and the share that it loses at worst.
 
-    Of values that are equally good, the first.
+    If there is none, the one that loses least where it loses most; None if no value works under every condition.
     """
     losses = [_losses(curve) for curve in curves.values()]
     worst = [max(loss[place] for loss in losses) for place in range(len(values))]
-    least = min(worst)
-    if least >= 1.0:
+    if min(worst) >= 1.0:
         return None
-    place = next(place for place, loss in enumerate(worst) if loss <= least + NEAR_BEST)
+    good = [all(places) for places in zip(*map(_good_enough, curves.values()), strict=True)]
+    place = good.index(True) if any(good) else worst.index(min(worst))
     return values[place], max(0.0, worst[place])
+
+
+def _good_enough(curve: Sequence[Measured]) -> list[bool]:
+    """Which settings may be recommended and are as good as the best."""
+    allowed = _allowed(curve)
+    if not any(allowed):
+        return allowed
+    best = _best(curve)
+    return [good and _as_good(one, best) for one, good in zip(curve, allowed, strict=True)]
+
+
+def _best(curve: Sequence[Measured]) -> Measured:
+    allowed = zip(curve, _allowed(curve), strict=True)
+    return max((one for one, good in allowed if good), key=lambda one: one.throughput.median)
+
+
+def _as_good(one: Measured, best: Measured) -> bool:
+    loss = 1 - one.throughput.median / best.throughput.median
+    return loss <= NEAR_BEST or (loss <= WITHIN_SPREAD and one.throughput.high >= best.throughput.low)
 
 
 def _allowed(curve: Sequence[Measured]) -> list[bool]:
@@ -120,7 +143,8 @@ def _sensitivity(
         high += 1
     said = []
     if low < high:
-        said.append(f"{label(values[low])} to {label(values[high])} lose under {SMALL_LOSS:.0%}")
+        most = max(SMALL_LOSS, math.ceil(100 * losses[chosen]) / 100)
+        said.append(f"{label(values[low])} to {label(values[high])} lose under {most:.0%}")
     if low > 0:
         said.append(f"{label(values[low - 1])} loses {losses[low - 1]:.0%}{_cause(curve[low - 1], curve[chosen])}")
     if high < len(values) - 1:

@@ -83,6 +83,19 @@ def test_one_value_for_all_conditions_loses_least_where_it_loses_most() -> None:
     assert recommend_for_all((4, 8, 12, 16), {"few": few, "many": many}) == (12, pytest.approx(0.04))
 
 
+def test_a_difference_within_the_spread_over_seeds_does_not_count() -> None:
+    def seeds(*rates: float) -> Measured:
+        return Measured.of([GridSample(Figures(1, {"ok": 1}, 1.0, rate)) for rate in rates])
+
+    overlapping = recommend((4, 8), [seeds(94, 96.5, 99), seeds(98, 100, 102)])
+    assert overlapping.value == 4
+    assert "3.5% below the best, which is within the spread over the seeds" in overlapping.reason
+    assert "4 to 8 lose under 4%" in overlapping.sensitivity
+    assert recommend_for_all((4, 8), {"": [seeds(94, 96.5, 99), seeds(98, 100, 102)]}) == (4, pytest.approx(0.035))
+    assert recommend((4, 8), [seeds(96, 96.5, 97), seeds(98, 100, 102)]).value == 8
+    assert recommend((4, 8), [seeds(80, 94, 99), seeds(98, 100, 102)]).value == 8
+
+
 def test_words_have_no_knee() -> None:
     found = recommend(("a", "b"), [measured(50), measured(100)])
     assert (found.value, found.knee) == ("b", None)
