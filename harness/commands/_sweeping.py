@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from sfusion.harness.sweeping.reporter import SweepReporter
 from sfusion.harness.sweeping.result import SweepResult
 from sfusion_tools.errors import YamlError
 from sfusion_tools.marked_yaml import read_marked
+from sfusion_tools.wording import counted
 
 _CHART_FILES = ("throughput.svg", "durations.svg", "wasted.svg", "batch.svg")
 
@@ -75,14 +76,17 @@ def run_sweep(options: SweepOptions) -> int:
     ):
         played = workers.map(play_sample, tasks)
         done = 0
-        for number, values in enumerate(grid.settings, 1):
-            samples = []
-            for sample in islice(played, grid.seeds):
-                samples.append(sample)
-                done += 1
-                shown.run_ended(done)
-            measured[values] = Measured.of(samples)
-            shown.setting_ended(number, values, measured[values])
+        try:
+            for number, values in enumerate(grid.settings, 1):
+                samples = []
+                for sample in islice(played, grid.seeds):
+                    samples.append(sample)
+                    done += 1
+                    shown.run_ended(done)
+                measured[values] = Measured.of(samples)
+                shown.setting_ended(number, values, measured[values])
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
         scenario = task.scenario
         result = SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
         shown.finish(result)
@@ -124,8 +128,6 @@ def _task(options: SweepOptions) -> Task:
     (task,) = found
     if options.model is None:
         return task
-    from dataclasses import replace
-
     model = _read_model(options.model)
     return replace(task, scenario=vary(task.scenario, {"sandbox.model": model}, f"--model {options.model}"))
 

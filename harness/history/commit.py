@@ -6,8 +6,11 @@ import subprocess
 
 
 def current_commit() -> str:
-    """Return the short commit, with ``-dirty`` if tracked files were changed; empty outside a git repository."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"]
+    """Return the short commit; empty outside a git repository.
+
+    Whether files were changed is not asked: that would run what the configuration of a stranger's repository names.
+    """
+    command = ["git", "rev-parse", "--short=10", "--verify", "--quiet", "HEAD"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):

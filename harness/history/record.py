@@ -20,7 +20,7 @@ class HistoryRecord:
     time: str
     """ISO 8601, UTC."""
     commit: str
-    """What was checked out in the working directory, with ``-dirty`` if files were changed; empty outside git."""
+    """What was checked out in the working directory; empty outside git."""
     sfusion: str
     world: str
     seed: int

@@ -69,6 +69,14 @@ def test_equal_runs_are_recorded_but_kept_once(folder: Path) -> None:
     assert records[0]["figures"]["outcomes"] == {"ok": 6}
 
 
+def test_a_run_without_a_record_is_not_kept_as_that_of_another(folder: Path) -> None:
+    run("--seed", "1")
+    run("--seed", "2", "--history", "0")
+    run("--seed", "3")
+    kept = folder / "runs" / ".history" / "kept"
+    assert sorted(path.name for path in kept.iterdir()) == ["records.ndjson"]
+
+
 def test_the_history_is_bounded(folder: Path) -> None:
     for seed in range(5):
         run("--seed", str(seed), "--history", "3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.figures import figures_of
-from sfusion.harness.runs import run_scenario
+from sfusion.harness.runs import read_tasks, run_scenario
+from sfusion.harness.sweeping.axes import Axis
+from sfusion.harness.sweeping.grid import Grid
 
 SCENARIO = """\
 scenario: gateway
@@ -56,6 +59,15 @@ def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(scenario: P
         "batch.svg",
     }
     assert (tmp_path / "o" / "sweep.svg").read_text().startswith("<svg xmlns=")
+
+
+def test_every_setting_is_played_with_the_same_seeds(scenario: Path) -> None:
+    (task,) = read_tasks([scenario], "sim")
+    tasks = list(
+        Grid((Axis("tools.rate_limit", (2, 4)),), 3).tasks(replace(task, scenario=task.scenario.changed(seed=5)))
+    )
+    played = [(one.scenario.seed, one.scenario.stated_limit) for one in tasks]
+    assert played == [(5, 2), (6, 2), (7, 2), (5, 4), (6, 4), (7, 4)]
 
 
 def test_figures_are_those_of_the_journal() -> None:
