@@ -13,6 +13,7 @@ from sfusion.harness.atomic_files import write_file
 from sfusion.harness.commands._json import is_stdout, write_json
 from sfusion.harness.errors import BadOption, ScenarioError
 from sfusion.harness.reports import Reports
+from sfusion.harness.reports.files import check_file
 from sfusion.harness.reports.line_chart import svg_file
 from sfusion.harness.runs.tasks import Task, read_tasks, select_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
@@ -61,12 +62,9 @@ def run_sweep(options: SweepOptions) -> int:
         find_modules_beside([task.file])
         check_classes([task])
     to_stdout = is_stdout(options.json)
-    svg = None if options.svg is None else (options.svg / _CHART_FILES[0] if _is_folder(options.svg) else options.svg)
-    for reports in (
-        Reports(out=options.out, html=options.html, json=None if to_stdout else options.json),
-        Reports(html=svg),
-    ):
-        reports.check()
+    svg = options.svg / _CHART_FILES[0] if options.svg is not None and _is_folder(options.svg) else options.svg
+    Reports(out=options.out, html=options.html, json=None if to_stdout else options.json).check()
+    check_file("--svg", svg)
 
     measured: dict[Values, Measured] = {}
     jobs = min(options.jobs or os.cpu_count() or 1, grid.runs)

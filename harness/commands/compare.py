@@ -23,8 +23,8 @@ def compare(
 
     Folders of many runs are compared run by run, by name. Earlier runs are in `DIR/.history`; see `sfusion history`.
 
-    Exit code 0 if no promise got worse (held, then unknown, then broken), 1 if one did; with --exact 1 if anything
-    differs. 2 if the input is wrong.
+    Exit code 0 if no promise got worse (held, then unknown or no longer checked, then broken), 1 if one did; with
+    --exact 1 if anything differs. 2 if the input is wrong.
     """
     import sys
 
@@ -35,10 +35,11 @@ def compare(
     from sfusion.harness.comparing.reading import paired_folders, read_recorded
     from sfusion.harness.comparing.reporter import CompareReporter
     from sfusion.harness.comparing.telling import as_dict
-    from sfusion.harness.reports import Reports
+    from sfusion.harness.reports.files import check_file
 
     to_stdout = is_stdout(json_file)
-    Reports(html=html, json=None if to_stdout else json_file).check()
+    check_file("--html", html)
+    check_file("--json", None if to_stdout else json_file)
     pairs, gone, new = paired_folders(before, after)
     found = []
     with CompareReporter(sys.stderr if to_stdout else sys.stdout, len(pairs)) as shown:

@@ -64,7 +64,7 @@ def doctor(
 
     from sfusion.harness.doctor import CHECKS, Plan
     from sfusion.harness.doctor.report import DoctorReporter, examinations_as_json, exit_code
-    from sfusion.harness.reports import Reports
+    from sfusion.harness.reports.files import check_file
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
     plan = Plan(
@@ -82,8 +82,8 @@ def doctor(
     to_stdout = is_stdout(json_file)
     if model_out is not None and (quick or sweep is False):
         fail("--model-out needs the sweep: leave out --quick and --no-sweep")
-    for reports in (Reports(json=None if to_stdout else json_file), Reports(html=model_out)):
-        reports.check()
+    check_file("--json", None if to_stdout else json_file)
+    check_file("--model-out", model_out)
     with _sandboxes(url, tools, sandbox) as sandboxes:
         if model_out is not None and len(sandboxes) != 1:
             fail(f"--model-out describes one sandbox, but there are {len(sandboxes)}; give the URL of one")

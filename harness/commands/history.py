@@ -36,13 +36,13 @@ def history(
     from sfusion.harness.history.page import charts, render_history
     from sfusion.harness.history.reporter import HistoryReporter
     from sfusion.harness.history.selecting import read_histories
-    from sfusion.harness.reports import Reports
+    from sfusion.harness.reports.files import check_file
     from sfusion.harness.reports.line_chart import svg_file
 
     found = read_histories(out, scenarios or [])
     to_stdout = is_stdout(json_file)
-    for reports in (Reports(html=html, json=None if to_stdout else json_file), Reports(html=svg)):
-        reports.check()
+    for option, file in (("--html", html), ("--svg", svg), ("--json", None if to_stdout else json_file)):
+        check_file(option, file)
     with HistoryReporter(sys.stderr if to_stdout else sys.stdout, len(found)) as shown:
         shown.finish(found, detailed=bool(scenarios) or len(found) == 1)
     if html is not None:

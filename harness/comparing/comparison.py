@@ -78,7 +78,7 @@ class Comparison:
     @property
     def worse(self) -> bool:
         """Does a promise hold less than before?"""
-        return any(_RANKS.get(change.after, 0) > _RANKS.get(change.before, 0) for change in self.promises)
+        return any(_rank_change(change) > 0 for change in self.promises)
 
     @property
     def same(self) -> bool:
@@ -90,13 +90,18 @@ class Comparison:
         """The answer in one line."""
         if self.same:
             return "the same journal and the same verdicts"
-        worse = [change.what for change in self.promises if _RANKS.get(change.after, 0) > _RANKS.get(change.before, 0)]
-        better = [change.what for change in self.promises if _RANKS.get(change.after, 0) < _RANKS.get(change.before, 0)]
+        worse = [change.what for change in self.promises if _rank_change(change) > 0]
+        better = [change.what for change in self.promises if _rank_change(change) < 0]
         said = [f"worse: {', '.join(worse)}"] if worse else []
         said += [f"better: {', '.join(better)}"] if better else []
         said += [] if said else ["the same verdicts"]
         moved = f"{len(self.calls)} of {len(Story(self.after.journal).calls)} calls ended differently"
         return "; ".join([*said, moved if self.calls else "every call ended as before"])
+
+
+def _rank_change(change: RunChange) -> int:
+    """Above 0 if a promise got worse. One that is no longer checked counts as unknown, a new one as if it had held."""
+    return _RANKS.get(change.after, 1) - (0 if change.before is None else _RANKS.get(change.before, 1))
 
 
 def compare_runs(before: RecordedRun, after: RecordedRun) -> Comparison:

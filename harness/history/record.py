@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -64,4 +65,4 @@ class HistoryRecord:
     def number(self, name: str) -> float | None:
         """Return a figure; None if this record has no such number."""
         found = self.figures.get(name)
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        return float(found) if isinstance(found, int | float) and math.isfinite(found) else None

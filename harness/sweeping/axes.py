@@ -93,6 +93,8 @@ def _expanded(value: Any, text: str) -> list[Any]:
         return [value]
     first, last, sign, third = found.groups()
     start, end = _number(first), _number(last)
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise BadOption(f"--vary {text}: the numbers of a range are finite")
     if start > end:
         raise BadOption(f"--vary {text}: the range is empty, because {first} is above {last}; write {last}..{first}")
     if sign == "/":
@@ -114,9 +116,12 @@ def _number(text: str) -> int | float:
 def _steps(start: float, end: float, step: float, text: str) -> list[Any]:
     if step <= 0:
         raise BadOption(f"--vary {text}: the step must be above 0")
-    count = math.floor((end - start) / step + 1e-9) + 1
-    if count > MOST_VALUES:
-        raise BadOption(f"--vary {text}: {count:,} values; at most {MOST_VALUES:,} are possible, so take larger steps")
+    steps = (end - start) / step
+    if steps >= MOST_VALUES:
+        raise BadOption(
+            f"--vary {text}: {steps + 1:,.0f} values; at most {MOST_VALUES:,} are possible, so take larger steps"
+        )
+    count = math.floor(steps + 1e-9) + 1
     values = [start + number * step for number in range(count)]
     return values if all(isinstance(one, int) for one in values) else [float(f"{one:.6g}") for one in values]
 

@@ -82,6 +82,15 @@ def test_equal_runs_are_the_same(recorded: Path) -> None:
     assert (code, text) == (0, "compared: the same journal and the same verdicts\n\n")
 
 
+def test_a_promise_that_is_no_longer_checked_is_worse_and_a_new_one_is_not(recorded: Path, tmp_path: Path) -> None:
+    one, other = recorded / "good" / "compared", tmp_path / "interrupted"
+    shutil.copytree(one, other)
+    (other / "verdict.json").unlink()
+    code, text = compare(one, other)
+    assert (code, "outcomes: held -> (none)" in text) == (1, True)
+    assert compare(other, one)[0] == 0
+
+
 def test_folders_are_compared_run_by_run(recorded: Path) -> None:
     code, text = compare(recorded / "good", recorded / "again", "--exact")
     assert (code, "the same journal" in text) == (0, True)
