@@ -71,9 +71,7 @@ def sweep(scenario: Scenario, seeds: int) -> SweepResult:
     grid = Grid((read_axis(RANGE),), seeds)
     with open_workers(2) as workers:
         samples = list(workers.map(play_sample, grid.tasks(Task(scenario, "sim"))))
-    measured = {
-        values: Measured.of(samples[place * seeds : (place + 1) * seeds]) for place, values in enumerate(grid.settings)
-    }
+    measured = [Measured.of(samples[start : start + seeds]) for start in range(0, len(samples), seeds)]
     return SweepResult(scenario.title, scenario.about, scenario.seed, grid, measured)
 
 
@@ -114,7 +112,7 @@ def check(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "setting": name,
         "recommended": recommendation.value,
         "sentence": recommendation.sentence,
-        "simulated": {value: one.throughput.median for (value,), one in result.measured.items()},
+        "simulated": {value: one.throughput.median for (value,), one in result.settings},
         "real": real,
         "best": best,
         "share": real[recommendation.value] / real[best],

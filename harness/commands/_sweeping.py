@@ -22,7 +22,7 @@ from sfusion.harness.scenarios import scenario_files
 from sfusion.harness.scenarios.reading import vary
 from sfusion.harness.spreading import open_workers
 from sfusion.harness.sweeping.axes import read_axes
-from sfusion.harness.sweeping.grid import Grid, Measured, Values, play_sample
+from sfusion.harness.sweeping.grid import Grid, Measured, play_sample
 from sfusion.harness.sweeping.page import charts, render_sweep
 from sfusion.harness.sweeping.reporter import SweepReporter
 from sfusion.harness.sweeping.result import SweepResult
@@ -66,7 +66,7 @@ def run_sweep(options: SweepOptions) -> int:
     Reports(out=options.out, html=options.html, json=None if to_stdout else options.json).check()
     check_file("--svg", svg)
 
-    measured: dict[Values, Measured] = {}
+    measured: list[Measured] = []
     jobs = min(options.jobs or os.cpu_count() or 1, grid.runs)
     with (
         open_workers(jobs, options.on, options.address) as workers,
@@ -81,8 +81,8 @@ def run_sweep(options: SweepOptions) -> int:
                     samples.append(sample)
                     done += 1
                     shown.run_ended(done)
-                measured[values] = Measured.of(samples)
-                shown.setting_ended(number, values, measured[values])
+                measured.append(Measured.of(samples))
+                shown.setting_ended(number, values, measured[-1])
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{done} of {counted(grid.runs, 'run')} ended; nothing was written") from None
         scenario = task.scenario

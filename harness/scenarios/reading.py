@@ -197,17 +197,13 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
         elif isinstance(into, dict):
             into = into.setdefault(part, {})
         else:
-            raise ScenarioError(
-                [f"{where}: {key!r} does not exist: {part!r} would be in {_kind(into)}, which is not a mapping"]
-            )
+            raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {_kind(into)}"])
     if isinstance(into, list) and last.isdecimal() and int(last) < len(into):
         into[int(last)] = value
     elif isinstance(into, dict):
         into[last] = value
     else:
-        raise ScenarioError(
-            [f"{where}: {key!r} does not exist: {last!r} would be in {_kind(into)}, which is not a mapping"]
-        )
+        raise ScenarioError([f"{where}: {key!r} does not exist: there is no {last!r} in {_kind(into)}"])
 
 
 def _kind(value: Any) -> str:

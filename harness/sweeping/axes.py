@@ -61,11 +61,7 @@ def read_axis(text: str) -> Axis:
     except (yaml.YAMLError, ValueError) as error:
         why = str(getattr(error, "problem", None) or error)
         raise BadOption(f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}") from None
-    values: list[Any] = []
-    for one in listed:
-        for value in _expanded(one, text):
-            if not any(value == other and type(value) is type(other) for other in values):
-                values.append(value)
+    values = list({label(value): value for one in listed for value in _expanded(one, text)}.values())
     if not values:
         raise BadOption(f"--vary {text}: no values; expected {_MEANT}")
     if len(values) > MOST_VALUES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -132,13 +132,11 @@ class Grid:
             for number in range(self.seeds):
                 yield replace(task, scenario=varied.changed(seed=varied.seed + number))
 
-    def curves(self, measured: Mapping[Values, Measured]) -> dict[str, list[Measured]]:
-        """Return what was measured along the chosen axis, by the name of the condition."""
-        place = self.axes.index(self.chosen)
+    def curves(self, measured: Sequence[Measured]) -> dict[str, list[Measured]]:
+        """Return what was measured at the settings, along the chosen axis, by the name of the condition."""
         found: dict[str, list[Measured]] = {}
-        for values in self.settings:
-            found.setdefault(self.condition(values), []).append(measured[values])
-        assert all(len(curve) == len(self.axes[place].values) for curve in found.values())
+        for values, one in zip(self.settings, measured, strict=True):
+            found.setdefault(self.condition(values), []).append(one)
         return found
 
     def condition(self, values: Values) -> str:

@@ -35,7 +35,7 @@ def render_sweep(result: SweepResult) -> str:
         texts=len(grid.axes),
         rows=[
             (row, result.is_recommended(values), one.broken, one.errors)
-            for row, (values, one) in zip(result.rows(), result.measured.items(), strict=True)
+            for row, (values, one) in zip(result.rows(), result.settings, strict=True)
         ],
         seeds=counted(grid.seeds, "seed"),
     )

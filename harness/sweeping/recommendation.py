@@ -108,7 +108,7 @@ def _losses(curve: Sequence[Measured]) -> list[float]:
 
 def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     """The last value up to which throughput rises with it; None if it never rises, or rises to the end."""
-    if not all(isinstance(value, int | float) and value > 0 for value in values):
+    if not _are_numbers(values) or values[0] <= 0:
         return None
     for place in range(len(values) - 1):
         now, then = curve[place].throughput.median, curve[place + 1].throughput.median
@@ -120,11 +120,17 @@ def _knee(values: Sequence[Any], curve: Sequence[Measured]) -> Any:
     return None
 
 
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
 def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int, losses: Sequence[float]) -> str:
     if len(values) == 1:
         return ""
     if max(map(abs, losses)) < SMALL_LOSS:
         return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
+    if not _are_numbers(values):
+        return ""
     if chosen == len(values) - 1 and losses[chosen - 1] > SMALL_LOSS:
         return "; the last value that was tried, so a higher one may be better"
     if chosen == 0:
@@ -146,16 +152,20 @@ def _sensitivity(
         most = max(SMALL_LOSS, math.ceil(100 * losses[chosen]) / 100)
         said.append(f"{label(values[low])} to {label(values[high])} lose under {most:.0%}")
     if low > 0:
-        said.append(f"{label(values[low - 1])} loses {losses[low - 1]:.0%}{_cause(curve[low - 1], curve[chosen])}")
+        said.append(_loss(values[low - 1], losses[low - 1]) + _cause(curve[low - 1], curve[chosen]))
     if high < len(values) - 1:
         beyond = high + 1
-        loss = losses[beyond]
-        what = f"loses {loss:.0%}" if loss >= 0.005 else f"is {-loss:.0%} faster" if loss <= -0.005 else "is as fast"
-        said.append(f"{label(values[beyond])} {what}{_cause(curve[beyond], curve[chosen])}")
+        said.append(_loss(values[beyond], losses[beyond]) + _cause(curve[beyond], curve[chosen]))
     refused = next((place for place in range(len(values)) if _refusal_share(curve[place]) > NOTICED), None)
     if refused is not None and refused > high + 1:
         said.append(f"from {label(values[refused])} on the sandbox gives {_main_reason(curve[refused])}")
     return said
+
+
+def _loss(value: Any, loss: float) -> str:
+    if abs(loss) < 0.005:
+        return f"{label(value)} is as fast"
+    return f"{label(value)} loses {loss:.0%}" if loss > 0 else f"{label(value)} is {-loss:.0%} faster"
 
 
 def _cause(one: Measured, chosen: Measured) -> str:

@@ -39,17 +39,17 @@ class SweepReporter(ProgressReporter):
         grid = result.grid
         self.print()
         head = ["", *(axis.name for axis in grid.axes), *HEAD]
-        marks = ["->" if result.is_recommended(values) else "" for values in result.measured]
+        marks = ["->" if result.is_recommended(values) else "" for values in grid.settings]
         rows = [[mark, *row] for mark, row in zip(marks, result.rows(spreads=["throughput"]), strict=True)]
         self.table(rows, head, ["bold green"] * len(rows), texts=1)
         self.print()
         notes = [
             *(
                 f"broken at {self._named(values)}: {', '.join(one.broken)}"
-                for values, one in result.measured.items()
+                for values, one in result.settings
                 if one.broken
             ),
-            *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.measured.items() if one.errors),
+            *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.settings if one.errors),
         ]
         for note in notes[:5]:
             self.print(note, "yellow")

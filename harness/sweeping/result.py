@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,12 @@ class SweepResult:
     about: str
     seed: int
     grid: Grid
-    measured: Mapping[Values, Measured]
+    measured: Sequence[Measured]
+    """What was measured at each of the grid's settings."""
+
+    @property
+    def settings(self) -> list[tuple[Values, Measured]]:
+        return list(zip(self.grid.settings, self.measured, strict=True))
 
     @cached_property
     def curves(self) -> dict[str, list[Measured]]:
@@ -65,7 +70,7 @@ class SweepResult:
         """A row of texts for each setting: its values, and ``FIGURES``, some with their spread over the seeds."""
         return [
             [*map(label, values), *(shown(getattr(one, name), name, spread=name in spreads) for name in FIGURES)]
-            for values, one in self.measured.items()
+            for values, one in self.settings
         ]
 
     def is_recommended(self, values: Values) -> bool:
@@ -85,8 +90,7 @@ class SweepResult:
             "recommended": None if self.overall is None else {"value": self.overall[0], "loss": self.overall[1]},
             "conditions": {name: asdict(one) for name, one in self.recommendations.items()},
             "settings": [
-                {"values": dict(zip(paths, values, strict=True)), **asdict(one)}
-                for values, one in self.measured.items()
+                {"values": dict(zip(paths, values, strict=True)), **asdict(one)} for values, one in self.settings
             ],
         }
 

@@ -179,7 +179,7 @@ def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts
     figures = Figures(4, {"ok": 4}, 1.0, 4.0, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
     grid = Grid((Axis("tools.rate_limit", (2, 4, 64)), Axis("load.program", (wild, "b"))), 2)
     samples = [GridSample(figures), GridSample(figures, broken=(wild,))]
-    measured = {values: Measured.of(samples) for values in grid.settings}
+    measured = [Measured.of(samples) for _ in grid.settings]
     journal = Journal({"scenario": wild, "cell": "", "seed": 0, "world": "sim"}, list(broken_run().events))
     verdicts = [Verdict(wild, "broken", wild)]
     runs = RecordedRun(wild, {"a": wild}, Journal(journal.header), []), RecordedRun(wild, {}, journal, verdicts)

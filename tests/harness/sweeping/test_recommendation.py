@@ -98,4 +98,8 @@ def test_a_difference_within_the_spread_over_seeds_does_not_count() -> None:
 
 def test_words_have_no_knee() -> None:
     found = recommend(("a", "b"), [measured(50), measured(100)])
-    assert (found.value, found.knee) == ("b", None)
+    assert (found.value, found.knee, found.reason) == ("b", None, "100 calls per second")
+
+
+def test_a_value_below_that_is_faster_but_breaks_a_promise_is_said_to_be_faster() -> None:
+    assert "4 is 50% faster and breaks x" in recommend((4, 8), [measured(150, broken=["x"]), measured(100)]).sentence

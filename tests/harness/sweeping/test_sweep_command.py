@@ -103,6 +103,15 @@ def test_keys_of_a_whole_tool_config_are_varied_in_its_first_tool(scenario: Path
     assert (code, "tools.rate_limit: 4" in text) == (0, True), text
 
 
+def test_mappings_and_words_can_be_varied(scenario: Path, tmp_path: Path) -> None:
+    models = "sandbox.model={kind: queue, workers: 2},{kind: queue, workers: 4},unbounded"
+    page = tmp_path / "page.html"
+    code, text = sweep(scenario, "--vary", models, "--seeds", "1", "--jobs", "1", "--html", page)
+    assert (code, text.splitlines()[-1]) == (0, "sandbox.model: unbounded")
+    assert "{kind: queue, workers: 4} loses" in text
+    assert "{kind: queue, workers: 2}" in page.read_text()
+
+
 def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
     scenario.write_text(SCENARIO.replace("sandbox: {", "sandbox: {faults: [{what: {status: 400}}], "))
     code, text = sweep(scenario, "--vary", "tools.rate_limit=2,4", "--seeds", "1", "--jobs", "1")
@@ -116,7 +125,8 @@ def test_exit_code_1_if_no_value_works(scenario: Path) -> None:
         (["--vary", "tools.rate_limt=1"], "did you mean 'rate_limit'?"),
         (["--vary", "load.concurrency=many"], "--vary load.concurrency=many: load.concurrency: input should be"),
         (["--vary", "load.concurrency=1.5"], "--vary load.concurrency=1.5"),
-        (["--vary", "load.calls.x=1"], "'x' would be in 24, which is not a mapping"),
+        (["--vary", "load.calls.x=1"], "there is no 'x' in 24"),
+        (["--vary", "promises.1=1"], "there is no '1' in a list of 1"),
         (["--vary", "load.concurrency=4..2"], "the range is empty"),
         ([], "nothing to sweep"),
         (["--vary", "load.calls=1..1000/1", "--seeds", "11"], "are 11,000 runs; at most 10,000"),
