@@ -69,7 +69,9 @@ def _chart(result: SweepResult, title: str, lines: Sequence[ChartLine]) -> LineC
         [label(value) for value in axis.values],
         lines,
         numbers=[float(value) for value in axis.values] if axis.numeric else None,
-        mark=None if overall is None else next(n for n, value in enumerate(axis.values) if value == overall[0]),
+        mark=None
+        if overall is None
+        else next(n for n, value in enumerate(axis.values) if label(value) == label(overall[0])),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from sfusion.harness.sweeping.grid import Grid, Measured, SeedSpread, Values
 from sfusion.harness.sweeping.recommendation import Recommendation, recommend, recommend_for_all
 
 FIGURES = ("throughput", "p50", "p95", "p99", "refused", "wasted", "seconds")
+_COUNTS = ("refused", "wasted")
 HEAD = ("calls/s", "p50", "p95", "p99", "refused", "wasted", "batch")
 
 
@@ -66,10 +67,17 @@ class SweepResult:
             said.append(f"{where}{value}: {one.sentence}{knee}")
         return said
 
-    def rows(self, spreads: Collection[str] = FIGURES) -> list[list[str]]:
-        """A row of texts for each setting: its values, and ``FIGURES``, some with their spread over the seeds."""
+    def rows(self) -> list[list[str]]:
+        """A row of texts for each setting: its values, and ``FIGURES`` with their spread over the seeds."""
         return [
-            [*map(label, values), *(shown(getattr(one, name), name, spread=name in spreads) for name in FIGURES)]
+            [*map(label, values), *(shown(getattr(one, name), name) for name in FIGURES)]
+            for values, one in self.settings
+        ]
+
+    def narrow_rows(self) -> list[list[str]]:
+        """The same for a terminal of 80 columns: medians without units, and the spread of the throughput in percent."""
+        return [
+            [*map(label, values), _with_percent(one.throughput), *(_short(one, name) for name in FIGURES[1:])]
             for values, one in self.settings
         ]
 
@@ -77,7 +85,7 @@ class SweepResult:
         """Is this setting the recommended one of its condition?"""
         chosen = values[self.grid.axes.index(self.grid.chosen)]
         one = self.recommendations[self.grid.condition(values)]
-        return one.value is not None and bool(chosen == one.value)
+        return one.value is not None and label(chosen) == label(one.value)
 
     def as_dict(self) -> dict[str, Any]:
         paths = [axis.path for axis in self.grid.axes]
@@ -95,12 +103,23 @@ class SweepResult:
         }
 
 
-def shown(found: SeedSpread, figure: str, *, spread: bool = True) -> str:
+def shown(found: SeedSpread, figure: str) -> str:
     """A figure with its spread: ``79.6 (78.9 to 80.2)``."""
-    form = _count if figure in ("refused", "wasted") else _number
+    form = _count if figure in _COUNTS else _number
     low, middle, high = form(found.low), form(found.median), form(found.high)
-    unit = "" if figure in ("throughput", "refused", "wasted") else " s"
-    return f"{middle}{unit} ({low} to {high})" if spread and low != high else f"{middle}{unit}"
+    unit = "" if figure == "throughput" or figure in _COUNTS else " s"
+    return f"{middle}{unit} ({low} to {high})" if low != high else f"{middle}{unit}"
+
+
+def _with_percent(found: SeedSpread) -> str:
+    """A figure and how far its seeds lie from the median at most: ``79.6 ±1%``."""
+    far = max(found.high - found.median, found.median - found.low)
+    return f"{_number(found.median)} ±{far / found.median:.0%}" if far and found.median else _number(found.median)
+
+
+def _short(one: Measured, figure: str) -> str:
+    value = getattr(one, figure).median
+    return _count(value) if figure in _COUNTS or value >= 10 else f"{value:.2g}"
 
 
 def _number(value: float) -> str:

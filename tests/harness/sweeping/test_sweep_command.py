@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.figures import figures_of
+from sfusion.harness.figures import Figures, figures_of
 from sfusion.harness.runs import read_tasks, run_scenario
 from sfusion.harness.sweeping.axes import Axis
-from sfusion.harness.sweeping.grid import Grid
+from sfusion.harness.sweeping.grid import Grid, GridSample, Measured
+from sfusion.harness.sweeping.reporter import SweepReporter
+from sfusion.harness.sweeping.result import SweepResult
 
 SCENARIO = """\
 scenario: gateway
@@ -45,7 +49,7 @@ def test_the_grid_is_played_and_the_limit_of_the_gateway_recommended(scenario: P
     assert "8 loses" in text
     assert "(the sandbox gives 429 to" in text
     assert text.rstrip().splitlines()[-1].startswith("tools.rate_limit: 4 (")
-    assert "-> " in text
+    assert "      -> 4            8 " in text
     found = json.loads((tmp_path / "o" / "sweep.json").read_text())
     assert found["recommended"]["value"] == 4
     assert found["settings"][0]["values"] == {"tools.rate_limit": 2, "load.concurrency": 8}
@@ -139,6 +143,27 @@ def test_wrong_input_is_explained_before_anything_runs(scenario: Path, arguments
     code, text = sweep(scenario, *arguments)
     assert (code, words in text) == (2, True), text
     assert "[1/" not in text
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_whole_numbers() -> None:
+    class Terminal(StringIO):
+        encoding = "utf-8"  # type: ignore[assignment]
+
+        def isatty(self) -> bool:
+            return True
+
+    figures = Figures(4, {"ok": 4}, 1.0, 12.25, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
+    grid = Grid((Axis("tools.rate_limit", (2, 4)), Axis("load.concurrency", (16, 32))), 1)
+    result = SweepResult("a", "b", 0, grid, [Measured.of([GridSample(figures)])] * 4)
+    out = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "60")
+        with SweepReporter(out, grid) as shown:
+            shown.finish(result)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
+    head = next(line for line in text.splitlines() if "rate_limit" in line)
+    assert head.split() == ["rate_limit", "concurrency", "calls/s", "p95", "wasted", "batch"]
+    assert "12.2" in text
 
 
 def test_a_matrix_needs_a_choice(scenario: Path) -> None:
