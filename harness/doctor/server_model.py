@@ -11,8 +11,11 @@ import yaml
 
 from sfusion.harness.doctor.knee import Point, find_knee
 
-SERIAL = 0.6
-"""If starting programs one after the other explains this share of the best throughput, it is taken as the cause."""
+SERIAL = 0.6, 1.3
+"""Starting programs in turn is the cause if the time beyond their sleep, times the best throughput, is in here.
+
+More than that is the way to the server, and then the number of workers explains the throughput as well.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ def fit_model(points: Sequence[Point], *, sleeps: float | None, refusal: Refusal
         text = f"{best:.3g} per second times {alone.latency:.3g} s: as many cores as work at once; {beyond}"
         return FittedModel({"kind": "unbounded", "cores": _round(busy)}, (took, text))
     overhead = alone.latency - sleeps
-    if best * overhead >= SERIAL:
+    if SERIAL[0] <= best * overhead <= SERIAL[1]:
         text = (
             f"programs that sleep need no core, so the time between two starts is the limit: 1/{best:.3g} s; {beyond}"
         )

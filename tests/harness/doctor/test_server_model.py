@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.commands.doctor import write_model
-from sfusion.harness.doctor import Plan, Point
+from sfusion.harness.doctor import Examination, Point, settings_of_url
 from sfusion.harness.doctor.server_model import Refusals, fit_model, model_file
 from sfusion.harness.scenarios import read_scenarios
-from tests.harness.doctor.servers import examined, only, scripted
 
 LEVELS = (1, 2, 4, 8, 16)
 
@@ -31,6 +30,7 @@ def points(*throughputs: float, alone: float) -> list[Point]:
         ((10, 20, 40, 57, 57), 0.1, 0.1, {"kind": "queue", "workers": 6}),
         ((10, 20, 40, 58, 58), 0.1, None, {"kind": "unbounded", "cores": 5.8}),
         ((7, 14, 24, 25, 25), 0.14, 0.1, {"kind": "unbounded", "spawn_cost": 0.04}),
+        ((7, 13, 26, 40, 40), 0.15, 0.1, {"kind": "queue", "workers": 6}),
         ((10, 20, 40, 80, 160), 0.1, 0.1, {"kind": "unbounded"}),
         ((10, 20, 40, 60, 20), 0.1, None, {"kind": "unbounded", "cores": 6.0}),
     ],
@@ -87,10 +87,16 @@ def test_doctor_writes_what_it_measured_for_a_sweep(tmp_path: Path) -> None:
     scenario.write_text(
         "scenario: mine\nabout: It.\nload: {calls: 24, program: {seconds: 0.1}}\npromises: [every_call_ends_once]\n"
     )
-    checks = only("connection", "ping", "run_code", "throughput")
-    plan = Plan(patience=30.0, sweep_sleep=0.05, sweep_seconds=30.0)
-    with scripted(model={"quota": 5, "retry_after": 1}) as fake:
-        assert write_model(model, asyncio.run(examined(fake.url, plan, checks=checks)))
+    measured = [Point(1, 10, 0.1, 2), Point(2, 20, 0.1, 4), Point(4, 40, 0.1, 8), Point(8, 40, 0.1, 16, throttled=6)]
+    fitted = fit_model(measured, sleeps=0.1, refusal=Refusals(429, "1"))
+    assert fitted is not None
+    examination = Examination(settings_of_url("http://127.0.0.1:9/run_code"))
+    assert not write_model(model, examination)
+    examination.measured = {
+        "sweep": [asdict(point) for point in measured],
+        "server_model": asdict(fitted) | {"programs": "programs that sleep 0.1 s"},
+    }
+    assert write_model(model, examination)
     swept = CliRunner().invoke(
         app,
         [

@@ -103,7 +103,7 @@ def test_a_damaged_history_does_not_fail_a_run(folder: Path) -> None:
 
 def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     def commit() -> str:
-        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
         subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
         command = ["git", "rev-parse", "--short=10", "HEAD"]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
