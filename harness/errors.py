@@ -3,6 +3,7 @@
     HarnessError
     ├── BadOption           an option of a command makes no sense, alone or with others
     ├── JournalError        a file is not a journal that this version can read
+    ├── LogError            a log of production cannot be read
     ├── ScenarioError       a scenario file cannot be read; one line per problem: FILE:LINE: found; expected
     ├── Untrusted           a file names code or classes to run, and --trust was not given
     ├── WorldError          a run cannot go on
@@ -63,6 +64,10 @@ class BadOption(HarnessError):
 
 class JournalError(HarnessError):
     """Raised when a file is not a journal, or one of another version."""
+
+
+class LogError(HarnessError):
+    """Raised for a log of production that cannot be read; the message begins with file and line."""
 
 
 class WorldError(HarnessError):

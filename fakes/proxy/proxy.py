@@ -16,6 +16,7 @@ from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import read_model
 from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer, WorkEvents
 from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion_tools.exposition import MetricFamily, single
 
 _WORK_EVENTS = WorkEvents("forwarded", "replied", {"no": "no", "began": "unknown", "ended": "unknown"})
@@ -44,6 +45,7 @@ class FaultProxy(Served):
         allow_origins: Iterable[str] = (),
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
+        event_log: EventLogPath | None = None,
         headers: Mapping[str, str] | None = None,
         trust_env: bool = False,
     ) -> None:
@@ -98,6 +100,8 @@ class FaultProxy(Served):
                 access=access,
             )
         )
+        if event_log is not None:
+            self.server.request_log = RequestLog(event_log, lambda: self.upstream)
         self._check(forwarder)
 
     async def start(self) -> Self:

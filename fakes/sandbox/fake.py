@@ -17,6 +17,7 @@ from sfusion.fakes.sandbox.program import ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
 from sfusion.fakes.wire import Access, AdminRoutes, EventSink, Served, WireServer
 from sfusion.fakes.wire.metrics import queue_family
+from sfusion.fakes.wire.request_log import EventLogPath, RequestLog
 from sfusion_tools.errors import near
 from sfusion_tools.exposition import MetricFamily
 
@@ -48,6 +49,7 @@ class FakeSandbox(Served):
         allow_origins: Iterable[str] = (),
         journal: EventSink | None = None,
         access_log: Callable[[str], None] | None = None,
+        event_log: EventLogPath | None = None,
     ) -> None:
         if profile not in PROFILES:
             raise SandboxSetupError(f"unknown profile {profile!r}; {near(profile, PROFILES)}")
@@ -84,6 +86,8 @@ class FakeSandbox(Served):
                 access=access,
             )
         )
+        if event_log is not None:
+            self.server.request_log = RequestLog(event_log, lambda: self.url)
 
     async def stop(self, grace: float = 5.0) -> None:
         """Stop listening, let requests in flight finish for ``grace`` seconds, then end all programs."""

@@ -15,6 +15,7 @@ from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.ledger import Ledger
 from sfusion.fakes.wire.message import Answer
 from sfusion.fakes.wire.parking import Parking
+from sfusion.fakes.wire.request_log import RequestLog
 
 EventSink = Callable[[dict[str, Any]], None]
 Ran = Literal["no", "began", "ended"]
@@ -50,6 +51,7 @@ class ServerCore:
         self.work_events = work_events or WorkEvents()
         self.journal = journal
         self.plan = FaultPlan(rules, seed=seed)
+        self.request_log: RequestLog | None = None
         self.wedged_by: str | None = None
         self.ping_alive = True
         self._background: set[asyncio.Task[Any]] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -27,10 +28,12 @@ class Exchange:
         "_call",
         "_connection",
         "_core",
+        "_delivered",
         "_delivery",
         "_ended",
         "_failed",
         "_fate",
+        "_fault",
         "_over",
         "_phase",
         "_ran",
@@ -38,6 +41,7 @@ class Exchange:
         "_request",
         "_retry_after",
         "_rule",
+        "_spoiled",
         "_visit",
         "_work",
     )
@@ -56,7 +60,12 @@ class Exchange:
         self._fate: Fate | None = None
         self._phase: Phase = "before"
         self._rule = ""
+        self._fault: str | None = None
+        """The first rule that struck."""
         self._answer: Answer | None = None
+        self._delivered: Answer | None = None
+        self._spoiled = False
+        """The body was changed, cut or delayed on its way."""
         self._retry_after: str | None = None
         self._ran: Ran = "no"
         self._failed = False
@@ -116,7 +125,8 @@ class Exchange:
         if self._core.journal is not None:
             number = self._connection.number
             self.note("arrived", path=self._request.path, in_flight=ledger.in_flight, connection=number)
-        status = 0
+        status, log = 0, self._core.request_log
+        began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
         try:
             turned_away = await self._visit.admit()
             if turned_away is not None:
@@ -133,6 +143,17 @@ class Exchange:
                 event = "answered" if status else "unanswered"
                 asked = {} if self._retry_after is None else {"retry_after": self._retry_after}
                 self.note(event, status=status, client_gone=self._connection.lost, **asked)
+            if log is not None:
+                log.ended(
+                    call,
+                    began,
+                    self._core.now() - started,
+                    len(self._request.body),
+                    self._delivered if status else None,
+                    self._fault,
+                    client_gone=self._connection.lost,
+                    spoiled=self._spoiled,
+                )
 
     async def _live(self, subject: Subject) -> int:
         """Go through the phases of a request that was admitted."""
@@ -210,6 +231,7 @@ class Exchange:
     async def _send(self, answer: Answer) -> int:
         if answer.headers:
             self._retry_after = _retry_after(answer)
+        self._delivered = answer
         await self._delivery.send(answer)
         return answer.status
 
@@ -218,6 +240,7 @@ class Exchange:
         if not strikes:
             return await self._send(answer)
         self._retry_after = _retry_after(answer)
+        self._delivered, self._spoiled = answer, True
         spoilage = Spoilage()
         for strike in strikes:
             self._struck(strike.rule, "body", strike.action.kind)
@@ -225,7 +248,7 @@ class Exchange:
         try:
             ending = await self._delivery.send_spoiled(answer, spoilage)
         except BrokenStream as error:
-            answer = self._core.app.failure(error)
+            self._delivered = answer = self._core.app.failure(error)
             await self._delivery.send(answer)
             return answer.status
         match ending:
@@ -311,6 +334,7 @@ class Exchange:
 
     def _struck(self, rule: str, phase: Phase, kind: str, **more: Any) -> None:
         self._core.ledger.strike(rule)
+        self._fault = self._fault or rule
         self.note("strike", rule=rule, phase=phase, kind=kind, code_ran=self._core.work_events.ran[self._ran], **more)
 
     def note(self, event: str, **more: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sized
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +26,14 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option("--allow-host", metavar="NAME", help="Another name of this server; can be repeated."),
 ]
+EventLogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--event-log",
+        metavar="FILE",
+        help="Log of requests for `sfusion look`; FILE.ndjson becomes FILE.HOST-PID-001.ndjson.",
+    ),
+]
 AllowOrigin = Annotated[
     list[str] | None,
     typer.Option("--allow-origin", metavar="URL", help="Web pages that may use it; can be repeated."),
@@ -47,6 +56,7 @@ def read_yaml(text: str | None, option: str) -> Any:
 def open_journal(stack: ExitStack, path: Path | None) -> EventSink | None:
     """Open a journal that appends one JSON line per event to a file."""
     import json
+    import time
 
     if path is None:
         return None
@@ -56,10 +66,24 @@ def open_journal(stack: ExitStack, path: Path | None) -> EventSink | None:
         raise BadOption(f"--journal {path} cannot be written: {error.strerror}") from error
 
     def write(event: dict[str, Any]) -> None:
-        file.write(json.dumps(event) + "\n")
+        # The time of the event loop means nothing to other logs.
+        file.write(json.dumps({**event, "at": round(time.time(), 6)}) + "\n")
         file.flush()
 
     return write
+
+
+def check_event_log(path: Path | None) -> Path | None:
+    """Return the path of an event log whose folder can be written to."""
+    if path is not None:
+        folder = path if path.is_dir() else path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadOption(f"--event-log {path} cannot be written: {error.strerror}") from error
+        if not os.access(folder, os.W_OK):
+            raise BadOption(f"--event-log {path} cannot be written: no permission for {folder}")
+    return path
 
 
 def log_to_stderr(wanted: bool) -> Callable[[str], None] | None:

@@ -11,10 +11,12 @@ from sfusion.harness.commands._headers import read_headers
 from sfusion.harness.commands._serving import (
     AllowHost,
     AllowOrigin,
+    EventLogFile,
     RequireToken,
     TokenFile,
     TypedToken,
     admin_line,
+    check_event_log,
     fault_count,
     log_to_stderr,
     open_journal,
@@ -53,6 +55,7 @@ def proxy(
     allow_origin: AllowOrigin = None,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
     journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
+    event_log: EventLogFile = None,
 ) -> None:
     """Inject faults in front of a real sandbox, or of any HTTP server.
 
@@ -94,6 +97,7 @@ def proxy(
             allow_origins=allow_origin or (),
             journal=open_journal(stack, journal),
             access_log=log_to_stderr(access_log),
+            event_log=check_event_log(event_log),
             headers=read_headers(header or []),
             trust_env=use_proxy_env,
         )

@@ -11,10 +11,12 @@ import typer
 from sfusion.harness.commands._serving import (
     AllowHost,
     AllowOrigin,
+    EventLogFile,
     RequireToken,
     TokenFile,
     TypedToken,
     admin_line,
+    check_event_log,
     fault_count,
     log_to_stderr,
     open_journal,
@@ -60,6 +62,7 @@ def serve_sandbox(
     allow_origin: AllowOrigin = None,
     access_log: Annotated[bool, typer.Option(help="Write a line per request to stderr.")] = False,
     journal: Annotated[Path | None, typer.Option(help="Append events to this file, one JSON line each.")] = None,
+    event_log: EventLogFile = None,
 ) -> None:
     """Serve a fake Sandbox Fusion: /run_code, /run_jupyter, /v1/ping, and failures on demand."""
     import asyncio
@@ -88,6 +91,7 @@ def serve_sandbox(
             allow_origins=allow_origin or (),
             journal=open_journal(stack, journal),
             access_log=log_to_stderr(access_log),
+            event_log=check_event_log(event_log),
         )
 
         async def start() -> None:

@@ -1,1 +1,8 @@
 """Logs of production: read into one form, whatever wrote them."""
+
+from __future__ import annotations
+
+from sfusion.harness.logs.reading import LogReader, read_records
+from sfusion.harness.logs.record import AttemptRecord, CallRecord
+
+__all__ = ["AttemptRecord", "CallRecord", "LogReader", "read_records"]

@@ -44,3 +44,5 @@ class CallRecord:
     attempts: tuple[AttemptRecord, ...] = ()
     problem: str | None = None
     """What was wrong with a malformed tool call."""
+    timed: bool = True
+    """False: the log has no times, and ``began`` counts its lines, or the steps of a training."""

@@ -114,11 +114,21 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
     steps: list[tuple[str, Any, Event]] = []
     holder: dict[str, Any] = {}
     by_worker: dict[str, dict[Any, None]] = {}
+    granted_at: dict[Any, float] = {}
+    resumes_at: dict[str, float] = {}
+    expired: set[Any] = set()
     for event in story.journal.events:
         key = (event.get("call"), event.get("attempt"))
         match event["event"]:
             case "permit_granted" if event["source"] == "client":
                 holder[event["permit"]] = key
+                granted_at[key] = event["at"]
+            case "worker_paused":
+                resumes_at[event["worker"]] = event["at"] + event["seconds"]
+            case "attempt_started" if (
+                key in expired and granted_at[key] < resumes_at.get(event["worker"], 0.0) <= event["at"]
+            ):
+                pass  # its process was stopped between the grant and the request: an attempt in flight, as it were
             case "attempt_started":
                 steps.append(("begin", key, event))
                 by_worker.setdefault(event["worker"], {})[key] = None
@@ -130,6 +140,7 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
             case "released" | "expired" if event["source"] == "limiter":
                 steps.append(("returned", event["permit"], event))
                 if event["event"] == "expired" and event["permit"] in holder:
+                    expired.add(holder[event["permit"]])
                     steps.append(("end", holder[event["permit"]], event))
             case "worker_died":
                 steps += [("end", one, event) for one in by_worker.get(event["worker"], {})]

@@ -55,10 +55,13 @@ class Permit:
         loop = asyncio.get_running_loop()
         since = loop.time()
         try:
-            self.id = await self._limiter._acquire(self._timeout)
+            id = await self._limiter._acquire(self._timeout)
+            while self._limiter._has_lapsed(id):
+                left = None if self._timeout is None else self._timeout - (loop.time() - since)
+                id = await self._limiter._acquire(left)
         finally:
             self.waited = loop.time() - since
-        self._hold(self.id)
+        self._hold(id)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -230,6 +233,14 @@ class Limiter(LoopResource):
         if heir is not None:
             self._futures[heir].set_result(permit)
         self._schedule(loop)
+
+    def _has_lapsed(self, permit: str) -> bool:
+        """Return a permit that may be another's by now: this process was stalled after it had been granted."""
+        core, loop = self._core, self._loop
+        lapsed = loop is not None and core.held.get(permit, math.inf) <= loop.time()
+        if lapsed:
+            self._release(permit, False, False)
+        return lapsed
 
     def _is_gone(self, number: int) -> bool:
         future = self._futures.get(number)

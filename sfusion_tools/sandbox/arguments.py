@@ -19,6 +19,11 @@ _EXAMPLE = 'call it with an object such as {"code": "print(1 + 1)"}'
 class BadArguments(Exception):
     """Raised when the arguments cannot be used; the model reads the message."""
 
+    def __init__(self, problem: str, message: str) -> None:
+        super().__init__(message)
+        self.problem = problem
+        """What is wrong, in a few words that quote nothing of the arguments."""
+
 
 def offered_languages(config: SandboxToolConfig, schema: OpenAIFunctionParametersSchema) -> frozenset[str]:
     """Return the languages that a model may choose besides the default: those of the config, else of the schema."""
@@ -37,7 +42,9 @@ def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collec
     that could choose them could make its failures look like the sandbox's.
     """
     if not isinstance(parameters, dict):
-        raise BadArguments(f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}")
+        raise BadArguments(
+            "arguments are not an object", f"the arguments must be a JSON object, found {_kind(parameters)}; {_EXAMPLE}"
+        )
     code = _code(parameters)
     language = _language(parameters.get("language"), config.default_language, languages)
     timeout, remark = _timeout(parameters.get("timeout"), config)
@@ -54,16 +61,16 @@ def read_arguments(parameters: Any, config: SandboxToolConfig, languages: Collec
 def _code(parameters: dict[str, Any]) -> str:
     if "code" not in parameters:
         given = f"found only {', '.join(map(repr, parameters))}" if parameters else "found no arguments"
-        raise BadArguments(f"`code` is missing, {given}; {_EXAMPLE}")
+        raise BadArguments("code is missing", f"`code` is missing, {given}; {_EXAMPLE}")
     code = parameters["code"]
     if not isinstance(code, str):
-        raise BadArguments(f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}")
+        raise BadArguments("code is not a string", f"`code` must be a string, found {_kind(code)}; {_EXAMPLE}")
     if not code.strip():
-        raise BadArguments(f"`code` is empty; {_EXAMPLE}")
+        raise BadArguments("code is empty", f"`code` is empty; {_EXAMPLE}")
     try:
         code.encode()
     except UnicodeEncodeError as error:
-        raise BadArguments(f"`code` contains a lone surrogate at position {error.start}") from None
+        raise BadArguments("code is not text", f"`code` contains a lone surrogate at position {error.start}") from None
     return code
 
 
@@ -73,10 +80,18 @@ def _language(asked: Any, default: str, others: Collection[str]) -> str:
     if isinstance(asked, str) and (asked == default or asked in others):
         return asked
     if not isinstance(asked, str) or asked not in RUNNABLE:
-        raise BadArguments(f"`language` {_show(asked)} is not known here; {near(_show(asked), {default, *others})}")
+        raise BadArguments(
+            "language is unknown",
+            f"`language` {_show(asked)} is not known here; {near(_show(asked), {default, *others})}",
+        )
     if not others:
-        raise BadArguments(f"`language` {asked!r} is not offered here: leave it out and write {default}")
-    raise BadArguments(f"`language` {asked!r} is not offered here; known: {', '.join(sorted({default, *others}))}")
+        raise BadArguments(
+            "language is not offered", f"`language` {asked!r} is not offered here: leave it out and write {default}"
+        )
+    raise BadArguments(
+        "language is not offered",
+        f"`language` {asked!r} is not offered here; known: {', '.join(sorted({default, *others}))}",
+    )
 
 
 def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:
@@ -88,7 +103,10 @@ def _timeout(asked: Any, config: SandboxToolConfig) -> tuple[float, str]:
         seconds = math.nan
     longest = config.longest_timeout
     if not seconds > 0:
-        raise BadArguments(f"`timeout` must be a number of seconds above 0, at most {longest:g}; found {_show(asked)}")
+        raise BadArguments(
+            "timeout is not a number of seconds",
+            f"`timeout` must be a number of seconds above 0, at most {longest:g}; found {_show(asked)}",
+        )
     if seconds > longest:
         return longest, f"\n[`timeout` {_show(asked)} was lowered to {longest:g} s, the most allowed here.]"
     return seconds, ""

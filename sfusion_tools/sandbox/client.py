@@ -23,6 +23,7 @@ from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import Reading, read_answer
+from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.endpoints import base_urls, is_placeholder, redact, route
 from sfusion_tools.sandbox.fleet import Fleet, Health, slots_of
 from sfusion_tools.sandbox.program import Bounds, Program
@@ -57,6 +58,8 @@ class _Sent:
     may_have_run: bool = True
     transient: bool = False
     """True if a retry may help."""
+    received: int = 0
+    """Bytes of the answer's body."""
 
 
 _BROKEN_OFF = _Sent(Reading(Outcome.CANCELLED))
@@ -86,6 +89,7 @@ class SandboxClient:
         on_event: Event | None = None,
         fleet: Fleet | None = None,
         guard: Callable[[], SandboxGuard] | None = None,
+        call_log: CallLog | None = None,
     ) -> None:
         """``limiter`` returns the limiter of the running loop, or None for no limit; ``guard`` returns its guard.
 
@@ -101,6 +105,7 @@ class SandboxClient:
         self._event_failed = False
         self._fleet = fleet
         self._guard = guard
+        self._call_log = call_log
         self._addresses = {
             url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
             for url in self._urls
@@ -128,6 +133,8 @@ class SandboxClient:
         loop = asyncio.get_running_loop()
         with _UNWATCHED if self._guard is None else self._guard().watch(loop.time) as ended:
             started = loop.time()
+            log = None if self._call_log is None else self._call_log.of(runtime.scope())
+            began = 0.0 if log is None else time.time()
             self._emit("call_started", result)
             try:
                 reading = await self._retry_until_done(program, result, started)
@@ -140,6 +147,8 @@ class SandboxClient:
                 if self._on_event is not None:
                     facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
                     self._emit("call_ended", result, **facts)
+                if self._call_log is not None and log is not None:
+                    self._call_log.ended(log, began, result, program)
             ended(result)
         return result
 
@@ -156,7 +165,7 @@ class SandboxClient:
         while True:
             number = len(result.attempts) + 1
             try:
-                sent = await self._attempt(body, result, number, min(attempt_seconds, left), end)
+                sent = await self._attempt(body, result, number, min(attempt_seconds, left), started, end)
             except PermitTimeout:
                 result.out_of_time = self._limit_reached(end)
                 bound = self._bounds.queue if result.out_of_time is None else result.out_of_time
@@ -202,7 +211,9 @@ class SandboxClient:
         left = end - asyncio.get_running_loop().time()
         return left if self._bounds.queue is None else min(left, self._bounds.queue)
 
-    async def _attempt(self, body: bytes, result: CallResult, number: int, seconds: float, end: float) -> _Sent:
+    async def _attempt(
+        self, body: bytes, result: CallResult, number: int, seconds: float, started: float, end: float
+    ) -> _Sent:
         """Send one request under one permit; whatever happens, permit and slot have returned when this ends."""
         scope = runtime.scope()
         loop = scope.loop
@@ -251,6 +262,11 @@ class SandboxClient:
                     sent.may_have_run,
                     waited,
                     ended - began,
+                    began - started,
+                    len(body),
+                    sent.received,
+                    sent.asked,
+                    sent.reading.execution_time,
                 )
                 result.attempts.append(attempt)
                 if watched:
@@ -306,7 +322,7 @@ class SandboxClient:
             reading = Reading(Outcome.BAD_RESPONSE, f"the answer is over {self._bounds.response_bytes:,} bytes")
         transient = status in RETRIED_STATUSES
         asked = retry_after(headers, time.time()) if transient else None
-        return _Sent(reading, status, asked, may_have_run(status), transient)
+        return _Sent(reading, status, asked, may_have_run(status), transient, len(data))
 
     async def _read(self, answer: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         """Return the body up to the size limit, and whether it is complete."""

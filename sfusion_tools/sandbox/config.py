@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from sfusion_tools.errors import ConfigError, near
+from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.settings import DEFAULT_LEASE, DEFAULT_RATE_LIMIT, Share
 from sfusion_tools.sandbox.endpoints import normalise_url
@@ -30,6 +31,14 @@ class LimiterShare(BaseModel):
 
     name: Annotated[str, Field(min_length=1)]
     weight: Weight = 1.0
+
+
+_SECTIONS: dict[Any, type[BaseModel]] = {
+    "guard": GuardSettings,
+    "event_log": EventLogSettings,
+    "limiter_share": LimiterShare,
+}
+"""Keys whose values are mappings."""
 
 
 class SandboxToolConfig(BaseModel):
@@ -91,6 +100,9 @@ class SandboxToolConfig(BaseModel):
     guard: GuardSettings | None = Field(
         None, description="what to do when the sandbox fails too often, see [The guard](#the-guard); null: nothing"
     )
+    event_log: EventLogSettings | None = Field(
+        None, description="path of a log of every call, or a mapping, see [event-log.md](event-log.md); null: none"
+    )
     ray_metrics: bool = Field(
         True, description="pass metrics on to Ray if it runs in this process, see [metrics.md](metrics.md)"
     )
@@ -109,6 +121,11 @@ class SandboxToolConfig(BaseModel):
         for url in [value] if isinstance(value, str) else value:
             normalise_url(url)
         return value
+
+    @field_validator("event_log", mode="before")
+    @classmethod
+    def _event_log(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
 
     @field_validator("default_language")
     @classmethod
@@ -183,13 +200,11 @@ def _problem_text(owner: str, error: ValidationError, known: Any) -> str:
         key = ".".join([str(first), *(str(part) for part in rest if part != "str" and str(part)[:5] != "list[")])
         match problem["type"]:
             case "extra_forbidden":
-                nested = GuardSettings.model_fields if first == "guard" else known
+                nested = _SECTIONS[first].model_fields if rest and first in _SECTIONS else known
                 lines.append(f"unknown key {key!r}; {near(str((first, *rest)[-1]), nested)}")
             case "model_type":
-                lines.append(
-                    f"{key} must be a mapping with any of {', '.join(GuardSettings.model_fields)}; found "
-                    f"{problem['input']!r}"
-                )
+                fields = ", ".join(_SECTIONS[first].model_fields)
+                lines.append(f"{key} must be a mapping with any of {fields}; found {problem['input']!r}")
             case "missing":
                 lines.append(f"{key} is missing: {known[key].description if key in known else 'it is required'}")
             case "value_error":

@@ -30,6 +30,16 @@ class Attempt:
     """Seconds in the queue for the permit."""
     seconds: float
     """Seconds from sending the request to the end of the answer."""
+    after: float = 0.0
+    """Seconds from the beginning of the call to that of this attempt, which had its permit then."""
+    sent: int = 0
+    """Bytes of the request's body."""
+    received: int = 0
+    """Bytes of the answer's body that were read."""
+    retry_after: float | None = None
+    """Seconds that a refusal asked to wait."""
+    execution_time: float | None = None
+    """Seconds that the program ran, as the sandbox reports them."""
 
 
 @dataclass(slots=True)

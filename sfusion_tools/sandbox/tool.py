@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sfusion_tools.base_tool import TrajectoryTool
+from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.choice import LimiterChoice
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
+from sfusion_tools.sandbox.call_log import CallLog
 from sfusion_tools.sandbox.client import Event, SandboxClient
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.fleet import Fleet
@@ -113,6 +115,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
         self.settings = SandboxToolConfig.read(config, f"{type(self).__name__} {self.name!r}")
         self.config = config
         self._languages = offered_languages(self.settings, self.tool_schema.function.parameters)
+        event_log = self.settings.event_log or EventLogSettings.of_environment()
+        self._call_log = None if event_log is None else CallLog(event_log)
         self._client = self._make_client()
 
     def _make_client(self) -> SandboxClient:
@@ -137,6 +141,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             on_event=self._on_event,
             fleet=self._fleet,
             guard=guard,
+            call_log=self._call_log,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -161,6 +166,8 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
                 program, remark = read_arguments(parameters, self.settings, self._languages)
             except BadArguments as error:
                 result.outcome, result.message = Outcome.BAD_ARGUMENTS, str(error)
+                if self._call_log is not None:
+                    self._call_log.refused(call_id, error)
             else:
                 timeout = program.timeout
                 await self._client.run(program, result=result)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
+from sfusion.harness.logs import read_records
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
 from tests.harness.commands.test_serve_sandbox import Served
@@ -42,6 +44,9 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
     faults.write_text("- {name: flaky-start, first: 1, what: {status: 503}}\n")
     seen: list[tuple[bytes, bytes]] = []
     options = ["--faults", str(faults), "--journal", str(journal), "--seed", "9", "--model", "{quota: 8}"]
+    options += ["--event-log", str(tmp_path / "logs")]
+    (tmp_path / "logs").mkdir()
+    before = time.time()
     headers = ["--header", "X-Api-Key: api-secret", "--header", "x-b:2"]
     async with (
         scripted_upstream(always(OK, seen)) as server,
@@ -56,7 +61,11 @@ async def test_command_prints_its_address_and_applies_its_options(tmp_path: Path
         code, output = await served.end(signal.SIGTERM)
     assert code == 0
     assert output.splitlines() == ["stopping: requests in flight get 5 s to finish", "stopped"]
-    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+    noted = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert all(before < event["at"] < time.time() for event in noted)
+    calls = list(read_records([tmp_path / "logs"]))
+    assert [(call.attempts[0].status, call.attempts[0].fault) for call in calls] == [(503, "flaky-start"), (200, None)]
+    events = [event["event"] for event in noted]
     assert events == ["arrived", "strike", "answered", "arrived", "forwarded", "replied", "answered"]
     heads = {head.split(b" HTTP")[0]: head for head, _ in seen}
     assert set(heads) == {b"GET /v1/ping", b"POST /run_code"}, "it pings the upstream at the start"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sfusion.harness.journal import Journal
 from sfusion.harness.peers.good import GoodTool
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import judge
@@ -17,7 +18,7 @@ from sfusion.harness.worlds import sim
 LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
 
 
-def states(promise: str, *, good: bool = False, **keys: Any) -> str:
+def states(promise: str | dict[str, Any], *, good: bool = False, **keys: Any) -> str:
     """Return how a promise is judged; with ``good``, on the right tool of another class."""
     data = {"scenario": "hunted", "about": "x", "promises": [promise], **keys}
     if "rollouts" not in keys:
@@ -131,3 +132,57 @@ def test_a_refusal_whose_body_drips_is_not_known_when_it_begins() -> None:
         "retries_spread", good=True, seed=386661, tools={"rate_limit": 4}, load=load, sandbox={"faults": faults}
     )
     assert not told.startswith("broken"), told
+
+
+def test_a_retry_after_that_its_client_did_not_wait_for_asks_nothing_of_it() -> None:
+    told = states(
+        "retry_after_honoured",
+        tools={"rate_limit": 1, "enable_global_rate_limit": False, "default_timeout": 5.0},
+        sandbox={
+            "model": {"kind": "queue", "workers": 1},
+            "faults": [
+                {"first_attempts": 1, "what": {"status": 429, "retry_after": 0.1}},
+                {"every": 2, "what": {"drip": {"bytes": 1, "every": 1.019}}},
+            ],
+        },
+        load={"calls": 5, "concurrency": 4},
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_the_connection_of_a_call_that_was_given_up_is_not_used_again() -> None:
+    load = {"calls": 7, "concurrency": 2, "program": {"seconds": 0.5}, "cancel": {"after": 1.0}}
+    told = states("connections_reused", tools={"rate_limit": 1}, load=load)
+    assert not told.startswith("broken"), told
+
+
+@pytest.mark.parametrize(("restart", "state"), [({}, "unknown"), ({"seconds": 0.5}, "held")])
+def test_nothing_recovers_while_the_only_sandbox_is_down(restart: dict[str, float], state: str) -> None:
+    events = [{"at": 2.003, "pause": "n1-w1", "seconds": 0.2}, {"at": 0.907, "crash": "sandbox-1", **restart}]
+    load = {**LOAD, "calls": 32, "concurrency": 1}
+    assert states({"recovers_within": 60}, tools={"max_attempts": 3}, load=load, events=events).startswith(state)
+
+
+@pytest.mark.parametrize(("paused", "state"), [(True, "held"), (False, "broken")])
+def test_a_process_that_is_stopped_between_a_grant_and_its_request_is_excused(paused: bool, state: str) -> None:
+    """No process can know that it is about to be stopped."""
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "ray"})
+    began = {"workers": ["n1-w1", "n1-w2"], "sandboxes": ["sandbox-1"], "limit": 1, "calls": 2, "secrets": 0, "loss": 0}
+    journal.note(0.0, "world", "began", **began)
+    first, second = ({"worker": f"n1-w{n}", "call": f"c000{n}", "attempt": 1} for n in (1, 2))
+    for one in (first, second):
+        journal.note(0.5, "world", "called", worker=one["worker"], call=one["call"], intent={"kind": "ok"}, allowed=60)
+    journal.note(1.0, "client", "permit_granted", permit="p1-1", waited=0.0, **first)
+    if paused:
+        journal.note(0.9, "world", "worker_paused", worker="n1-w1", seconds=5.0)
+    journal.note(4.0, "limiter", "expired", permit="p1-1")
+    journal.note(4.0, "client", "permit_granted", permit="p1-2", waited=0.0, **second)
+    journal.note(4.1, "client", "attempt_started", endpoint="sandbox-1", **second)
+    journal.note(5.9, "client", "attempt_started", endpoint="sandbox-1", **first)
+    for one in (first, second):
+        journal.note(6.0, "server", "arrived", call=one["call"], attempt=1, path="/run_code", in_flight=1)
+        journal.note(7.0, "client", "attempt_ended", outcome="ok", status=200, **one)
+        journal.note(7.0, "world", "returned", call=one["call"], worker=one["worker"], outcome="ok", text="", chars=0)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("in_flight_within_limit")])
+    assert verdict.state == state, verdict.sentence

@@ -13,7 +13,7 @@ import weakref
 import pytest
 import uvloop
 
-from sfusion.harness.worlds.virtual_time import run_virtually
+from sfusion.harness.worlds.virtual_time import VirtualTimeLoop, run_virtually
 from sfusion_tools.deadlines import Deadlines
 from sfusion_tools.errors import ConfigError, LimiterClosed, LimiterError, LimiterUnreachable, PermitTimeout
 from sfusion_tools.limiter import (
@@ -232,6 +232,49 @@ def test_a_grant_that_reaches_a_stalled_client_too_late_is_not_used() -> None:
         assert host.snapshot().in_use == 0
 
     run_virtually(scenario())
+
+
+def test_a_caller_that_is_stalled_after_its_grant_does_not_use_it() -> None:
+    """The client has handed the grant to its caller, which runs only when the lease is over."""
+
+    async def scenario() -> None:
+        host = host_on_loop_time(rate_limit=1, lease=10)
+        first = await take(Limiter(LocalTransport(host)))
+        transport = StalledAfterTheReply(host)
+        stalled = Limiter(transport)
+        impatient, patient = (asyncio.ensure_future(take(stalled, timeout)) for timeout in (12, None))
+        await asyncio.sleep(1)
+        other = asyncio.ensure_future(take(Limiter(LocalTransport(host))))
+        await asyncio.sleep(1)
+        transport.stalls = True
+        await give(first)
+        with pytest.raises(PermitTimeout):
+            await impatient
+        assert asyncio.get_running_loop().time() == pytest.approx(13)
+        async with asyncio.timeout(100):
+            permits = [await patient]
+            assert not other.done(), "the limit is 1"
+            await give(permits[0])
+            permits.append(await other)
+        assert len({permit.id for permit in permits}) == 2
+        assert host.snapshot().in_use == 1
+
+    run_virtually(scenario())
+
+
+class StalledAfterTheReply(LocalTransport):
+    """Stops the process for longer than a lease after a reply was applied, before the callers continue."""
+
+    stalls = False
+
+    async def wait(self, poll: Poll) -> LimiterReply:
+        reply = await super().wait(poll)
+        if self.stalls:
+            self.stalls = False
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, VirtualTimeLoop)
+            loop.call_soon(loop.pass_time, 11.0)
+        return reply
 
 
 class StalledOnTheWayBack(LocalTransport):

@@ -10,6 +10,7 @@ import sys
 import pytest
 from pydantic_core import PydanticUndefined
 
+from sfusion_tools.event_log import EventLogSettings
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.guard import GuardSettings
@@ -27,21 +28,28 @@ PYTHON = [
 ]
 
 
-def _table(heading: str) -> list[list[str]]:
+def _table(heading: str, text: str = TEXT) -> list[list[str]]:
     """Return the cells of the table under a heading, without the header row."""
-    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-@pytest.mark.parametrize(("heading", "model"), [("Config keys", SandboxToolConfig), ("The guard", GuardSettings)])
-def test_the_table_of_keys_matches_the_config(heading, model):
+@pytest.mark.parametrize(
+    ("page", "heading", "model"),
+    [
+        ("tool.md", "Config keys", SandboxToolConfig),
+        ("tool.md", "The guard", GuardSettings),
+        ("event-log.md", "Settings", EventLogSettings),
+    ],
+)
+def test_the_table_of_keys_matches_the_config(page, heading, model):
     keys = []
     for name, field in model.model_fields.items():
         default = field.get_default(call_default_factory=True)
         shown = "required" if default is PydanticUndefined else f"`{json.dumps(default)}`"
         keys.append([f"`{name}`", shown, field.description])
-    assert _table(heading) == keys
+    assert _table(heading, (PAGE.parent / page).read_text(encoding="utf-8")) == keys
 
 
 def test_every_outcome_is_documented():

@@ -1,0 +1,98 @@
+"""Lines of access logs: nginx's combined format, with request times if they are there, and uvicorn's."""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from functools import lru_cache
+
+from sfusion.harness.logs.journal_records import outcome_of_status
+from sfusion.harness.logs.record import AttemptRecord, CallRecord
+
+_NGINX = re.compile(
+    r"^(?P<client>\S+) \S+ .*?\[(?P<time>\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
+    r'"(?P<method>[A-Z]+) (?P<target>\S+)[^"]*" (?P<status>\d{3}) (?P<size>\d+|-)(?P<rest>.*)$'
+)
+_UVICORN = re.compile(r'(?P<method>[A-Z]+) (?P<target>\S+) HTTP/[\d.]+" (?P<status>\d{3})\b')
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_STAMP = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[T ](?P<clock>\d\d:\d\d:\d\d)(?:[.,](?P<part>\d{1,9}))?"
+    r" ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d)?"
+)
+_QUOTED = re.compile(r'^ "(?:[^"\\]|\\.)*" "(?:[^"\\]|\\.)*"')
+_NAMED_TIME = re.compile(r'\b(?:rt|request_time|req_time)["\s]*[=:]["\s]*(\d+\.\d+)')
+_NAMED_UPSTREAM = re.compile(r'\b(?:upstream|upstream_addr|ua|addr)["\s]*[=:]["\s]*([\w.-]+:\d+)')
+_BARE_TIME = re.compile(r'(?<![\w.:])"?(\d+\.\d{3})"?(?![\w.:])')
+_BARE_UPSTREAM = re.compile(r"(?<![\w.])((?:\d{1,3}\.){3}\d{1,3}:\d+)(?![\w.])")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LONGEST = 10_000
+
+
+def access_record(line: bytes, number: int) -> CallRecord | None:
+    """Return the request of a line; None for other lines, and for requests that are not calls, such as pings.
+
+    ``number`` stands for the time where the line has none.
+    """
+    if b'"' not in line or len(line) > _LONGEST:
+        return None
+    text = line.decode("utf-8", "replace").rstrip()
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    if (found := _NGINX.match(text)) is not None:
+        ended = _nginx_time(found["time"])
+        return _nginx_record(found, ended) if ended is not None and found["method"] == "POST" else None
+    start, _, rest = text.partition(' - "')
+    if (found := _UVICORN.match(rest)) is None or found["method"] != "POST":
+        return None
+    status, at = int(found["status"]), _stamp(start)
+    began, timed = (float(number), False) if at is None else (at, True)
+    attempt = AttemptRecord(began, None, status=status, outcome=outcome_of_status(status))
+    return CallRecord("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed)
+
+
+def _nginx_record(found: re.Match[str], ended: float) -> CallRecord:
+    rest = _QUOTED.sub("", found["rest"])
+    took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
+    upstream = _NAMED_UPSTREAM.search(rest) or _BARE_UPSTREAM.search(rest)
+    # nginx writes the time at which the request ended.
+    seconds = None if took is None else float(took[1])
+    began, status = ended - (seconds or 0.0), int(found["status"])
+    attempt = AttemptRecord(
+        began,
+        seconds,
+        upstream[1] if upstream is not None else "",
+        status,
+        outcome_of_status(status),
+        received=None if found["size"] == "-" else int(found["size"][:15]),
+    )
+    return CallRecord("", began, seconds, "access", attempt.outcome, attempts=(attempt,))
+
+
+@lru_cache(maxsize=16)
+def _nginx_time(text: str) -> float | None:
+    """Read ``10/Oct/2025:13:55:36 -0700``."""
+    if text[3:6] not in _MONTHS:
+        return None
+    month = _MONTHS.index(text[3:6]) + 1
+    hour, minute, second = (int(part) for part in text[12:20].split(":"))
+    local = timegm((int(text[7:11]), month, int(text[:2]), hour, minute, second))
+    return float(local - _offset(text[21:]))
+
+
+def _stamp(text: str) -> float | None:
+    """Return the first time in a text; one without a zone is taken for UTC."""
+    found = _STAMP.search(text)
+    if found is None:
+        return None
+    hour, minute, second = (int(part) for part in found["clock"].split(":"))
+    month = int(found["month"])
+    if not 1 <= month <= 12:
+        return None
+    whole = timegm((int(found["year"]), month, int(found["day"]), hour, minute, second))
+    zone = found["zone"] or "Z"
+    return whole + float(f"0.{found['part'] or 0}") - (0 if zone in ("Z", "UTC") else _offset(zone.replace(":", "")))
+
+
+def _offset(zone: str) -> int:
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:5]) * 60
+    return -seconds if zone[0] == "-" else seconds

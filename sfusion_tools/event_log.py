@@ -1,0 +1,251 @@
+"""The event log: one JSON line for each call that ended, in files of this process, written beside the calls.
+
+A call only queues what is to be written. A thread writes the queue every half second, the end of a loop and of the
+process write what is left: formatting many lines at once costs a third of what it costs between the steps of a call.
+Each process has its own files, so that no lock is needed between processes; what is kept of all of them together is
+bounded. ``event_lines`` has the form of the lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import re
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sfusion_tools._loops import tells_real_time
+from sfusion_tools.runtime import LoopResource, LoopScope
+
+logger = logging.getLogger(__name__)
+
+SWITCH = "SFUSION_EVENT_LOG"
+INTERVAL = 0.5
+MOST_QUEUED = 32 * 2**20
+"""Characters that may wait while the disk does not accept them; lines beyond that are dropped."""
+LINE = 500
+"""Characters of a line, roughly."""
+
+_MB = 2**20
+_NAME = "events"
+_SUFFIX = ".ndjson"
+
+Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class EventLogSettings(BaseModel):
+    """The key ``event_log`` of a tool config; a path alone stands for these defaults."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Annotated[str, Field(min_length=1)] = Field(
+        description="`logs/events.ndjson` becomes `logs/events.HOST-PID-001.ndjson` and so on; a folder is possible too"
+    )
+    max_file_mb: Size = Field(64.0, description="size at which a process begins a new file, in MB")
+    max_total_mb: Size = Field(
+        1024.0, description="size of all files of this path together, in MB; the oldest are deleted above it"
+    )
+    include: tuple[Literal["code", "output"], ...] = Field(
+        (), description="`code`, `output`: also write the programs, and what they printed"
+    )
+
+    @classmethod
+    def of_environment(cls) -> EventLogSettings | None:
+        """Return the settings for the path in SFUSION_EVENT_LOG, if it is set."""
+        path = os.environ.get(SWITCH)
+        return cls(path=path) if path else None
+
+
+def this_worker() -> str:
+    """Return the name of this process in event logs."""
+    return f"{re.sub(r'[^A-Za-z0-9-]+', '-', socket.gethostname()) or 'host'}-{os.getpid()}"
+
+
+class EventLog:
+    """The files that this process writes for one path. A failure to write is logged once and affects no call."""
+
+    def __init__(self, path: Path, settings: EventLogSettings) -> None:
+        self.settings = settings
+        self._folder, self._stem, self._suffix = path.parent, path.stem, path.suffix or _SUFFIX
+        self._queue: deque[tuple[Callable[..., str], tuple[Any, ...]]] = deque()
+        self._warned = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Own nothing yet: at first, and again in a forked child, whose parent writes what is in the queue."""
+        self._queue.clear()
+        self._queued = 0
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._file: int | None = None
+        self._number = 0
+        self._written = 0
+        self._torn = False
+        self.worker = this_worker()
+        self.dropped = 0
+        """How many lines were lost."""
+
+    def of(self, scope: LoopScope) -> EventLog | None:
+        """Return this log for calls in a loop; None where the loop's time is not that of the wall clock."""
+        return scope.get(self, lambda: _Attached(self, scope.loop)).log
+
+    def start(self) -> None:
+        """Write regularly from now on."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_regularly, name="sfusion-event-log", daemon=True)
+                self._thread.start()
+
+    def add(self, line: Callable[..., str], *facts: Any, size: int = LINE) -> None:
+        """Queue a line, which ``line(*facts)`` returns when it is written, and its size, if that is unusual.
+
+        Takes no lock: the garbage collector may end a call anywhere.
+        """
+        if self._queued > MOST_QUEUED:
+            self.dropped += 1
+            return
+        self._queued += size
+        self._queue.append((line, facts))
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        with self._lock:
+            if self._queue:
+                self._write()
+
+    def _write_regularly(self) -> None:
+        while True:
+            time.sleep(INTERVAL)
+            self.flush()
+
+    def _write(self) -> None:
+        queue, lines = self._queue, []
+        self._queued = 0
+        for _ in range(len(queue)):
+            line, facts = queue.popleft()
+            lines.append(line(*facts))
+        try:
+            file = self._opened()
+            data = "".join(lines).encode("utf-8", "replace")
+            # After a line that was cut short by a full disk, the next one begins on a line of its own.
+            rest = memoryview(b"\n" + data if self._torn else data)
+            while rest:
+                done = os.write(file, rest)
+                self._written += done
+                self._torn = rest[done - 1] != ord("\n")
+                rest = rest[done:]
+        except OSError as error:
+            self.dropped += len(lines)
+            self._warn(error)
+
+    def _opened(self) -> int:
+        if self._file is not None:
+            # Removed by another process that keeps the total size, or by logrotate.
+            if self._written < self._most and os.fstat(self._file).st_nlink:
+                return self._file
+            os.close(self._file)
+            self._file = None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._delete_oldest()
+        while self._file is None:
+            self._number += 1
+            path = self._folder / f"{self._stem}.{self.worker}-{self._number:03}{self._suffix}"
+            with suppress(FileExistsError):  # a symbolic link that somebody else made counts as one
+                self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        self._written, self._torn = 0, False
+        return self._file
+
+    @property
+    def _most(self) -> float:
+        """Bytes of one file."""
+        return min(self.settings.max_file_mb, self.settings.max_total_mb) * _MB
+
+    def _delete_oldest(self) -> None:
+        """Make room for a new file within the total size."""
+        found = []
+        for path in self._folder.glob(f"{_escaped(self._stem)}.*-*{_escaped(self._suffix)}"):
+            with suppress(OSError):
+                facts = path.lstat()
+                found.append((facts.st_mtime_ns, facts.st_size, path))
+        room = self.settings.max_total_mb * _MB - self._most
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= room:
+                return
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+
+    def _warn(self, error: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "the event log %s cannot be written: %s; calls go on, and this is logged only once",
+                self._folder / f"{self._stem}{self._suffix}",
+                error.strerror or error,
+            )
+
+
+class _Attached(LoopResource):
+    """A log in use by a loop, whose end writes what is queued: this process may end with it."""
+
+    def __init__(self, log: EventLog, loop: asyncio.AbstractEventLoop) -> None:
+        self.log = log if tells_real_time(loop) else None
+        if self.log is not None:
+            self.log.start()
+
+    def abandon(self) -> None:
+        if self.log is not None:
+            self.log.flush()
+
+
+_logs: dict[tuple[Path, EventLogSettings], EventLog] = {}
+_logs_lock = threading.Lock()
+
+
+def open_event_log(settings: EventLogSettings) -> EventLog:
+    """Return the log of this process for these settings; tools with the same settings share it."""
+    path = Path(settings.path).expanduser().absolute()
+    if path.is_dir() or settings.path.endswith(("/", os.sep)):
+        path = path / f"{_NAME}{_SUFFIX}"
+    with _logs_lock:
+        key = path, settings
+        log = _logs.get(key)
+        if log is None:
+            log = _logs[key] = EventLog(path, settings)
+        return log
+
+
+def flush_event_logs() -> None:
+    """Write what is queued in this process."""
+    for log in list(_logs.values()):
+        log.flush()
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def _forget() -> None:
+    global _logs_lock
+    _logs_lock = threading.Lock()
+    for log in _logs.values():
+        if log._file is not None:
+            with suppress(OSError):
+                os.close(log._file)
+        log.begin()
+
+
+atexit.register(flush_event_logs)
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_forget)

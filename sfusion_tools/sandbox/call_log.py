@@ -1,0 +1,93 @@
+"""What the sandbox client writes to an event log about each of its calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+
+from sfusion_tools.event_lines import attempt_json, call_line, line_start, quoted
+from sfusion_tools.event_log import LINE, EventLog, EventLogSettings, open_event_log
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import LoopScope, runtime
+from sfusion_tools.sandbox.arguments import BadArguments
+from sfusion_tools.sandbox.program import Program
+from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.text import cut_middle
+
+LONGEST = 100_000
+"""Characters of a program or of an output that are kept of it, where they are wanted at all."""
+
+
+class CallLog:
+    """Writes calls to the event log of this process: by default how they went, never what they were about."""
+
+    def __init__(self, settings: EventLogSettings) -> None:
+        self._log = open_event_log(settings)
+        self._code = "code" in settings.include
+        self._output = "output" in settings.include
+
+    def of(self, scope: LoopScope) -> EventLog | None:
+        return self._log.of(scope)
+
+    def ended(self, log: EventLog, began: float, result: CallResult, program: Program) -> None:
+        """Write a call that began at this unix time."""
+        more, size = "", LINE
+        if self._code:
+            more = f',"language":{quoted(program.language)},"code":{_text(program.code)}'
+        if self._output:
+            more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
+        if more:
+            size += len(more)
+        times = began, result.seconds, result.waited
+        log.add(_ended, log.worker, result.call_id, times, result.outcome, result.attempts, more, size=size)
+
+    def refused(self, call: str, error: BadArguments) -> None:
+        """Write a call whose arguments could not be used. Only the message quotes them."""
+        log = self._log.of(runtime.scope())
+        if log is None:
+            return
+        more = f',"problem":{quoted(error.problem)}'
+        if self._code:
+            more += f',"message":{_text(str(error))}'
+        log.add(
+            _ended, log.worker, call, (time.time(), 0.0, 0.0), Outcome.BAD_ARGUMENTS, (), more, size=LINE + len(more)
+        )
+
+
+def _ended(
+    worker: str,
+    call: str,
+    times: tuple[float, float, float],
+    outcome: Outcome,
+    attempts: Sequence[Attempt],
+    more: str,
+) -> str:
+    began, seconds, waited = times
+    texts = [
+        attempt_json(
+            one.after,
+            one.seconds,
+            one.waited,
+            one.endpoint,
+            one.outcome,
+            one.status,
+            one.sent,
+            one.received,
+            one.execution_time,
+            one.retry_after,
+        )
+        for one in attempts
+    ]
+    if waited and not texts:
+        more += f',"waited":{waited:.6f}'
+    return call_line(_start(worker), call, began, seconds, outcome, ",".join(texts), more)
+
+
+@lru_cache(maxsize=1)
+def _start(worker: str) -> str:
+    return line_start("client", worker)
+
+
+def _text(text: str) -> str:
+    return quoted(cut_middle(text, LONGEST))

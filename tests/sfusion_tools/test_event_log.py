@@ -1,0 +1,184 @@
+"""The event log: its files, their bounds, and that no failure of it reaches a call."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from sfusion_tools import event_log
+from sfusion_tools.event_log import EventLog, EventLogSettings, flush_event_logs, open_event_log
+
+KB = 1 / 1024
+
+
+def make(folder: Path, **settings: float) -> EventLog:
+    return open_event_log(EventLogSettings(path=str(folder / "events.ndjson"), **settings))
+
+
+def written(folder: Path) -> list[str]:
+    return [line for path in sorted(folder.glob("*")) for line in path.read_text().splitlines()]
+
+
+def queue(log: EventLog, line: str) -> None:
+    log.add(str, line, size=len(line))
+
+
+def write_one(log: EventLog, line: str) -> None:
+    queue(log, line)
+    log.flush()
+
+
+def test_lines_go_to_a_file_of_this_process(tmp_path):
+    log = make(tmp_path / "new" / "folder")
+    queue(log, "one\n")
+    queue(log, "two\n")
+    assert not (tmp_path / "new").exists()
+    flush_event_logs()
+    (path,) = (tmp_path / "new" / "folder").iterdir()
+    assert path.name == f"events.{log.worker}-001.ndjson"
+    assert path.name.endswith(f"-{os.getpid()}-001.ndjson")
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_folder_is_given_a_name_for_its_files(tmp_path):
+    for path in (str(tmp_path), f"{tmp_path}/not-yet/"):
+        log = open_event_log(EventLogSettings(path=path))
+        write_one(log, "x\n")
+        assert (Path(path) / f"events.{log.worker}-001.ndjson").exists()
+
+
+def test_tools_with_the_same_settings_share_a_log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert make(tmp_path) is make(tmp_path)
+    assert open_event_log(EventLogSettings(path="events.ndjson")) is not make(tmp_path)
+    assert make(tmp_path) is not make(tmp_path, max_file_mb=1)
+
+
+def test_files_are_rotated_and_the_oldest_deleted(tmp_path):
+    other = tmp_path / "events.elsewhere-17-001.ndjson"
+    other.write_text("o" * 1024)
+    os.utime(other, (1, 1))
+    unrelated = tmp_path / "notes.txt"
+    unrelated.write_text("keep me")
+    log = make(tmp_path, max_file_mb=KB, max_total_mb=3 * KB)
+    for number in range(20):
+        write_one(log, f"{number:02}{'x' * 509}\n")
+        assert sum(path.stat().st_size for path in tmp_path.glob("events.*")) <= 3 * 1024
+    assert not other.exists()
+    assert unrelated.exists()
+    assert [line[:2] for line in written(tmp_path) if line[0] in "01"] == ["14", "15", "16", "17", "18", "19"]
+    assert log.dropped == 0
+
+
+def test_a_file_that_was_removed_is_replaced(tmp_path):
+    log = make(tmp_path)
+    write_one(log, "gone\n")
+    next(tmp_path.iterdir()).unlink()
+    write_one(log, "kept\n")
+    assert written(tmp_path) == ["kept"]
+
+
+def test_a_name_that_is_taken_is_never_written_to(tmp_path):
+    log = make(tmp_path / "logs")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / f"events.{log.worker}-001.ndjson").symlink_to(tmp_path / "victim")
+    write_one(log, "x\n")
+    assert not (tmp_path / "victim").exists()
+    assert (tmp_path / "logs" / f"events.{log.worker}-002.ndjson").read_text() == "x\n"
+
+
+def test_a_full_disk_is_logged_once_and_lines_stay_whole(tmp_path, monkeypatch, caplog):
+    log = make(tmp_path)
+    real, room = os.write, [4, 3]
+
+    def write(file: int, data: memoryview) -> int:
+        if not room:
+            return real(file, data)
+        left = room.pop(0)
+        if left == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(file, data[:left])
+
+    monkeypatch.setattr(event_log.os, "write", write)
+    write_one(log, "torn line\n")
+    write_one(log, "whole\n")
+    queue(log, "last\n")
+    log.flush()
+    assert written(tmp_path) == ["torn", "whole", "last"]
+    assert log.dropped == 1
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "No space left" in caplog.text
+
+
+def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    log = open_event_log(EventLogSettings(path=str(tmp_path / "file" / "events.ndjson")))
+    write_one(log, "x\n")
+    write_one(log, "y\n")
+    assert log.dropped == 2
+    assert len(caplog.records) == 1
+
+
+def test_the_queue_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(event_log, "MOST_QUEUED", 10)
+    log = make(tmp_path)
+    for _ in range(8):
+        queue(log, "12345\n")
+    log.flush()
+    assert written(tmp_path) == ["12345"] * 2
+    assert log.dropped == 6
+    write_one(log, "again\n")
+    assert written(tmp_path)[-1] == "again"
+
+
+def test_lines_are_written_regularly_without_a_flush(tmp_path, monkeypatch):
+    tick, slept = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        slept.set()
+        tick.wait(10)
+
+    monkeypatch.setattr(event_log.time, "sleep", sleep)
+    log = make(tmp_path)
+    log.start()
+    log.start()
+    assert slept.wait(10)
+    queue(log, "x\n")
+    done = threading.Event()
+    real = log.flush
+    monkeypatch.setattr(log, "flush", lambda: (real(), done.set()))
+    tick.set()
+    assert done.wait(10)
+    assert written(tmp_path) == ["x"]
+    tick.clear()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_writes_its_own_lines_to_its_own_file(tmp_path):
+    log = make(tmp_path)
+    write_one(log, "before\n")
+    queue(log, "of the parent\n")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            queue(log, "of the child\n")
+            flush_event_logs()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    log.flush()
+    by_process = {path.name.split("-")[-2]: path.read_text() for path in tmp_path.iterdir()}
+    assert by_process == {str(os.getpid()): "before\nof the parent\n", str(pid): "of the child\n"}
+
+
+def test_the_environment_names_a_path(monkeypatch):
+    monkeypatch.delenv("SFUSION_EVENT_LOG", raising=False)
+    assert EventLogSettings.of_environment() is None
+    monkeypatch.setenv("SFUSION_EVENT_LOG", "/logs/events.ndjson")
+    assert EventLogSettings.of_environment() == EventLogSettings(path="/logs/events.ndjson")
