@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sandbox_fusion as sdk
 
 from sfusion.fakes.sandbox import FakeSandbox
+from tests.lazy import lazy
+
+sdk: Any = lazy("sandbox_fusion")
 
 HELLO = '# sfusion:call=hello prints="hello\\n"\nprint("hello")'
 
