@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
+from importlib import import_module
+from typing import Any
 
 
-def lazy(name: str) -> ModuleType:
-    """Return a module that loads itself at the first access to one of its names."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    assert spec is not None, f"{name} is not installed"
-    assert spec.loader is not None
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+class Lazy:
+    """Stands for a module until one of its names is used. What pytest asks of everything in a test module is no use."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__") or attribute == "pytestmark":
+            raise AttributeError(attribute)
+        return getattr(import_module(self._name), attribute)

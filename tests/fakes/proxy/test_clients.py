@@ -12,10 +12,10 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy, SandboxClient
-from tests.lazy import lazy
+from tests.lazy import Lazy
 
-openai: Any = lazy("openai")
-sdk: Any = lazy("sandbox_fusion")
+openai: Any = Lazy("openai")
+sdk: Any = Lazy("sandbox_fusion")
 
 HELLO = '# sfusion:call=hello prints="hello\\n"\nprint("hello")'
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.lazy import lazy
+from tests.lazy import Lazy
 
-sdk: Any = lazy("sandbox_fusion")
+sdk: Any = Lazy("sandbox_fusion")
 
 HELLO = '# sfusion:call=hello prints="hello\\n"\nprint("hello")'
 

@@ -14,9 +14,9 @@ from sfusion.fakes.errors import BadValue, NothingToSay
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 from sfusion.fakes.sglang.json_schema import constrained, smallest
 from tests.fakes.sglang.client import CODE_TOOL, HI, chat, post
-from tests.lazy import lazy
+from tests.lazy import Lazy
 
-openai: Any = lazy("openai")
+openai: Any = Lazy("openai")
 
 SAID = '{"steps": [{"text": "6 * 7", "kind": "product"}], "answer": 42, "note": null}'
 

@@ -14,9 +14,9 @@ import pytest
 from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
 from tests.harness.commands.serve_sglang import serving
-from tests.lazy import lazy
+from tests.lazy import Lazy
 
-openai: Any = lazy("openai")
+openai: Any = Lazy("openai")
 
 JOHN, OTHER = problems(3, 2)
 

@@ -11,9 +11,9 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
-from tests.lazy import lazy
+from tests.lazy import Lazy
 
-sdk: Any = lazy("sandbox_fusion")
+sdk: Any = Lazy("sandbox_fusion")
 
 
 @pytest.fixture
