@@ -174,8 +174,11 @@ def test_one_idle_connection_could_serve_one_request() -> None:
             "faults": [{"name": "plain", "every": 2, "what": {"malformed": "json"}}],
         },
         load={
-            **{"calls": 32, "concurrency": 16, "program": program},
-            **{"think": {"choice": [0.0, 1.019]}, "cancel": {"share": 0.5, "after": 1.019}},
+            "calls": 32,
+            "concurrency": 16,
+            "program": program,
+            "think": {"choice": [0.0, 1.019]},
+            "cancel": {"share": 0.5, "after": 1.019},
         },
         schedule={"priority": 175984, "changes": 4},
     )
