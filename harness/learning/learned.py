@@ -18,6 +18,7 @@ from sfusion.harness.logs.record import CallRecord
 from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
+_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ class Learned:
 
 
 def learn(calls: Sequence[CallRecord]) -> Learned:
-    """Learn from calls, which are not empty and in the order in which they began."""
+    """Learn from calls, which are not empty and in the order in which they began.
+
+    Where both sides of the same traffic are logged, the client's side says more.
+    """
+    everything = calls
+    calls = [call for call in calls if call.source == "client"] or calls
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
@@ -67,7 +73,10 @@ def learn(calls: Sequence[CallRecord]) -> Learned:
         cancel=_cancel(calls),
         sandboxes=sandboxes,
         causes=find_causes(sandboxes, programs, len(requests), end - start),
-        remarks=tuple(_remarks(calls, requests, figures, len({one.record.sandbox for one in requests}))),
+        remarks=(
+            *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
+            *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
+        ),
     )
 
 
