@@ -26,7 +26,7 @@ _MOMENT = 0.0005
 """Seconds of a pause that nobody would notice."""
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them."""
-_MOST_UNSEEN = 2
+_MOST_UNSEEN = 1.5
 """How many times as many callers there may be as were ever under way at once."""
 
 
@@ -89,7 +89,7 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
     a line through both shows with how many none would come any more. Else, callers that come and go by themselves are
     under way by a binomial law, whose variance is below its mean; the nearer the two, the more callers there are.
     """
-    peak = outstanding.peak
+    peak = max(1, outstanding.peak)
     whole = outstanding.times[-1] - outstanding.times[0]
     if outstanding.time_from(0.95 * peak) > _PLATEAU * whole:
         return peak
@@ -98,7 +98,7 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
     rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (b - a) for a, b in pairwise(parts)]
     if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
         slope, most = statistics.linear_regression(loads, rates)
-        return max(peak, min(round(-most / slope), _MOST_UNSEEN * peak))
+        return max(peak, min(round(-most / slope), 2 * peak))
     variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
     if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):
         return round(_MOST_UNSEEN * peak)
@@ -135,7 +135,7 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
     if max(whole) > 1.3 * min(whole):
         return None
     pause = statistics.median(pauses)
-    peak = outstanding.peak
+    peak = max(1, outstanding.peak)
     return LoadFit(
         "steps", peak, None, len(sizes), rounded(pause),
         f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from sfusion.harness.logs.record import CallRecord
 from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
+_NOTICED = 0.02
 _LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
 
@@ -97,6 +99,16 @@ def _remarks(
         remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
     if calls[-1].began == calls[0].began and len(calls) > 1:
         remarks.append("all calls have the same time: how they arrived is a guess")
+    beside = [
+        took - call.attempts[0].seconds - call.attempts[0].waited
+        for call in calls
+        if len(call.attempts) == 1 and call.attempts[0].seconds is not None and (took := call.seconds) is not None
+    ]
+    if beside and (spent := statistics.median(beside)) > max(_NOTICED, 0.1 * figures.p50):
+        remarks.append(
+            f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
+            "something else; that is not modelled"
+        )
     if labels > MOST_SANDBOXES:
         remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")
     return remarks

@@ -94,6 +94,12 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
     assert all(row.agrees for row in outcomes), outcomes
 
 
+def test_time_that_calls_spend_in_the_client_is_remarked() -> None:
+    busy = [replace(one, seconds=(one.seconds or 0.0) + 0.3) for one in several(60)]
+    (remark,) = learn(busy).remarks
+    assert "calls took 0.3 s longer than their requests and waits" in remark
+
+
 def test_a_log_of_both_sides_is_learned_from_the_side_of_the_client() -> None:
     calls = several(60) + several(60, source="server")
     learned = learn(sorted(calls, key=lambda one: one.began))
