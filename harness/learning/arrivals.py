@@ -47,8 +47,8 @@ class LoadFit:
 def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
     if not all(call.timed for call in calls):
-        why = "the log has no times: a guess"
-        return LoadFit("closed", min(_GUESSED, len(calls)), None, 1, 0.0, f"{_GUESSED} callers", why)
+        callers = min(_GUESSED, len(calls))
+        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "the log has no times: a guess")
     spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
@@ -78,7 +78,7 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     return LoadFit(
         "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
         f"{counted(callers, 'caller')}, each making one call after the other",
-        f"at most {peak} calls under way, {mean:.3g} on average, {rate:.3g} per second",
+        f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def learn(calls: Sequence[CallRecord]) -> Learned:
     figures = figures_of(calls)
     return Learned(
         figures=figures,
-        span=end - start,
+        span=end - start if all(call.timed for call in calls) else 0.0,
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
