@@ -22,7 +22,8 @@ class ConnectionsReused(Promise):
     just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
 
     def judge(self, story: Story) -> Verdict:
-        results = {id(one): call for call in story.made for one in call.results}
+        # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
+        results = {id(one) for call in story.made if call.returned for one in call.results}
         worker_of = {id(one): (call.called or {}).get("worker") for call in story.made for one in call.server}
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import Field
@@ -37,13 +38,15 @@ class RecoversWithin(Promise):
             why = "there was no disturbance to recover from"
             return self.not_applicable(why) if story.foreign else self.unknown(why)
         good = _completions(story)
+        down = _down_for_good(story)
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         unseen = 0
         last = story.journal.events[-1]
         for end in ends:
             after = next((done for sent, done in good if sent["at"] >= end["at"]), None)
-            if after is None and not any(_was_refused(call, end["at"]) for call in story.made):
+            down_again = after is None and end["at"] + self.seconds > down
+            if down_again or (after is None and not any(_was_refused(call, end["at"]) for call in story.made)):
                 unseen += 1
                 continue
             took = (after or last)["at"] - end["at"]
@@ -74,6 +77,17 @@ def _disturbances(story: Story) -> list[Event]:
     if strike is not None and not any(end["at"] >= strike["at"] for end in ends):
         ends.append(strike)
     return ends
+
+
+def _down_for_good(story: Story) -> float:
+    """Return the time from which no sandbox answers any more; infinity if one does until the end."""
+    down: dict[Any, float] = {}
+    for event in story.server:
+        if event["event"] in ("crash", "wedge"):
+            down.setdefault(event.get("sandbox"), event["at"])
+        elif event["event"] in ("restart", "unwedge"):
+            down.pop(event.get("sandbox"), None)
+    return max(down.values()) if down and len(down) == story.began.get("sandboxes") else math.inf
 
 
 def _completions(story: Story) -> list[tuple[Event, Event]]:

@@ -72,12 +72,22 @@ def render_index(runs: Sequence[RunReport], links: Mapping[str, str] | None = No
     )
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Another page in the same look, from a template and a style sheet of the same name."""
+def render_page(template: str, styles: Sequence[str] = (), **values: Any) -> str:
+    """Another page in the same look, from a template, further style sheets and one of the template's name."""
     script = _script(("view.js",))
-    style = _style("base.css", f"{template.partition('.')[0]}.css")
+    style = _style("base.css", *styles, f"{template.partition('.')[0]}.css")
     page = _environment().get_template(template)
     return encodable(page.render(style=style, script=script, policy=_policy(script), **values))
+
+
+def render_board(template: str, data: Mapping[str, Any], **values: Any) -> str:
+    """Another page with the timeline of a run's page, drawn from data of the same form."""
+    script = _script(_RUN_SCRIPTS)
+    style = _style("base.css", "run.css", f"{template.partition('.')[0]}.css")
+    page = _environment().get_template(template)
+    return encodable(
+        page.render(data=Markup(embed(data)), style=style, script=script, policy=_policy(script), **values)
+    )
 
 
 def _run_headline(run: RunReport) -> str:

@@ -5,26 +5,35 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sfusion.harness.reports.calls import OUTCOMES, CallTimeline, call_timelines
 from sfusion.harness.reports.run_report import RunReport
-from sfusion.harness.reports.timeline import Steps, build_timeline
+from sfusion.harness.reports.timeline import Steps, Timeline, build_timeline
 
 SPANS = ("waiting", "attempt", "running", "pause")
 _OWN_COLUMNS = frozenset({"at", "source", "event", "call", "attempt", "worker"})
 
 
 def page_data(run: RunReport) -> dict[str, Any]:
-    """Everything the page draws. Lists and indexes instead of objects and words keep 10,000 calls within a few MB."""
+    """Everything the page of a run draws."""
     calls = call_timelines(run.events)
-    timeline = build_timeline(run.events, calls)
+    return timeline_data(calls, build_timeline(run.events, calls))
+
+
+def timeline_data(
+    calls: Sequence[CallTimeline], timeline: Timeline, outcomes: Sequence[str] = OUTCOMES
+) -> dict[str, Any]:
+    """Calls and a timeline as a page draws them.
+
+    Lists and indexes instead of objects and words keep 10,000 calls within a few MB.
+    """
     words = _Words()
     workers = sorted({call.worker for call in calls}, key=_natural)
     numbers = {worker: number for number, worker in enumerate(workers)}
     return {
-        "outcomes": list(OUTCOMES),
+        "outcomes": list(outcomes),
         "workers": workers,
         "start": _time(timeline.start),
         "end": _time(timeline.end),
@@ -36,7 +45,7 @@ def page_data(run: RunReport) -> dict[str, Any]:
             [_time(mark.at), mark.kind, mark.text, mark.call, None if mark.until is None else _time(mark.until)]
             for mark in timeline.marks
         ],
-        "calls": [_call(call, numbers, words) for call in calls],
+        "calls": [_call(call, numbers, words, outcomes) for call in calls],
         "words": words.listed,
     }
 
@@ -65,7 +74,7 @@ class _Words:
         return list(self._numbers)
 
 
-def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words) -> list[Any]:
+def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words, outcomes: Sequence[str]) -> list[Any]:
     spans: list[Any] = []
     for span in call.spans:
         spans += [
@@ -73,7 +82,7 @@ def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words) -> list
             _time(span.start),
             _time(span.end),
             span.attempt,
-            _outcome(span.outcome),
+            _outcome(span.outcome, outcomes),
             span.status or 0,
         ]
     rows = []
@@ -87,7 +96,7 @@ def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words) -> list
         workers[call.worker],
         _time(call.start),
         _time(call.end),
-        _outcome(call.outcome),
+        _outcome(call.outcome, outcomes),
         call.attempts,
         call.executions,
         call.strikes,
@@ -96,8 +105,8 @@ def _call(call: CallTimeline, workers: Mapping[str, int], words: _Words) -> list
     ]
 
 
-def _outcome(name: str) -> int:
-    return OUTCOMES.index(name) if name in OUTCOMES else -1
+def _outcome(name: str, outcomes: Sequence[str]) -> int:
+    return outcomes.index(name) if name in outcomes else -1
 
 
 def _series(steps: Steps) -> list[list[float]]:

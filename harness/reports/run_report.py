@@ -128,7 +128,9 @@ def headline(runs: Sequence[RunReport]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people: ``0.12 s``, ``14.2 s``, ``3 min 5 s``."""
+    """Seconds for people: ``0.12 s``, ``14.2 s``, ``3 min 5 s``, ``26 h 10 min``."""
+    if seconds >= 7200:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
     if seconds >= 120:
         return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
     return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.3g} s"

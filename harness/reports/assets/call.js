@@ -18,7 +18,7 @@ const phrases = {
   forwarded: () => "forwarded to the real sandbox",
   replied: (f) => `the real sandbox replied${f.status ? ` with HTTP ${f.status}` : ""}`,
   upstream_failed: () => "the real sandbox failed",
-  strike: (f) => `fault ${f.rule}: ${f.kind} in phase ${f.phase}${f.code_ran ? ` (code ran: ${f.code_ran})` : ""}`,
+  strike: (f) => `fault ${f.rule}${f.kind ? `: ${f.kind} in phase ${f.phase}` : ""}${f.code_ran ? ` (code ran: ${f.code_ran})` : ""}`,
   answered: (f) => `answered with HTTP ${f.status}${f.client_gone ? ", but the client had disconnected" : ""}`,
   unanswered: () => "never answered",
 };
@@ -52,7 +52,7 @@ const eventLine = (data, row, start, previous) => {
   const [short, blocks] = fieldsOf(fields, Boolean(phrase));
   const words = make("div", {}, make("span", {}, phrase ? phrase(fields, attempt) : event.replaceAll("_", " ")), " ",
     make("span", { class: "source" }, [data.words[source], ...short].join(" · ")), ...blocks);
-  line.append(make("span", { class: "at", title: `${(at - start).toFixed(6)} s after the start of the call` }, `${at.toFixed(3)} s`), dot, words);
+  line.append(make("span", { class: "at", title: `${(at - start).toFixed(6)} s after the start of the call` }, clock(data.zero, at, 3)), dot, words);
   return line;
 };
 
@@ -66,8 +66,8 @@ const showCall = (panel, data, call, go) => {
   };
   const worker = data.workers[call[WORKER]];
   const summary = [
-    outcome, `${seconds(call[END] - call[START])} from ${call[START].toFixed(3)} s`, counted(call[ATTEMPTS], "attempt"),
-    counted(call[EXECUTIONS], "execution"), ...(call[STRIKES] ? [counted(call[STRIKES], "fault")] : []), ...(worker ? [worker] : []),
+    outcome, `${seconds(call[END] - call[START])} from ${clock(data.zero, call[START], 3)}`, counted(call[ATTEMPTS], "attempt"),
+    ...(data.log ? [] : [counted(call[EXECUTIONS], "execution")]), ...(call[STRIKES] ? [counted(call[STRIKES], "fault")] : []), ...(worker ? [worker] : []),
   ];
   const list = make("ol", { tabindex: "0" });
   call[EVENTS].forEach((row, index) => list.append(eventLine(data, row, call[START], call[EVENTS][index - 1])));

@@ -30,14 +30,30 @@ const scale = (view, width) => {
   };
 };
 
-const ticks = (from, to, wanted) => {
+/** Steps of a clock, in seconds. */
+const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+/** A time as text; with a zero, which is the unix time of the page's start, it is a time of day in UTC. */
+const clock = (zero, value, digits) => {
+  const moment = new Date((zero + value) * 1000);
+  if (zero === undefined || Number.isNaN(moment.getTime())) return `${value.toFixed(digits)} s`;
+  return moment.toISOString().slice(11, digits ? 23 : 19);
+};
+
+const ticks = (from, to, wanted, zero) => {
+  const wide = CLOCK.find((step) => step >= (to - from) / Math.max(wanted, 1));
+  if (zero !== undefined && to - from > 2 && wide) {
+    const found = [];
+    for (let time = Math.ceil((zero + from) / wide) * wide; time <= zero + to; time += wide) found.push([time - zero, clock(0, time, 0)]);
+    return found;
+  }
   const rough = (to - from) / Math.max(wanted, 1) || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((value) => value >= rough);
   const found = [];
   for (let index = Math.ceil(from / step); index * step <= to + step * 1e-6; index += 1) found.push(index * step);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  return found.map((value) => [value, `${value.toFixed(digits)} s`]);
+  return found.map((value) => [value, clock(zero, value, digits)]);
 };
 
 /** The value of a step series at a time. */
@@ -129,7 +145,7 @@ const drawGrid = (pen, view, map, height, labels) => {
   pen.font = `11px ${colour("sans")}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
-  for (const [time, text] of ticks(view.from, view.to, map.inner / 110)) {
+  for (const [time, text] of ticks(view.from, view.to, map.inner / 110, view.zero)) {
     const x = Math.round(map.x(time)) + 0.5;
     pen.strokeStyle = colour("line-soft");
     pen.lineWidth = 1;

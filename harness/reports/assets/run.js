@@ -6,7 +6,7 @@ const scroller = byId("rows");
 const tip = byId("tip");
 const margin = (data.end - data.start) * 0.01 || 0.5;
 const whole = [data.start - margin, data.end + margin];
-const view = { from: whole[0], to: whole[1], group: "worker", only: new Set(), query: "", cursor: null, drag: null, selected: null, hovered: null };
+const view = { zero: data.zero, from: whole[0], to: whole[1], group: "worker", only: new Set(), query: "", cursor: null, drag: null, selected: null, hovered: null };
 let calls = data.calls;
 let layout = layOut(data, calls, view.group);
 let frame = 0;
@@ -155,7 +155,7 @@ chart.addEventListener("pointermove", (event) => {
   const reach = (view.to - view.from) / scale(view, chart.clientWidth).inner * 4;
   const near = data.marks.filter(([at, , , , until]) => at - reach <= time && (until ?? at) + reach >= time);
   const limit = data.limit[0].length ? ` of ${valueAt(data.limit, time)}` : "";
-  showTip(event, `${time.toFixed(3)} s`, `in flight ${valueAt(data.inFlight, time)}${limit}, at the server ${valueAt(data.atServer, time)}`,
+  showTip(event, clock(data.zero, time, 3), `in flight ${valueAt(data.inFlight, time)}${limit}, at the server ${valueAt(data.atServer, time)}`,
     `waiting ${valueAt(data.waiting, time)}`, ...near.slice(0, 4).map(([, , text, call]) => (call ? `${text} (${call})` : text)),
     ...(near.length > 4 ? [`and ${near.length - 4} more`] : []));
   draw();

@@ -133,7 +133,7 @@ def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_pa
 def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -> None:
     good.write_text(GOOD + "matrix: {tools.rate_limit: [1, 2, 3]}\n")
     in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "out"), "-k", "rate_limit=2 or rate_limit=3")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*") if path.is_dir()) == [
         "good[rate_limit=2]",
         "good[rate_limit=3]",
     ]

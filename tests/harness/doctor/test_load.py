@@ -49,6 +49,9 @@ async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert ids(result) == {"rate-limit"}
         assert 3 <= result.measured["recommended_rate_limit"] <= 8
+        fitted = result.measured["server_model"]
+        assert fitted["model"]["kind"] in ("queue", "unbounded")  # by what a request costs on this machine
+        assert fitted["programs"] == "programs that sleep 0.05 s"
         assert severity(result, "rate-limit") == "note"
         above = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=64)
         assert ids(above) == {"rate-limit-above-knee"}

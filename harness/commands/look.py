@@ -1,0 +1,68 @@
+"""``sfusion look``: what a log of production says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfusion.harness.commands._json import JsonFile, is_stdout, write_json
+
+
+def look(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Log files, or folders of them.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page of the log.")] = None,
+    json: JsonFile = None,
+) -> None:
+    """See what happened to the tool calls of a training: outcomes over time, when it got worse, which sandbox.
+
+    Reads event logs of the tool, the fakes and the proxy, journals of runs and proxies, rollout dumps, and access
+    logs of uvicorn and nginx, also compressed with gzip. The kind of a log is recognised by its content.
+    """
+    import sys
+
+    from sfusion.harness.atomic_files import write_file
+    from sfusion.harness.logs.digest import Digest
+    from sfusion.harness.logs.overview import overview
+    from sfusion.harness.logs.page import render_log
+    from sfusion.harness.logs.reading import LogReader
+    from sfusion.harness.logs.telling import ROWS, LookReporter
+    from sfusion.harness.reports import Reports
+
+    Reports(html=html, json=None if is_stdout(json) else json).check()
+    problems = _Problems()
+    reader, digest = LogReader(logs, problems), Digest()
+    with LookReporter(sys.stderr if is_stdout(json) else sys.stdout, reader.total_bytes) as reporter:
+        for number, record in enumerate(reader):
+            digest.add(record)
+            if not number % 5_000:
+                reporter.progress(reader.bytes)
+        found = replace(
+            overview(digest),
+            files=[str(file) for file in reader.files],
+            lines=reader.lines,
+            skipped=reader.skipped,
+            problems=problems.count,
+        )
+        reporter.tell(found, overview(digest, stretches=ROWS).over_time)
+        for problem in problems.first:
+            reporter.print(problem, "dim")
+        if html is not None:
+            write_file(html, render_log(digest, found))
+        if json is not None:
+            write_json(json, found.as_data())
+
+
+class _Problems:
+    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def __call__(self, problem: str) -> None:
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(problem)

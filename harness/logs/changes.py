@@ -1,0 +1,104 @@
+"""When did it get worse? Finds the times at which a share, or a typical duration, changed for good. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+MOST_CHANGES = 4
+_EVIDENCE = 25.0
+"""How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance it is under 10."""
+_LEAST_SHARE, _LEAST_RATIO = 0.02, 1.3
+"""Smaller changes, of a share or of a duration, are not worth a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The first stretch of time in which it is different, with the values before and after, up to the next changes."""
+
+    place: int
+    before: float
+    after: float
+
+
+Sums = tuple[float, float, float]
+"""Of a stretch: the number of observations, their sum and the sum of their squares."""
+
+
+def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Change]:
+    """Find the changes of a share, given (number, how many of them) for each stretch of time."""
+    found = _changes([(float(number), float(part), 0.0) for number, part in counts], _bernoulli)
+    return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
+
+
+def changed_durations(sums: Sequence[Sums]) -> list[Change]:
+    """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
+    found = _changes(sums, _gauss)
+    changes = [Change(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
+    return [one for one in changes if not 1 / _LEAST_RATIO < one.after / one.before < _LEAST_RATIO]
+
+
+def _bernoulli(number: float, total: float, _: float) -> float:
+    """Return the log-likelihood of the counts under the share that fits best."""
+    if number <= 0 or total <= 0 or total >= number:
+        return 0.0
+    share = total / number
+    return total * math.log(share) + (number - total) * math.log1p(-share)
+
+
+def _gauss(number: float, total: float, squares: float) -> float:
+    if number < 2:
+        return 0.0
+    spread = max(squares / number - (total / number) ** 2, 1e-4)
+    return -number / 2 * math.log(spread)
+
+
+def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Change]:
+    """Split the rows again and again where that explains them best, while it does so by far."""
+    sums: list[Sums] = [(0.0, 0.0, 0.0)]
+    for row in rows:
+        last = sums[-1]
+        sums.append((last[0] + row[0], last[1] + row[1], last[2] + row[2]))
+
+    def between(start: int, end: int) -> Sums:
+        (a, b, c), (x, y, z) = sums[start], sums[end]
+        return x - a, y - b, z - c
+
+    def best(start: int, end: int) -> tuple[float, int]:
+        whole = likelihood(*between(start, end))
+        gains = (
+            (likelihood(*between(start, cut)) + likelihood(*between(cut, end)) - whole, cut)
+            for cut in range(start + 1, end)
+        )
+        return max(gains, default=(0.0, start))
+
+    edges = [0, len(rows)]
+    while len(edges) - 2 < MOST_CHANGES:
+        gain, cut = max(best(start, end) for start, end in pairwise(edges))
+        if gain < _EVIDENCE:
+            break
+        edges = sorted({*edges, cut})
+    changes = []
+    for before, cut, after in zip(edges, edges[1:], edges[2:], strict=False):
+        left, right = between(before, cut), between(cut, after)
+        if left[0] and right[0]:
+            changes.append(Change(cut, left[1] / left[0], right[1] / right[0]))
+    return _joined(changes)
+
+
+def _joined(changes: list[Change]) -> list[Change]:
+    """Take two changes in a row for one, if they are next to each other: it happened within a stretch."""
+    found: list[Change] = []
+    for change in changes:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and change.place == last.place + 1
+            and (last.after > last.before) == (change.after > change.before)
+        ):
+            found[-1] = Change(last.place, last.before, change.after)
+        else:
+            found.append(change)
+    return found

@@ -1,0 +1,248 @@
+"""What a log says, in a few numbers: outcomes over time, when it changed, which sandbox, what the model read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sfusion.harness.logs.changes import Change, changed_durations, changed_shares
+from sfusion.harness.logs.digest import FAILURES, Bucket, Digest, SandboxCounts, loads
+from sfusion.harness.logs.histogram import Durations
+from sfusion.harness.logs.values import OUTCOMES
+from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.text import model_text
+
+STRETCHES = 240
+"""Stretches of time in which changes are looked for."""
+_EARLIEST_DATE = 1e8
+"""Smaller times count from the beginning of a run."""
+_WORSE, _APART = 2.0, 0.05
+"""A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
+
+What = Literal["failed", "malformed", "duration"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What began in one stretch of time."""
+
+    start: float
+    end: float
+    calls: int
+    failed: int
+    outcomes: dict[str, int]
+    p50: float | None
+    p95: float | None
+    in_flight: float
+    waiting: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A time from which on more or fewer calls failed or were malformed, or calls took longer or shorter."""
+
+    at: float
+    what: What
+    before: float
+    after: float
+    mostly: str = ""
+    """The kind of calls, or the sandbox's fault, that there are more of."""
+
+    @property
+    def worse(self) -> bool:
+        return self.after > self.before
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRow:
+    sandbox: str
+    attempts: int
+    failed: int
+    p50: float | None
+    p95: float | None
+    outcomes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything that ``sfusion look`` tells."""
+
+    calls: int
+    attempts: int
+    start: float
+    end: float
+    timed: bool
+    """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a training."""
+    unit: str
+    """``unix`` time, ``seconds`` of a run, ``line`` or ``step``."""
+    outcomes: dict[str, int]
+    failed: int
+    workers: int
+    sources: dict[str, int]
+    seconds: dict[str, float | None]
+    waits: dict[str, float | None]
+    retried: int
+    over_time: list[Stretch]
+    turns: list[Turn]
+    sandboxes: list[SandboxRow]
+    suspect: str
+    """The sandbox that does worse than the others; empty if none does."""
+    faults: dict[str, int]
+    malformed: dict[str, int]
+    read: list[tuple[str, int, str]]
+    """What the model read: outcome, number of calls, text. Empty if the log does not know."""
+    files: list[str] = field(default_factory=list)
+    lines: int = 0
+    skipped: int = 0
+    problems: int = 0
+
+    def as_data(self) -> dict[str, Any]:
+        return {"look": 1, **asdict(self)}
+
+    def when(self, at: float, *, short: bool = False) -> str:
+        """Return a time as people write it."""
+        match self.unit:
+            case "unix":
+                try:
+                    moment = datetime.fromtimestamp(at, UTC)
+                except (OverflowError, ValueError, OSError):
+                    return f"{at:.0f}"
+                if short and self.end - self.start < 86_400:
+                    return f"{moment:%H:%M:%S}" if self.end - self.start >= 60 else f"{moment:%H:%M:%S.%f}"[:-3]
+                return f"{moment:%m-%d %H:%M:%S}" if short else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+            case "seconds":
+                return f"{at:.1f} s"
+        return f"{self.unit} {at:.0f}"
+
+
+def overview(digest: Digest, *, stretches: int = 60) -> Overview:
+    """Return what a digest says, with its time divided into at most ``stretches``."""
+    fine = digest.merged(STRETCHES)
+    client = digest.sources["client"] + digest.sources["dump"]
+    return Overview(
+        digest.calls,
+        digest.attempts,
+        digest.start if digest.calls else 0.0,
+        digest.end if digest.calls else 0.0,
+        digest.timed,
+        _unit(digest),
+        dict(digest.kinds.most_common()),
+        sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
+        len(digest.workers),
+        dict(digest.sources.most_common()),
+        _percentiles(digest.seconds),
+        _percentiles(digest.waits),
+        digest.retried,
+        _stretches(digest.merged(stretches)),
+        _turns(fine),
+        sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
+        _suspect(digest.sandboxes),
+        dict(digest.faults.most_common()),
+        dict(digest.problems.most_common()),
+        [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
+    )
+
+
+def _unit(digest: Digest) -> str:
+    if not digest.timed:
+        return "step" if digest.sources["dump"] else "line"
+    return "unix" if digest.calls and digest.start > _EARLIEST_DATE else "seconds"
+
+
+def _stretches(merged: Sequence[tuple[float, float, Bucket]]) -> list[Stretch]:
+    rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
+    return [
+        Stretch(
+            start,
+            end,
+            bucket.calls,
+            bucket.failed,
+            dict(bucket.kinds.most_common()),
+            bucket.seconds.percentile(0.5),
+            bucket.seconds.percentile(0.95),
+            in_flight,
+            waiting,
+        )
+        for (start, end, bucket), in_flight, waiting in rows
+    ]
+
+
+def _turns(fine: Sequence[tuple[float, float, Bucket]]) -> list[Turn]:
+    malformed = Outcome.BAD_ARGUMENTS.value
+    buckets = [bucket for _, _, bucket in fine]
+    found: list[tuple[What, list[Change]]] = [
+        ("failed", changed_shares([(one.calls, one.failed) for one in buckets])),
+        ("malformed", changed_shares([(one.calls, one.kinds[malformed]) for one in buckets])),
+        ("duration", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
+    ]
+    turns = []
+    for what, changes in found:
+        places = [change.place for change in changes]
+        for number, change in enumerate(changes):
+            before = buckets[places[number - 1] if number else 0 : change.place]
+            after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
+            mostly = _grown(before, after, FAILURES) if what == "failed" else ""
+            turns.append(Turn(fine[change.place][0], what, change.before, change.after, mostly))
+    return sorted(turns, key=lambda turn: (turn.at, turn.what))
+
+
+def _grown(before: Sequence[Bucket], after: Sequence[Bucket], kinds: frozenset[str]) -> str:
+    """Return the kind whose share changed most."""
+    shares = []
+    for side in (before, after):
+        counts: Counter[str] = Counter()
+        for bucket in side:
+            counts.update(bucket.kinds)
+        calls = counts.total() or 1
+        shares.append({kind: counts[kind] / calls for kind in kinds})
+    return max(sorted(kinds), key=lambda kind: abs(shares[1][kind] - shares[0][kind]))
+
+
+def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
+    name, counts = item
+    p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
+    return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
+
+
+def _suspect(sandboxes: dict[str, SandboxCounts]) -> str:
+    """Return the sandbox that fails much more often than all others together, or is much slower; empty if none is."""
+    for name, counts in sorted(sandboxes.items(), key=lambda item: -item[1].failed):
+        others = [other for label, other in sandboxes.items() if label != name]
+        attempts = sum(other.attempts for other in others)
+        if not attempts or counts.attempts < 20:
+            continue
+        share, rest = counts.failed / counts.attempts, sum(other.failed for other in others) / attempts
+        if share > _WORSE * rest and share - rest > _APART:
+            return name
+        times = Durations()
+        for other in others:
+            times.merge(other.seconds)
+        mine, theirs = counts.seconds.percentile(0.5), times.percentile(0.5)
+        if mine is not None and theirs is not None and mine > _WORSE * theirs and share >= rest / _WORSE:
+            return name
+    return ""
+
+
+def _percentiles(durations: Durations) -> dict[str, float | None]:
+    return {name: durations.percentile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
+
+
+_PROGRAMS = {
+    Outcome.OK.value: "the program's output",
+    Outcome.PROGRAM_ERROR.value: "the program's output and its error",
+    Outcome.PROGRAM_TIMEOUT.value: "[The program timed out …]",
+    Outcome.COMPILE_ERROR.value: "[The program did not compile …]",
+}
+
+
+def _text(kind: str) -> str:
+    if kind in _PROGRAMS:
+        return _PROGRAMS[kind]
+    if kind not in OUTCOMES:
+        return ""
+    return model_text(CallResult("", Outcome(kind)), "code_interpreter", timeout=math.nan, limit=100).rstrip(": ")

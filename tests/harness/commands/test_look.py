@@ -1,0 +1,129 @@
+"""``sfusion look``: the summary, the page and the JSON of logs, good and bad."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sfusion.harness.cli import app
+from sfusion.harness.logs import CallRecord
+from sfusion_tools.event_lines import attempt_json, call_line, line_start
+from sfusion_tools.outcome import Outcome
+from tests.harness.logs.made_up import degrading
+
+
+def write(path: Path, records) -> Path:
+    path.write_text("".join(map(line_of, records)))
+    return path
+
+
+def line_of(record: CallRecord) -> str:
+    texts = []
+    for one in record.attempts:
+        facts = one.seconds, one.waited, one.sandbox, Outcome(one.outcome), one.status
+        texts.append(attempt_json(one.began - record.began, *facts, 1, 1, None, None, one.fault))
+    more = "" if record.problem is None else f',"problem":"{record.problem}"'
+    start = line_start(record.source, record.worker)
+    return call_line(start, record.call, record.began, record.seconds, Outcome(record.outcome), ",".join(texts), more)
+
+
+def look(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["look", *map(str, arguments)])
+    return done.exit_code, done.output
+
+
+def test_summary_page_and_json_of_a_training_that_degrades(tmp_path):
+    log = write(tmp_path / "events.ndjson", degrading())
+    code, output = look(log, "--html", tmp_path / "page.html", "--json", tmp_path / "look.json")
+    assert code == 0
+    lines = output.splitlines()
+    assert lines[0].startswith("3,001 calls, 8.")
+    assert lines[0].endswith("% failed, 2025-11-15 09:46:40 UTC to 2025-11-15 10:46:40 UTC (60 min 0 s), 4 workers")
+    assert re.search(
+        r"^2025-11-15 10:0[67]:\d\d UTC: it got worse: 2\d\.\d% of calls failed instead of 0\.0%, mostly throttled$",
+        output,
+        re.M,
+    )
+    assert re.search(r"^2025-11-15 10:2[67]:\d\d UTC: it got better: 0\.0% of calls failed instead of ", output, re.M)
+    assert "http://10.0.0.2:8080 does worse than the others." in lines
+    assert "faults that struck: busy (" in output
+    assert "malformed calls: code is missing (1)" in lines
+    assert re.search(r"^throttled +\[code_interpreter\] This is not output of a program", output, re.M)
+    assert re.search(r"^failed .*█.*up to", output, re.M)
+    page = (tmp_path / "page.html").read_text()
+    assert "it got worse: 2" in page
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert 400 < len(data["calls"]) < 1500
+    assert max(data["inFlight"][1]) >= 2 > 0 < max(data["waiting"][1])
+    assert any(mark[1] == "strike" for mark in data["marks"])
+    assert page.count("<rect ") > 100
+    told = json.loads((tmp_path / "look.json").read_text())
+    assert (told["look"], told["calls"], told["suspect"]) == (1, 3001, "http://10.0.0.2:8080")
+
+
+def test_a_log_with_broken_lines_is_read_as_far_as_it_goes(tmp_path):
+    log = write(tmp_path / "events.ndjson", degrading(50))
+    content = log.read_text().splitlines(keepends=True)
+    content.insert(7, '{"event_log": 1, "broken\n')
+    content.insert(9, "something else\n")
+    log.write_text("".join(content) + '{"cut sho')
+    code, output = look(log)
+    assert code == 0
+    assert output.startswith("51 calls, ")
+    assert "Left out, because they could not be read: 1 line." in output
+    assert "Left out, because they are not about calls: 1 line." in output
+    assert f"{log}:8: not JSON" in output
+
+
+def test_logs_without_times_have_a_page_without_a_timeline(tmp_path):
+    log = tmp_path / "uvicorn.log"
+    log.write_text('INFO:     10.0.0.7:5 - "POST /run_code HTTP/1.1" 200 OK\n' * 5)
+    code, output = look(log, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert "5 calls, 0.0% failed, line 1 to line 5" in output
+    assert "The log has no times" in output
+    assert "status 200 counts as answered" in output
+    assert 'id="board"' not in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("hostile", ["<script>alert(1)</script>", "</script><b>", "\x1b[31m", "a\nb", "\ud800"])
+def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
+    name = json.dumps(hostile)
+    log = tmp_path / "events.ndjson"
+    attempt = f'{{"after":0,"seconds":1,"sandbox":{name},"outcome":"ok","status":200,"fault":{name}}}'
+    log.write_text(
+        f'{{"event_log":1,"call":{name},"worker":{name},"began":5,"seconds":1,"outcome":"ok","problem":{name},"attempts":[{attempt}]}}\n'
+    )
+    code, output = look(log, "--html", tmp_path / "page.html")
+    assert code == 0
+    assert "\x1b" not in output
+    page = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in page
+    assert "</script><b>" not in page
+
+
+def test_an_empty_log_says_so(tmp_path):
+    (tmp_path / "events.ndjson").write_text("")
+    code, output = look(tmp_path, "--html", tmp_path / "page.html")
+    assert (code, output) == (0, "no call in 1 file of 0 lines\n")
+    assert "</html>" in (tmp_path / "page.html").read_text()
+
+
+def test_the_path_of_a_config_stands_for_the_files_of_all_processes(tmp_path):
+    for worker in ("a-1", "b-2"):
+        write(tmp_path / f"events.{worker}-001.ndjson", degrading(10))
+    assert look(tmp_path / "events.ndjson")[1].startswith("22 calls")
+
+
+def test_what_cannot_be_read_or_written_is_refused(tmp_path):
+    code, output = look(tmp_path / "nowhere.ndjson")
+    assert (code, "No such file" in output) == (2, True)
+    (tmp_path / "notes.txt").write_text("hello\n")
+    code, output = look(tmp_path / "notes.txt")
+    assert (code, "notes.txt:1: not a line of a log that sfusion knows" in output) == (2, True)
+    code, output = look(tmp_path / "notes.txt", "--html", tmp_path)
+    assert (code, "is a folder; give a file" in output) == (2, True)
