@@ -24,6 +24,8 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
+_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "crash", "wedge")
+"""Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
 
@@ -119,7 +121,7 @@ def _origin(logs: Sequence[Path], window: Window, calls: Sequence[CallRecord]) -
 def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     figures = learned.figures
     if window.is_whole:
-        shown.print(f"{counted(figures.calls, 'call')} in {learned.span:.4g} s")
+        shown.print(counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else ""))
     else:
         shown.print(
             f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
@@ -133,7 +135,8 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     for place, cause in enumerate(learned.causes):
         where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
         label = "main cause" if place == 0 else "also"
-        shown.print(f"{label}: {cause.kind.replace('_', ' ')}{where}: {cause.says}", "bold" if place == 0 else "")
+        name = f"{cause.kind.replace('_', ' ')}: " if cause.kind in _NAMED else ""
+        shown.print(f"{label}{where}: {name}{cause.says}", "bold" if place == 0 else "")
         shown.print(f"    {cause.evidence}")
     for remark in learned.remarks:
         shown.print(f"note: {remark}", "yellow")

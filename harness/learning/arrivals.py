@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -16,6 +17,7 @@ from sfusion_tools.wording import counted
 
 _STEADY = 0.75
 _PARTS = 20
+_FEWER_COME = -0.7
 _VISIBLE = 0.03
 """How uneven calls must be expected to be, as a share of all, for evenness to say anything."""
 _MOST_CALLERS = 100_000
@@ -24,7 +26,7 @@ _MOMENT = 0.0005
 """Seconds of a pause that nobody would notice."""
 _PLATEAU = 0.03
 """The share of the time with all callers under way that shows that there are no more of them."""
-_MOST_UNSEEN = 2
+_MOST_UNSEEN = 1.5
 """How many times as many callers there may be as were ever under way at once."""
 
 
@@ -45,8 +47,8 @@ class LoadFit:
 def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
     if not all(call.timed for call in calls):
-        why = "the log has no times: a guess"
-        return LoadFit("closed", min(_GUESSED, len(calls)), None, 1, 0.0, f"{_GUESSED} callers", why)
+        callers = min(_GUESSED, len(calls))
+        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "the log has no times: a guess")
     spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
@@ -63,7 +65,7 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     rate = within / (high - low) if high > low else len(calls) / max(starts[-1], 1e-9)
     lasting = max(1, outstanding.lasting_peak)
     is_full = mean >= _STEADY * lasting
-    callers = lasting if is_full else _callers(outstanding, peak, mean, low, high)
+    callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
     if not is_full and _is_open(calls, outstanding, callers):
         return LoadFit(
             "open", min(len(calls), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
@@ -76,19 +78,27 @@ def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
     return LoadFit(
         "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
         f"{counted(callers, 'caller')}, each making one call after the other",
-        f"at most {peak} calls under way, {mean:.3g} on average, {rate:.3g} per second",
+        f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
     )  # fmt: skip
 
 
-def _callers(outstanding: InFlight, peak: int, mean: float, low: float, high: float) -> int:
+def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: float, high: float) -> int:
     """How many callers there are if some of them always pause.
 
-    Callers that come and go by themselves are under way by a binomial law, whose variance is below its mean; the
-    nearer the two, the more callers there are. Where all were under way for a while, they are counted.
+    Where all were under way for a while, they are counted. Where calls came the less often the more were under way,
+    a line through both shows with how many none would come any more. Else, callers that come and go by themselves are
+    under way by a binomial law, whose variance is below its mean; the nearer the two, the more callers there are.
     """
+    peak = max(1, outstanding.peak)
     whole = outstanding.times[-1] - outstanding.times[0]
     if outstanding.time_from(0.95 * peak) > _PLATEAU * whole:
         return peak
+    parts = [low + (high - low) * k / _PARTS for k in range(_PARTS + 1)]
+    loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
+    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (b - a) for a, b in pairwise(parts)]
+    if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
+        slope, most = statistics.linear_regression(loads, rates)
+        return max(peak, min(round(-most / slope), 2 * peak))
     variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
     if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):
         return round(_MOST_UNSEEN * peak)
@@ -125,7 +135,7 @@ def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadF
     if max(whole) > 1.3 * min(whole):
         return None
     pause = statistics.median(pauses)
-    peak = outstanding.peak
+    peak = max(1, outstanding.peak)
     return LoadFit(
         "steps", peak, None, len(sizes), rounded(pause),
         f"{len(sizes)} steps of about {round(statistics.median(whole))} calls, {counted(peak, 'caller')}",

@@ -104,7 +104,8 @@ class _Draft:
     def _load(self) -> dict[str, Any]:
         learned, load = self._learned, self._learned.load
         part: dict[str, Any] = {"calls": learned.figures.calls, "concurrency": load.concurrency}
-        self._notes["load", "calls"] = f"{learned.figures.calls:,} calls in {learned.span:.4g} s"
+        if learned.span:
+            self._notes["load", "calls"] = f"{counted(learned.figures.calls, 'call')} in {learned.span:.4g} s"
         self._notes["load", "concurrency"] = f"{load.says}: {load.evidence}"
         if load.think is not None:
             part["think"] = load.think

@@ -196,13 +196,14 @@ def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tupl
         return {"hang": True}, None
     if ending == "bad_response":
         return {"malformed": "json"}, None
-    middle = statistics.median(one.seconds for one in failed)
+    took = [one.seconds for one in failed if one.record.seconds is not None]
+    middle = statistics.median(took) if took else 0.0
     phase, delay = None, {}
     if middle > max(0.01, 0.2 * usual):
         if usual / 2 <= middle <= 2 * usual:
             phase = "after"
         else:
-            delay = {"delay": fit([one.seconds for one in failed]).yaml}
+            delay = {"delay": fit(took).yaml}
     if ending == "lost":
         return {"reset": True, **delay}, phase
     if ending == "sandbox_error":

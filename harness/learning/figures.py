@@ -14,7 +14,7 @@ from sfusion.harness.logs.record import CallRecord
 OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls."""
 RELATIVE = 0.25
-"""By which share durations, the rate and the number of attempts may differ."""
+"""By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
 _UNAVOIDABLE = 0.01
 """Seconds of difference that do not count."""
 
@@ -92,16 +92,17 @@ def compare(log: Figures, run: Figures) -> list[Comparison]:
                 abs(b - a) <= points,
             )
         )
+    bound = max(RELATIVE, 2 / math.sqrt(max(log.calls, 1)))
     if log.p95:
-        rows.append(_relative("p50 of a call", log.p50, run.p50, " s", _UNAVOIDABLE))
-        rows.append(_relative("p95 of a call", log.p95, run.p95, " s", _UNAVOIDABLE))
-        rows.append(_relative("calls per second", log.per_second, run.per_second))
+        rows.append(_relative("p50 of a call", log.p50, run.p50, bound, " s", _UNAVOIDABLE))
+        rows.append(_relative("p95 of a call", log.p95, run.p95, bound, " s", _UNAVOIDABLE))
+        rows.append(_relative("calls per second", log.per_second, run.per_second, bound))
     if log.attempts_per_call:
-        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call))
+        rows.append(_relative("attempts per call", log.attempts_per_call, run.attempts_per_call, bound))
     return rows
 
 
-def _relative(name: str, log: float, run: float, unit: str = "", slack: float = 0.0) -> Comparison:
+def _relative(name: str, log: float, run: float, bound: float, unit: str = "", slack: float = 0.0) -> Comparison:
     off = (run - log) / log if log else float(run != log)
-    agrees = abs(off) <= RELATIVE or abs(run - log) <= slack
-    return Comparison(name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{RELATIVE:.0%}", agrees)
+    agrees = abs(off) <= bound or abs(run - log) <= slack
+    return Comparison(name, f"{log:.3g}{unit}", f"{run:.3g}{unit}", f"{off:+.0%}", f"{bound:.0%}", agrees)

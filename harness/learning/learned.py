@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from sfusion.harness.logs.record import CallRecord
 from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
+_NOTICED = 0.02
+_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,12 @@ class Learned:
 
 
 def learn(calls: Sequence[CallRecord]) -> Learned:
-    """Learn from calls, which are not empty and in the order in which they began."""
+    """Learn from calls, which are not empty and in the order in which they began.
+
+    Where both sides of the same traffic are logged, the client's side says more.
+    """
+    everything = calls
+    calls = [call for call in calls if call.source == "client"] or calls
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
@@ -58,7 +66,7 @@ def learn(calls: Sequence[CallRecord]) -> Learned:
     figures = figures_of(calls)
     return Learned(
         figures=figures,
-        span=end - start,
+        span=end - start if all(call.timed for call in calls) else 0.0,
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
@@ -67,7 +75,10 @@ def learn(calls: Sequence[CallRecord]) -> Learned:
         cancel=_cancel(calls),
         sandboxes=sandboxes,
         causes=find_causes(sandboxes, programs, len(requests), end - start),
-        remarks=tuple(_remarks(calls, requests, figures, len({one.record.sandbox for one in requests}))),
+        remarks=(
+            *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
+            *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
+        ),
     )
 
 
@@ -88,6 +99,16 @@ def _remarks(
         remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
     if calls[-1].began == calls[0].began and len(calls) > 1:
         remarks.append("all calls have the same time: how they arrived is a guess")
+    beside = [
+        took - call.attempts[0].seconds - call.attempts[0].waited
+        for call in calls
+        if len(call.attempts) == 1 and call.attempts[0].seconds is not None and (took := call.seconds) is not None
+    ]
+    if beside and (spent := statistics.median(beside)) > max(_NOTICED, 0.1 * figures.p50):
+        remarks.append(
+            f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
+            "something else; that is not modelled"
+        )
     if labels > MOST_SANDBOXES:
         remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")
     return remarks

@@ -144,11 +144,12 @@ def _contention(
 
         given = busy.integral(speed)
         work = [max(busy.between(given, speed, one.began, one.ended), _SHORTEST) for one in answered]
-        left = _spread([math.log(one) for one in work])
+        left = statistics.pstdev([math.log(one) for one in work])
         if best is None or left < best[1]:
             best = cores, left, work
     assert best is not None
-    cores, left, work = best
+    cores, _, work = best
+    left = _spread([math.log(one) for one in work])
     few = [d for d, load in zip(durations, loads, strict=True) if load <= cores]
     many = [d for d, load in zip(durations, loads, strict=True) if load > cores]
     if not many or cores > 0.9 * busy.peak:

@@ -27,7 +27,7 @@ def log(tmp_path: Path) -> Path:
 def test_the_scenario_goes_to_stdout_and_the_findings_to_stderr(log: Path, tmp_path: Path) -> None:
     code, text, told = sfusion("learn", log)
     assert code == 0, told
-    assert "main cause: status 502: bad gateway (502): 33.33% of the requests" in told
+    assert "main cause: bad gateway (502): 33.33% of the requests" in told
     assert "behaves like the log" in told
     file = tmp_path / "again.yaml"
     file.write_text(text)

@@ -94,16 +94,31 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
     assert all(row.agrees for row in outcomes), outcomes
 
 
-def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst() -> None:
+def test_time_that_calls_spend_in_the_client_is_remarked() -> None:
+    busy = [replace(one, seconds=(one.seconds or 0.0) + 0.3) for one in several(60)]
+    (remark,) = learn(busy).remarks
+    assert "calls took 0.3 s longer than their requests and waits" in remark
+
+
+def test_a_log_of_both_sides_is_learned_from_the_side_of_the_client() -> None:
+    calls = several(60) + several(60, source="server")
+    learned = learn(sorted(calls, key=lambda one: one.began))
+    assert learned.figures.calls == 60
+    assert "60 records of servers are left out" in learned.remarks[-1]
+
+
+@pytest.mark.parametrize("count", [600, 4000])
+def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst(count: int) -> None:
     draw = random.Random(5)
-    calls = several(600)
-    for place in range(600):
-        if draw.random() < (0.9 if 200 <= place < 260 else 0.03):
+    calls = several(count)
+    for place in range(count):
+        if draw.random() < (0.8 if count / 3 <= place < count / 2 else 0.03):
             failed = AttemptRecord(calls[place].began, 0.001, "http://sandbox", 502, "sandbox_error")
             calls[place] = replace(calls[place], outcome="sandbox_error", attempts=(failed,), seconds=0.001)
     burst, rate = learn(calls).sandboxes[0].failures
     assert (burst.kind, rate.kind) == ("burst", "rate")
     assert burst.between is not None
-    assert burst.between[0] == pytest.approx(20, abs=1)
-    assert burst.between[1] == pytest.approx(26, abs=1)
+    assert burst.between[0] == pytest.approx(count / 30, abs=1)
+    assert burst.between[1] == pytest.approx(count / 20, abs=1)
+    assert burst.rate == pytest.approx(0.8, abs=0.05)
     assert rate.rate == pytest.approx(0.03, abs=0.02)
