@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import threading
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def written(folder: Path) -> list[str]:
 
 
 def queue(log: EventLog, line: str) -> None:
-    log.add(str, line, size=len(line))
+    log.add((itemgetter(1), line), len(line))
 
 
 def write_one(log: EventLog, line: str) -> None:
@@ -122,6 +123,16 @@ def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog):
     write_one(log, "y\n")
     assert log.dropped == 2
     assert len(caplog.records) == 1
+
+
+def test_a_line_that_cannot_be_made_is_dropped(tmp_path):
+    log = make(tmp_path)
+    queue(log, "one\n")
+    log.add((itemgetter(7),))
+    queue(log, "two\n")
+    log.flush()
+    assert written(tmp_path) == ["one", "two"]
+    assert log.dropped == 1
 
 
 def test_the_queue_is_bounded(tmp_path, monkeypatch):
