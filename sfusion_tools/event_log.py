@@ -151,7 +151,7 @@ class EventLog:
                 self._written += done
                 self._torn = rest[done - 1] != ord("\n")
                 rest = rest[done:]
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
             self.dropped += len(lines)
             self._warn(error)
 
@@ -193,13 +193,13 @@ class EventLog:
                 path.unlink()
             total -= size
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
                 "the event log %s cannot be written: %s; calls go on, and this is logged only once",
                 self._folder / f"{self._stem}{self._suffix}",
-                error.strerror or error,
+                getattr(error, "strerror", None) or error,
             )
 
 
@@ -222,7 +222,7 @@ _logs_lock = threading.Lock()
 
 def open_event_log(settings: EventLogSettings) -> EventLog:
     """Return the log of this process for these settings; tools with the same settings share it."""
-    path = Path(settings.path).expanduser().absolute()
+    path = Path(os.path.expanduser(settings.path)).absolute()  # unlike Path's, it leaves an unknown user alone
     if path.is_dir() or settings.path.endswith(("/", os.sep)):
         path = path / f"{_NAME}{_SUFFIX}"
     with _logs_lock:

@@ -116,9 +116,10 @@ def test_a_full_disk_is_logged_once_and_lines_stay_whole(tmp_path, monkeypatch, 
     assert "No space left" in caplog.text
 
 
-def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog):
+@pytest.mark.parametrize("name", ["file/events.ndjson", "a\0b.ndjson", "file/~nobody-here/"])
+def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog, name):
     (tmp_path / "file").write_text("")
-    log = open_event_log(EventLogSettings(path=str(tmp_path / "file" / "events.ndjson")))
+    log = open_event_log(EventLogSettings(path=f"{tmp_path}/{name}"))
     write_one(log, "x\n")
     write_one(log, "y\n")
     assert log.dropped == 2
