@@ -14,11 +14,14 @@ from sfusion.fakes.errors import FakeError
 from sfusion.harness.commands._exit import say
 from sfusion.harness.commands.chaos import chaos
 from sfusion.harness.commands.check import check
+from sfusion.harness.commands.compare import compare
 from sfusion.harness.commands.doctor import doctor
 from sfusion.harness.commands.drift import drift
 from sfusion.harness.commands.explain import explain
+from sfusion.harness.commands.history import history
 from sfusion.harness.commands.hunt import hunt
 from sfusion.harness.commands.keep import keep
+from sfusion.harness.commands.learn import learn
 from sfusion.harness.commands.limiter import app as limiter
 from sfusion.harness.commands.list import list_scenarios
 from sfusion.harness.commands.look import look
@@ -33,6 +36,7 @@ from sfusion.harness.commands.run import run
 from sfusion.harness.commands.serve_sandbox import serve_sandbox
 from sfusion.harness.commands.serve_sglang import serve_sglang
 from sfusion.harness.commands.shrink import shrink
+from sfusion.harness.commands.sweep import sweep
 from sfusion.harness.commands.view import view
 from sfusion.harness.errors import HarnessError, exit_code_of
 from sfusion_tools._version import __version__
@@ -120,6 +124,9 @@ app.command(rich_help_panel=_SCENARIOS)(chaos)
 app.command(rich_help_panel=_SCENARIOS)(hunt)
 app.command(rich_help_panel=_SCENARIOS)(shrink)
 app.command(rich_help_panel=_SCENARIOS)(keep)
+app.command(rich_help_panel=_SCENARIOS)(sweep)
+app.command(rich_help_panel=_SCENARIOS)(compare)
+app.command(rich_help_panel=_SCENARIOS)(history)
 
 _FAKES = "Fakes for any client"
 serve = typer.Typer(cls=_Commands, help="Run a fake as a server for any client.", no_args_is_help=True)
@@ -135,6 +142,7 @@ app.command(rich_help_panel=_REAL)(drift)
 
 _TRAINING = "What training sees"
 app.command(rich_help_panel=_TRAINING)(look)
+app.command(rich_help_panel=_TRAINING)(learn)
 app.command(rich_help_panel=_TRAINING)(parse)
 app.command(rich_help_panel=_TRAINING)(rollout)
 app.command(rich_help_panel=_TRAINING)(view)

@@ -6,13 +6,16 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import BadOption
+from sfusion.harness.history.commit import current_commit
+from sfusion.harness.history.store import DEFAULT_LIMIT, write_with_history
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
-from sfusion.harness.runs import adapt_tasks, read_tasks, run_all, select_tasks, write_run
+from sfusion.harness.runs import RunResult, adapt_tasks, read_tasks, run_all, select_tasks
 from sfusion.harness.runs.tasks import fitting_tasks
 from sfusion.harness.runs.tool_classes import check_classes, find_modules_beside
 from sfusion.harness.runs.trust import check_trusted
@@ -43,6 +46,7 @@ def run_command(
     trust: bool,
     reports: Reports,
     ray: RayOptions,
+    history: int = DEFAULT_LIMIT,
 ) -> int:
     """Run scenarios, print a table, write the reports and return the exit code."""
     targets = [one for one in read_targets(sandbox) if not isinstance(one, FakeTarget)]
@@ -70,6 +74,7 @@ def run_command(
         raise BadOption(f"no scenario to run: {'; '.join(notes) or f'-k {keyword!r} matches none'}")
     reports.check()
 
+    commit = current_commit() if reports.out is not None and history else ""
     runs: list[RunReport] = []
     codes: set[int] = set()
     instances = max(task.scenario.sandbox.instances for task in tasks)
@@ -81,7 +86,7 @@ def run_command(
     ):
         try:
             for result in run_all(tasks, twice=twice, player=player, workers=workers):
-                folder = write_run(result, reports.out) if reports.out is not None else None
+                folder = _written(result, reports.out, history, commit)
                 run = RunReport.of_result(result, folder)
                 write_page(run)
                 shown.run_ended(run)
@@ -92,6 +97,12 @@ def run_command(
         shown.finish(runs, "".join(f" {sentence}." for sentence in notes))
     reports.write(runs)
     return 1 if 1 in codes else max(codes)
+
+
+def _written(result: RunResult, out: Path | None, history: int, commit: str) -> Path | None:
+    if out is None:
+        return None
+    return write_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit)
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -48,6 +48,10 @@ def doctor(
         str | None, typer.Option(help="Languages that training needs, separated by commas.", metavar="A,B")
     ] = None,
     patience: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for an answer.")] = 8.0,
+    model_out: Annotated[
+        Path | None,
+        typer.Option(help="Write the measured behaviour under load as a server model, for `sfusion sweep --model`."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Examine a sandbox before training uses it: what is wrong, what that does to training, what to change.
@@ -60,7 +64,7 @@ def doctor(
 
     from sfusion.harness.doctor import CHECKS, Plan
     from sfusion.harness.doctor.report import DoctorReporter, examinations_as_json, exit_code
-    from sfusion.harness.reports import Reports
+    from sfusion.harness.reports.files import check_file
 
     logging.getLogger("sfusion_tools").addHandler(logging.NullHandler())  # the findings say it better
     plan = Plan(
@@ -76,8 +80,13 @@ def doctor(
         program=_program(program),
     )
     to_stdout = is_stdout(json_file)
-    Reports(json=None if to_stdout else json_file).check()
+    if model_out is not None and (quick or sweep is False):
+        fail("--model-out needs the sweep: leave out --quick and --no-sweep")
+    check_file("--json", None if to_stdout else json_file)
+    check_file("--model-out", model_out)
     with _sandboxes(url, tools, sandbox) as sandboxes:
+        if model_out is not None and len(sandboxes) != 1:
+            fail(f"--model-out describes one sandbox, but there are {len(sandboxes)}; give the URL of one")
         if long:
             plan = _with_time_for(plan, sandboxes)
         with DoctorReporter(sys.stderr if to_stdout else sys.stdout, len(CHECKS)) as shown:
@@ -85,7 +94,26 @@ def doctor(
             shown.finish(done)
     if json_file is not None:
         write_answer(json_file, examinations_as_json(done))
+    if model_out is not None and not write_model(model_out, done[0]):
+        fail(f"{model_out} was not written: the sweep measured nothing that a model could be made of", 3)
     raise typer.Exit(exit_code(done))
+
+
+def write_model(file: Path, one: Examination) -> bool:
+    """Write the server model that an examination measured; return False if it measured none."""
+    from sfusion.harness.atomic_files import write_file
+    from sfusion.harness.doctor.knee import Point
+    from sfusion.harness.doctor.server_model import FittedModel, model_file
+    from sfusion_tools._version import __version__
+
+    found = one.measured.get("server_model")
+    if found is None:
+        return False
+    points = [Point(**point) for point in one.measured["sweep"]]
+    fitted = FittedModel(found["model"], tuple(found["reasons"]))
+    text = model_file(fitted, points, label=one.settings.label, programs=found["programs"], version=__version__)
+    write_file(file, text)
+    return True
 
 
 async def _examine_all(sandboxes: list[SandboxSettings], plan: Plan, shown: DoctorReporter) -> list[Examination]:

@@ -43,6 +43,12 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Write journal, verdicts and report of each run to a folder below this one.")
     ] = None,
+    history: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10_000, help="With --out: number of runs of each scenario to keep; 0 for the latest only."
+        ),
+    ] = 20,
     html: Annotated[Path | None, typer.Option(help="Write an HTML report of all runs.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML.")] = None,
     summary: Annotated[Path | None, typer.Option(help="Write a Markdown summary, e.g. for a pull request.")] = None,
@@ -95,6 +101,7 @@ def run(
         tools=tools,
         trust=trust,
         ray=RayOptions(address=ray_address, fake_on=fake_on, listen=listen, start_timeout=start_timeout),
+        history=history,
         reports=Reports(out=out, html=html, junit=junit, summary=summary, json=json),
     )
     raise typer.Exit(code)

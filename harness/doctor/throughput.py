@@ -12,6 +12,7 @@ from sfusion.harness.doctor.finding import Finding, breaks, hurts, note
 from sfusion.harness.doctor.http import HttpAnswer
 from sfusion.harness.doctor.knee import COLLAPSED, Knee, Point, find_knee
 from sfusion.harness.doctor.plan import Plan
+from sfusion.harness.doctor.server_model import Refusals, fit_model
 from sfusion.harness.doctor.settings import Client
 from sfusion.harness.errors import NotExamined
 from sfusion_tools.outcome import Outcome
@@ -72,6 +73,10 @@ async def check_throughput(context: CheckContext) -> list[Finding]:
         if knee is None or sweep.throttled_at is not None or len(sweeps) == MOST_SWEEPS or is_stable(knees):
             break
     context.measured["sweep"] = [asdict(point) for point in points]
+    refusal = Refusals(min(sweep.statuses), sweep.retry_after) if sweep.statuses else None
+    fitted = fit_model(points, sleeps=plan.sweep_sleep if plan.program is None else None, refusal=refusal)
+    if fitted is not None:
+        context.measured["server_model"] = asdict(fitted) | {"programs": _what(plan)}
     if knee is not None:
         context.measured["recommended_rate_limit"] = knee.rate_limit
         context.measured["recommended_by_sweep"] = knees

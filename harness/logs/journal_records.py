@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +46,8 @@ class _Request:
     fault: str | None = None
     client_gone: bool = False
     retry_after: float | None = None
+    ran_from: float | None = None
+    run_seconds: float | None = None
 
     def attempt(self) -> AttemptRecord:
         ended = self.ended is not None
@@ -57,6 +59,7 @@ class _Request:
             outcome_of_status(self.status, client_gone=self.client_gone) if ended else None,
             fault=self.fault,
             retry_after=self.retry_after,
+            run_seconds=self.run_seconds,
         )
 
 
@@ -70,6 +73,7 @@ class _Call:
     attempts: dict[float, AttemptRecord] = field(default_factory=dict)
     requests: dict[tuple[str, float], _Request] = field(default_factory=dict)
     outcome: str | None = None
+    problem: str | None = None
 
 
 class JournalCalls:
@@ -139,6 +143,8 @@ class JournalCalls:
                 yield _record(call, self._calls.pop(call), at)
         elif source == "world" and kind in ("returned", "cancelled", "lost"):
             state.outcome = outcome(event) or state.outcome
+            if state.outcome == Outcome.BAD_ARGUMENTS.value:
+                state.problem = name(event, "text").rpartition("nothing was run: ")[2]
             if kind == "cancelled":
                 state.outcome = Outcome.CANCELLED.value
             yield _record(call, self._calls.pop(call), None if kind == "lost" else at)
@@ -159,8 +165,21 @@ class JournalCalls:
             state.outcome = outcome(event)
 
 
+def journal_records(events: Iterable[Mapping[str, Any]]) -> Iterator[CallRecord]:
+    """Yield the calls of the journal of a run as they end, then those that never did."""
+    calls = JournalCalls()
+    calls.header()
+    for event in events:
+        yield from calls.add(event)
+    yield from calls.rest()
+
+
 def _note(request: _Request, event: Mapping[str, Any], at: float, kind: str) -> None:
-    if kind == "strike":
+    if kind == "started":
+        request.ran_from = at
+    elif kind == "finished" and request.ran_from is not None:
+        request.run_seconds = max(0.0, at - request.ran_from)
+    elif kind == "strike":
         request.fault = request.fault or name(event, "rule") or None
     elif kind in ("answered", "unanswered"):
         request.ended, request.status = at, count(event, "status") or None
@@ -188,7 +207,7 @@ def _record(call: str, state: _Call, ended: float | None) -> CallRecord:
     seconds = None if ended is None else max(0.0, ended - state.began)
     # Tools of other people do not record their attempts; then the server's events have to do.
     found = attempts or [one.attempt() for one in requests]
-    return CallRecord(call, state.began, seconds, "client", state.outcome, state.worker, tuple(found))
+    return CallRecord(call, state.began, seconds, "client", state.outcome, state.worker, tuple(found), state.problem)
 
 
 def _with_server(attempt: AttemptRecord, requests: list[_Request]) -> AttemptRecord:
@@ -196,5 +215,6 @@ def _with_server(attempt: AttemptRecord, requests: list[_Request]) -> AttemptRec
     end = attempt.began + (attempt.seconds or 0.0)
     for request in requests:
         if attempt.began <= request.began <= end:
-            return replace(attempt, fault=request.fault, retry_after=request.retry_after)
+            ran = request.run_seconds
+            return replace(attempt, fault=request.fault, retry_after=request.retry_after, run_seconds=ran)
     return attempt

@@ -256,7 +256,8 @@ class RetryAfterHonoured(Promise):
                         early = until - event["at"]
                         text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
                         wrong.append((text, [why, event]))
-                arrived = event["event"] == "answered" and attempt_of(event) not in broken_off
+                read = event["event"] == "answered" and not event.get("client_gone")
+                arrived = read and attempt_of(event) not in broken_off
                 wait = _seconds(event.get("retry_after")) if arrived else None
                 if wait is not None:
                     asked += 1

@@ -22,7 +22,8 @@ class ConnectionsReused(Promise):
     just delivered a result, are fewer than requests on connections that are used again. Judged at the sandbox."""
 
     def judge(self, story: Story) -> Verdict:
-        results = {id(one): call for call in story.made for one in call.results}
+        # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
+        results = {id(one) for call in story.made if call.returned for one in call.results}
         worker_of = {id(one): (call.called or {}).get("worker") for call in story.made for one in call.server}
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
@@ -37,14 +38,18 @@ class ConnectionsReused(Promise):
                 if _connection(event) in known:
                     again += 1
                     idle.pop(_connection(event), None)
-                elif any(
-                    worker_of.get(id(event)) == worker_of[id(result)]
-                    and event.get("sandbox") == result.get("sandbox")
-                    # Those that arrive at the same moment were on their way together.
-                    and request["at"] < event["at"] < result["at"] + _FRESH
-                    for request, result in idle.values()
-                ):
-                    needless.append(event)
+                else:
+                    unused = (
+                        connection
+                        for connection, (request, result) in idle.items()
+                        if worker_of.get(id(event)) == worker_of[id(result)]
+                        and event.get("sandbox") == result.get("sandbox")
+                        # Those that arrive at the same moment were on their way together.
+                        and request["at"] < event["at"] < result["at"] + _FRESH
+                    )
+                    if (connection := next(unused, None)) is not None:
+                        del idle[connection]  # it could have served one request, not all of them
+                        needless.append(event)
                 known.add(_connection(event))
             elif id(event) in results and (request := requests.get(attempt_of(event))) is not None:
                 idle[_connection(request)] = (request, event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import Field
@@ -37,13 +38,15 @@ class RecoversWithin(Promise):
             why = "there was no disturbance to recover from"
             return self.not_applicable(why) if story.foreign else self.unknown(why)
         good = _completions(story)
+        down = _down_for_good(story)
         wrong: list[tuple[str, list[Event]]] = []
         longest = 0.0
         unseen = 0
         last = story.journal.events[-1]
         for end in ends:
             after = next((done for sent, done in good if sent["at"] >= end["at"]), None)
-            if after is None and not any(_was_refused(call, end["at"]) for call in story.made):
+            down_again = after is None and end["at"] + self.seconds > down
+            if down_again or (after is None and not any(_was_refused(call, end["at"]) for call in story.made)):
                 unseen += 1
                 continue
             took = (after or last)["at"] - end["at"]
@@ -76,6 +79,17 @@ def _disturbances(story: Story) -> list[Event]:
     return ends
 
 
+def _down_for_good(story: Story) -> float:
+    """Return the time from which no sandbox answers any more; infinity if one does until the end."""
+    down: dict[Any, float] = {}
+    for event in story.server:
+        if event["event"] in ("crash", "wedge"):
+            down.setdefault(event.get("sandbox"), event["at"])
+        elif event["event"] in ("restart", "unwedge"):
+            down.pop(event.get("sandbox"), None)
+    return max(down.values()) if down and len(down) == story.began.get("sandboxes") else math.inf
+
+
 def _completions(story: Story) -> list[tuple[Event, Event]]:
     """Return the arrival and the answer of every attempt that gave a caller the result of its program, by answer."""
     found: list[tuple[Event, Event]] = []
@@ -86,11 +100,15 @@ def _completions(story: Story) -> list[tuple[Event, Event]]:
     return sorted(found, key=lambda pair: pair[1]["at"])
 
 
+_NEVER_COMPLETE = ("program_timeout", "bad_arguments", "sandbox_error")
+"""Kinds of programs that give no result, however well all goes."""
+
+
 def _was_refused(call: CallStory, since: float) -> bool:
     """Was the call under way after that time, without getting its result from a request sent before?"""
     if call.called is None or (call.endings and (call.endings[0]["at"] <= since or call.returned is None)):
         return False
-    return not call.succeeded
+    return not call.succeeded and call.called["intent"]["kind"] not in _NEVER_COMPLETE
 
 
 class ThroughputAtLeast(Promise):

@@ -40,16 +40,7 @@ class Reports:
             except OSError as error:
                 raise HarnessError(f"--out {self.out}: cannot be written: {error.strerror}") from error
         for option in ("html", "junit", "summary", "json"):
-            file: Path | None = getattr(self, option)
-            if file is None:
-                continue
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                if file.is_dir():
-                    raise HarnessError(f"--{option} {file}: is a folder; give a file")
-                check_writable(file)
-            except OSError as error:
-                raise HarnessError(f"--{option} {file}: cannot be written: {error.strerror}") from error
+            check_file(f"--{option}", getattr(self, option))
 
     def wanted(self) -> str:
         """Return the options of the files about all runs."""
@@ -64,6 +55,19 @@ class Reports:
         for file, text in ((self.junit, junit), (self.summary, markdown), (self.json, summary_json)):
             if file is not None:
                 write_file(file, text(runs))
+
+
+def check_file(option: str, file: Path | None) -> None:
+    """Create the folder of a file and see whether it can be written, before anything runs; raises HarnessError."""
+    if file is None:
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise HarnessError(f"{option} {file}: is a folder; give a file")
+        check_writable(file)
+    except OSError as error:
+        raise HarnessError(f"{option} {file}: cannot be written: {error.strerror}") from error
 
 
 def write_page(run: RunReport) -> None:

@@ -29,7 +29,7 @@ from sfusion_tools.marked_yaml import Path_
 World = Literal["sim", "ray"]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _MOST_WORKERS = 10_000
-_MOST_CALLS = 200_000
+_MOST_CALLS = 2_000_000
 OWN_CLASSES = (
     "sfusion_tools.sandbox_fusion_tools.SandboxFusionTool",
     "sfusion_tools.sandbox.tool.SandboxFusionTool",

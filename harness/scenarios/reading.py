@@ -6,7 +6,8 @@ import copy
 import itertools
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,32 @@ def parse_scenarios(text: str, *, file: str = "scenario", base: Path | None = No
         return _cells(_extended(parse_marked(text, file), (base or Path()) / "scenario.yaml", ()))
     except YamlError as error:
         raise ScenarioError(error.problems) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _OptionPlace(YamlPlace):
+    """An option of a command in place of a file; it has no lines."""
+
+    def __str__(self) -> str:
+        return self.file
+
+
+def vary(scenario: Scenario, values: Mapping[str, Any], option: str = "--vary") -> Scenario:
+    """Return the scenario with other values at dotted paths; a ScenarioError names the option that they are from.
+
+    In a whole tool config, ``tools.KEY`` is a key of the first tool's config.
+    """
+    data = scenario.plain
+    names = ", ".join(f"{key}={_label(value)}" for key, value in values.items())
+    places: dict[Path_, YamlPlace] = {(): _OptionPlace(f"{option} {names}", 0)}
+    for key, value in values.items():
+        where = _OptionPlace(f"{option} {key}={_label(value)}", 0)
+        first, _, rest = key.partition(".")
+        if first == "tools" and isinstance(data.get("tools"), list) and rest and not rest[0].isdecimal():
+            key = f"tools.0.config.{rest}"
+        _put(data, key, copy.deepcopy(value), where)
+        places[tuple(int(part) if part.isdecimal() else part for part in key.split("."))] = where
+    return _validated(Marked(data, places), scenario.cell)
 
 
 def _extended(marked: Marked, path: Path, children: tuple[Path, ...]) -> Marked:
@@ -170,13 +197,17 @@ def _put(data: Any, key: str, value: Any, where: YamlPlace) -> None:
         elif isinstance(into, dict):
             into = into.setdefault(part, {})
         else:
-            raise ScenarioError([f"{where}: matrix key {key!r} does not exist: {part!r} is not in a mapping or list"])
+            raise ScenarioError([f"{where}: {key!r} does not exist: there is no {part!r} in {_kind(into)}"])
     if isinstance(into, list) and last.isdecimal() and int(last) < len(into):
         into[int(last)] = value
     elif isinstance(into, dict):
         into[last] = value
     else:
-        raise ScenarioError([f"{where}: matrix key {key!r} does not exist: {last!r} is not in a mapping or list"])
+        raise ScenarioError([f"{where}: {key!r} does not exist: there is no {last!r} in {_kind(into)}"])
+
+
+def _kind(value: Any) -> str:
+    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
 
 
 def _label(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +17,7 @@ from sfusion.harness.promises import PROMISES
 from sfusion.harness.scenarios import bundled_folder
 from sfusion.harness.scenarios.explaining import explained, names
 from sfusion.harness.scenarios.schema import json_schema
+from tests.warm import warm
 
 GOOD = """\
 scenario: good
@@ -29,7 +29,7 @@ promises: [every_call_ends_once, {outcomes: {ok: all}}]
 
 def sfusion(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sfusion", *arguments],
+        [warm("sfusion"), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
@@ -133,7 +133,7 @@ def test_a_replay_that_differs_shows_the_first_different_line(good: Path, tmp_pa
 def test_cells_of_a_matrix_can_be_selected_by_name(good: Path, tmp_path: Path) -> None:
     good.write_text(GOOD + "matrix: {tools.rate_limit: [1, 2, 3]}\n")
     in_process("run", str(good), "--jobs", "1", "--out", str(tmp_path / "out"), "-k", "rate_limit=2 or rate_limit=3")
-    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == [
+    assert sorted(path.name for path in (tmp_path / "out").glob("[!.]*") if path.is_dir()) == [
         "good[rate_limit=2]",
         "good[rate_limit=3]",
     ]

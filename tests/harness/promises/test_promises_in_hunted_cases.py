@@ -18,7 +18,7 @@ from sfusion.harness.worlds import sim
 LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
 
 
-def states(promise: str, *, good: bool = False, **keys: Any) -> str:
+def states(promise: str | dict[str, Any], *, good: bool = False, **keys: Any) -> str:
     """Return how a promise is judged; with ``good``, on the right tool of another class."""
     data = {"scenario": "hunted", "about": "x", "promises": [promise], **keys}
     if "rollouts" not in keys:
@@ -132,6 +132,64 @@ def test_a_refusal_whose_body_drips_is_not_known_when_it_begins() -> None:
         "retries_spread", good=True, seed=386661, tools={"rate_limit": 4}, load=load, sandbox={"faults": faults}
     )
     assert not told.startswith("broken"), told
+
+
+def test_a_retry_after_that_its_client_did_not_wait_for_asks_nothing_of_it() -> None:
+    told = states(
+        "retry_after_honoured",
+        tools={"rate_limit": 1, "enable_global_rate_limit": False, "default_timeout": 5.0},
+        sandbox={
+            "model": {"kind": "queue", "workers": 1},
+            "faults": [
+                {"first_attempts": 1, "what": {"status": 429, "retry_after": 0.1}},
+                {"every": 2, "what": {"drip": {"bytes": 1, "every": 1.019}}},
+            ],
+        },
+        load={"calls": 5, "concurrency": 4},
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_a_program_that_never_ends_shows_no_lack_of_recovery() -> None:
+    load = {"calls": 2, "concurrency": 2, "program": {"seconds": 3600}}
+    events = [{"at": 0.3, "pause": "n1-w1", "seconds": 0.2}]
+    assert states({"recovers_within": 1}, load=load, events=events, tools={"max_attempts": 1}).startswith("unknown")
+
+
+def test_the_connection_of_a_call_that_was_given_up_is_not_used_again() -> None:
+    load = {"calls": 7, "concurrency": 2, "program": {"seconds": 0.5}, "cancel": {"after": 1.0}}
+    told = states("connections_reused", tools={"rate_limit": 1}, load=load)
+    assert not told.startswith("broken"), told
+
+
+def test_one_idle_connection_could_serve_one_request() -> None:
+    program = [{"seconds": 0.503}, {"seconds": 3600}, {"arguments": {"code": ""}}, {"arguments": 7}]
+    told = states(
+        "connections_reused",
+        seed=149386,
+        tools={"enable_global_rate_limit": False},
+        sandbox={
+            "instances": 2,
+            "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
+            "faults": [{"name": "plain", "every": 2, "what": {"malformed": "json"}}],
+        },
+        load={
+            "calls": 32,
+            "concurrency": 16,
+            "program": program,
+            "think": {"choice": [0.0, 1.019]},
+            "cancel": {"share": 0.5, "after": 1.019},
+        },
+        schedule={"priority": 175984, "changes": 4},
+    )
+    assert not told.startswith("broken"), told
+
+
+@pytest.mark.parametrize(("restart", "state"), [({}, "unknown"), ({"seconds": 0.5}, "held")])
+def test_nothing_recovers_while_the_only_sandbox_is_down(restart: dict[str, float], state: str) -> None:
+    events = [{"at": 2.003, "pause": "n1-w1", "seconds": 0.2}, {"at": 0.907, "crash": "sandbox-1", **restart}]
+    load = {**LOAD, "calls": 32, "concurrency": 1}
+    assert states({"recovers_within": 60}, tools={"max_attempts": 3}, load=load, events=events).startswith(state)
 
 
 @pytest.mark.parametrize(("paused", "state"), [(True, "held"), (False, "broken")])

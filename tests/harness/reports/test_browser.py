@@ -6,8 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
+from sfusion.harness.comparing.comparison import RecordedRun, compare_runs
+from sfusion.harness.comparing.page import render_comparison
+from sfusion.harness.figures import Figures
+from sfusion.harness.history.page import render_history
+from sfusion.harness.history.record import HistoryRecord
+from sfusion.harness.history.selecting import ScenarioHistory
+from sfusion.harness.journal import Journal
 from sfusion.harness.promises.verdict import Verdict
 from sfusion.harness.reports import RunReport, render_index, render_run
+from sfusion.harness.sweeping.axes import Axis
+from sfusion.harness.sweeping.grid import Grid, GridSample, Measured
+from sfusion.harness.sweeping.page import render_sweep
+from sfusion.harness.sweeping.result import SweepResult
 from tests.harness.reports.conftest import Opened
 from tests.harness.reports.synthetic import PLANTED, Simulation, broken_run, held_run
 
@@ -161,3 +172,27 @@ def test_the_index_of_runs_can_be_filtered(open_page: Opener) -> None:
     page.locator("#search").fill("no such thing")
     assert page.locator("#none").is_visible()
     assert opened.messages == []
+
+
+def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts(open_page: Opener) -> None:
+    wild = "<script>window.planted = 1</script>"
+    figures = Figures(4, {"ok": 4}, 1.0, 4.0, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
+    grid = Grid((Axis("tools.rate_limit", (2, 4, 64)), Axis("load.program", (wild, "b"))), 2)
+    samples = [GridSample(figures), GridSample(figures, broken=(wild,))]
+    measured = [Measured.of(samples) for _ in grid.settings]
+    journal = Journal({"scenario": wild, "cell": "", "seed": 0, "world": "sim"}, list(broken_run().events))
+    verdicts = [Verdict(wild, "broken", wild)]
+    runs = RecordedRun(wild, {"a": wild}, Journal(journal.header), []), RecordedRun(wild, {}, journal, verdicts)
+    record = HistoryRecord(1, wild, wild, wild, "sim", 0, wild, wild, {wild: wild}, {"throughput": 1.0, "p95": 2})
+    pages = [
+        render_sweep(SweepResult(wild, wild, 0, grid, measured)),
+        render_comparison([compare_runs(*runs)], wild, wild),
+        render_history([ScenarioHistory(wild, [record, record], ["", ""])], wild),
+    ]
+    for page in pages:
+        for dark, width in ((False, 1280), (True, 390)):
+            opened = open_page(page, dark=dark, width=width)
+            assert opened.messages == []
+            assert [url for url in opened.requests if not url.startswith(("file:", "data:"))] == []
+            assert opened.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert opened.page.evaluate("window.planted") is None

@@ -41,6 +41,8 @@ class Confinement:
     seccomp: bool = False
     """System calls are filtered that change files or processes in ways that Landlock does not know. Not needed with
     namespaces."""
+    control_group: bool = False
+    """The kernel bounds memory, its own included, and processes, in addition to the supervisor."""
 
     @property
     def own_user(self) -> bool:
@@ -55,6 +57,7 @@ class Confinement:
             "read-only mounts": self.namespaces,
             "Landlock": self.landlock,
             "seccomp": self.seccomp,
+            "cgroup": self.control_group,
         }
         alone = self.namespaces or self.own_user
         gaps = {
@@ -137,6 +140,7 @@ class CommandRunner:
             place.user,
             self.confinement.user_kind,
             self.confinement.seccomp,
+            self.confinement.control_group,
         )
         more = [] if results is None else [results]
         return await self._run(spec, given, more, race=self._stdin_race and stdin is not None)

@@ -108,7 +108,8 @@ class PythonExecutor:
             logger.warning("programs can write wherever this user can: this machine offers no Landlock")
         signals = own_user or namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
         seccomp = landlock and able.seccomp and not namespaces
-        confinement = Confinement(namespaces, landlock, signals, self._bounds, seccomp=seccomp)
+        groups = able.control_groups
+        confinement = Confinement(namespaces, landlock, signals, self._bounds, seccomp=seccomp, control_group=groups)
         if not own_user or able.users is None:
             return confinement
         first, count = able.users

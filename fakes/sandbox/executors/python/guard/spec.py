@@ -50,6 +50,8 @@ class CommandSpec:
     user_kind: UserKind
     seccomp: bool
     """Filter its system calls."""
+    control_group: bool
+    """The kernel bounds its memory and processes."""
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
@@ -90,3 +92,4 @@ class Abilities:
     root_of_own: bool
     """A program can be root of a user namespace."""
     seccomp: bool
+    control_groups: bool

@@ -18,15 +18,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import NoReturn
 
 from . import kernel, leftovers, privileges, seccomp
 from .attributes import Attributes
 from .census import Census, DescendantCensus, NamespaceCensus
+from .cgroups import ControlGroup, ControlGroups
 from .memory import SHARED_MEMORY, Memory
-from .spec import Abilities, CommandReport, CommandSpec
+from .spec import Abilities, CommandReport, CommandSpec, ResourceBounds
 from .supervise import (
     ChildProgram,
     NamespaceProgram,
@@ -47,25 +48,28 @@ _zygote = os.getpid()
 
 def main() -> None:
     """Serve commands from standard input, a socket, until the server closes it or dies."""
+    groups = ControlGroups.of_this_process() if kernel.LINUX else None
     try:
-        _serve()
+        _serve(groups)
     finally:
         if os.getpid() == _zygote:
             # A server that was killed could not wait for its programs or remove their directories.
             with suppress(ChildProcessError):
                 while True:
                     os.wait()
+            if groups is not None:
+                groups.close()
             remove_tree(sys.argv[2])
 
 
-def _serve() -> None:
+def _serve(groups: ControlGroups | None) -> None:
     os.set_inheritable(int(sys.argv[3]), False)  # the lock of the room
     server = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no need to wait for keepers
-    server.sendall(json.dumps(asdict(_abilities())).encode() + b"\n")
+    server.sendall(json.dumps(asdict(_abilities(groups))).encode() + b"\n")
     if os.fork() == 0:
         server.close()
         with suppress(OSError):
@@ -80,7 +84,7 @@ def _serve() -> None:
         spec = CommandSpec.from_json(json.loads(_receive(server, struct.unpack("!I", header)[0])))
         if os.fork() == 0:
             server.close()
-            _run_keeper(spec, fds)
+            _run_keeper(spec, fds, groups)
         for fd in fds:
             os.close(fd)
 
@@ -95,10 +99,10 @@ def _receive(server: socket.socket, size: int) -> bytes:
     return bytes(received)
 
 
-def _abilities() -> Abilities:
+def _abilities(groups: ControlGroups | None) -> Abilities:
     """Test it: there is no other way to find out what kernel, container and security modules allow."""
     if not kernel.LINUX:
-        return Abilities(False, 0, None, False, False)
+        return Abilities(False, 0, None, False, False, False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     users = next((users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, users[0]))), None)
     abilities = Abilities(
@@ -107,6 +111,7 @@ def _abilities() -> Abilities:
         users,
         users is not None and _succeeds(partial(_try_root_of_own, users[0])),
         seccomp.available_here() and _succeeds(_try_seccomp),
+        groups is not None and _succeeds(partial(_try_group, groups)),
     )
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     return abilities
@@ -153,6 +158,15 @@ def _try_seccomp() -> None:
     seccomp.install(same_user=True)
 
 
+def _try_group(groups: ControlGroups) -> None:
+    group = groups.open(ResourceBounds())
+    try:
+        if not _succeeds(group.join):
+            raise OSError("a process cannot be moved")
+    finally:
+        group.close()
+
+
 def _try_root_of_own(user: int) -> None:
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -168,28 +182,35 @@ def _try_root_of_own(user: int) -> None:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 1)
 
 
-def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
+def _run_keeper(spec: CommandSpec, fds: list[int], groups: ControlGroups | None) -> NoReturn:
     """Run as the keeper of one command, start the program, watch it, report, end everything; never returns.
 
     The keeper is outside the namespace, so that the program cannot even name the process that watches it.
     """
     *standard, control = fds
+    group: ControlGroup | None = None
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         with suppress(OSError):  # only root may do this, and only root's programs could starve this process
             os.nice(-5)
+        if spec.control_group and groups is not None:
+            group = groups.open(spec.bounds)
         start = _start_in_namespace if spec.namespaces else _start
-        program, end, census, message, attributes = start(spec, standard)
+        program, end, census, message, attributes = start(spec, standard, group)
         try:
             if message:
                 report = CommandReport("error", message=message)
             else:
                 memory = Memory(private_shm=spec.namespaces, owner=spec.user) if census else None
                 report = Supervisor(program, control, spec.bounds, census, memory, attributes).watch(spec.timeout)
+                if group is not None and not report.bound and (broken := group.broken_bound()):
+                    report = replace(report, bound=broken)
         finally:
             # Kill before reporting: a program must not see its output being closed. Kill also if watching failed.
             end()
+            if group is not None:
+                group.close()
     except BaseException as exc:
         report = CommandReport("error", message=str(exc))
     _send_report(control, report)
@@ -199,7 +220,7 @@ def _run_keeper(spec: CommandSpec, fds: list[int]) -> NoReturn:
 _Started = tuple[Program, Callable[[], None], Census | None, str, Attributes | None]
 
 
-def _start_in_namespace(spec: CommandSpec, standard: list[int]) -> _Started:
+def _start_in_namespace(spec: CommandSpec, standard: list[int], group: ControlGroup | None) -> _Started:
     kernel.enter_namespaces()
     trouble, complaint = os.pipe()
     ended, tell = os.pipe()
@@ -208,7 +229,7 @@ def _start_in_namespace(spec: CommandSpec, standard: list[int]) -> _Started:
         try:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
             kernel.isolate_namespace(spec.bounds.shared_memory, spec.mounts, spec.needed)
-            program, _ = _fork_program(spec, standard, complaint)
+            program, _ = _fork_program(spec, standard, complaint, group)
             os.closerange(0, tell)
             os.closerange(tell + 1, SPARE)
             run_init(program, tell)
@@ -222,11 +243,11 @@ def _start_in_namespace(spec: CommandSpec, standard: list[int]) -> _Started:
     return NamespaceProgram(ended), lambda: end_namespace(init), NamespaceCensus(), message, None
 
 
-def _start(spec: CommandSpec, standard: list[int]) -> _Started:
+def _start(spec: CommandSpec, standard: list[int], group: ControlGroup | None) -> _Started:
     if kernel.LINUX:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     trouble, complaint = os.pipe()
-    program, listener = _fork_program(spec, standard, complaint)
+    program, listener = _fork_program(spec, standard, complaint, group)
     for fd in (*standard, complaint):
         os.close(fd)
     message = _read_all(trouble)
@@ -249,14 +270,16 @@ def _read_all(trouble: int) -> str:
         return reader.read().decode("utf-8", "replace")
 
 
-def _fork_program(spec: CommandSpec, standard: list[int], complaint: int) -> tuple[int, int | None]:
+def _fork_program(
+    spec: CommandSpec, standard: list[int], complaint: int, group: ControlGroup | None
+) -> tuple[int, int | None]:
     """Return its process id, and where the system calls that are filtered arrive."""
     ours, theirs = socket.socketpair()
     if kernel.LINUX:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # programs of the same user cannot inspect this process
     program = os.fork()
     if program == 0:
-        _exec_program(spec, standard, complaint, theirs)
+        _exec_program(spec, standard, complaint, theirs, group)
     theirs.close()
     if spec.user is not None and spec.user_kind == "root-of-own":
         privileges.map_user(ours, program, spec.user)
@@ -272,11 +295,15 @@ def _send_report(control: int, report: CommandReport) -> None:
         os.write(control, json.dumps(report.to_json()).encode())
 
 
-def _exec_program(spec: CommandSpec, standard: list[int], complaint: int, parent: socket.socket) -> NoReturn:
+def _exec_program(
+    spec: CommandSpec, standard: list[int], complaint: int, parent: socket.socket, group: ControlGroup | None
+) -> NoReturn:
     """Replace this process by the program; never returns."""
     try:
         complaint = _duplicate(complaint)
         parent = socket.socket(fileno=_duplicate(parent.fileno()))
+        if group is not None:
+            group.join()
         if kernel.LINUX:
             kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         os.setsid()

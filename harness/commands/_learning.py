@@ -1,0 +1,159 @@
+"""What ``sfusion learn`` does, apart from its options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import typer
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import BadOption, LogError
+from sfusion.harness.learning.attempts import joined
+from sfusion.harness.learning.check import Checked, check
+from sfusion.harness.learning.draft import scenario_text
+from sfusion.harness.learning.learned import Learned, learn
+from sfusion.harness.learning.survey import Survey, Window, sample
+from sfusion.harness.logs import CallRecord, LogReader
+from sfusion.harness.scenarios import ScenarioError, parse_scenarios
+from sfusion.harness.terminal import ProgressReporter
+from sfusion_tools.wording import counted
+
+_EVERY = 10_000
+_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "crash", "wedge")
+"""Causes whose sentence does not contain their name."""
+HEAD = ("figure", "log", "scenario", "difference", "bound", "")
+
+
+def run_learn(
+    logs: Sequence[Path], *, out: Path | None, force: bool, name: str | None, most: int, wants_check: bool
+) -> int:
+    """Learn, write the scenario, print what was found and return the exit code."""
+    if out is not None and out.is_dir():
+        raise BadOption(f"-o {out} is a folder; name a file, such as {out / 'learned.yaml'}")
+    if out is not None and out.is_file() and not force:
+        raise BadOption(f"{out} exists already; choose another name, or overwrite it with --force")
+    # The scenario itself may go to stdout.
+    stream = sys.stdout if out is not None else sys.stderr
+    reader = LogReader(logs)
+    with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
+        calls, window = _read(logs, reader, most, shown)
+    learned = learn(calls)
+    text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
+    _refuse_bad_name(name, text)
+    with ProgressReporter(stream, 1, "") as shown:
+        _tell(shown, learned, window)
+        if out is not None:
+            write_file(out, text)
+            shown.print()
+            shown.print(f"{out}: run it with `sfusion run {shlex.quote(str(out))}`")
+        else:
+            typer.echo(text, nl=False)
+        if not wants_check:
+            return 0
+        checked = check(learned, text)
+        _tell_check(shown, learned, checked)
+    return 0 if checked.agrees else 1
+
+
+def _read(
+    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter
+) -> tuple[list[CallRecord], Window]:
+    """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
+    survey = Survey()
+    calls: list[CallRecord] = []
+    for record in _watched(reader, shown, "reading"):
+        survey.add(record)
+        if survey.calls <= most:
+            calls.append(record)
+        elif calls:
+            calls = []
+    window = survey.window(most)
+    if window is None:
+        raise LogError(f"{', '.join(map(str, logs))}: no call in there")
+    if window.is_whole and calls:
+        return joined(calls), window
+    again = _watched(LogReader(logs), shown, "reading again")
+    return sample(again, window, most), window
+
+
+def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[CallRecord]:
+    for number, record in enumerate(reader, 1):
+        if number % _EVERY == 0:
+            note = f"{label}: {number:,} calls"
+            shown.progress(reader.bytes, note, line=note if number % (20 * _EVERY) == 0 else "")
+        yield record
+
+
+def _name(name: str | None, out: Path | None, learned: Learned) -> str:
+    if name is not None:
+        return name
+    default = f"learned-{learned.headline.replace('_', '-')}" if learned.causes else "learned"
+    stem = re.sub(r"[^a-z0-9._-]+", "-", out.stem.lower()).strip("-._") if out is not None else ""
+    return stem if re.search("[a-z]", stem) else default
+
+
+def _refuse_bad_name(name: str | None, text: str) -> None:
+    try:
+        parse_scenarios(text, file="learned.yaml")
+    except ScenarioError as error:
+        if name is None:
+            raise
+        raise BadOption(f"--name {name}: {error}") from None
+
+
+def _origin(logs: Sequence[Path], window: Window, calls: Sequence[CallRecord]) -> str:
+    files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
+    first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
+    when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""
+    part = (
+        f"{len(calls):,} calls"
+        if window.is_whole
+        else f"{len(calls):,} of {window.of:,} calls (those with most trouble)"
+    )
+    return f"{files}, {part}" + (f", {when}" if when else "")
+
+
+def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
+    figures = learned.figures
+    if window.is_whole:
+        shown.print(counted(figures.calls, "call") + (f" in {learned.span:.4g} s" if learned.span else ""))
+    else:
+        shown.print(
+            f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
+            f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
+        )
+    shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
+    for program in learned.programs:
+        shown.print(f"programs: {program.why}")
+    if not learned.causes:
+        shown.print("nothing went wrong, as far as this log shows", "green")
+    for place, cause in enumerate(learned.causes):
+        where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
+        label = "main cause" if place == 0 else "also"
+        name = f"{cause.kind.replace('_', ' ')}: " if cause.kind in _NAMED else ""
+        shown.print(f"{label}{where}: {name}{cause.says}", "bold" if place == 0 else "")
+        shown.print(f"    {cause.evidence}")
+    for remark in learned.remarks:
+        shown.print(f"note: {remark}", "yellow")
+
+
+def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> None:
+    shown.print()
+    rows = [
+        (one.name, one.log, one.run, one.difference, one.bound, "" if one.agrees else "OUT") for one in checked.rows
+    ]
+    found = checked.again.headline.replace("_", " ") if checked.again is not None else "no call"
+    cause = learned.headline.replace("_", " ")
+    rows.append(("main cause", cause, found, "", "the same", "" if checked.same_cause else "OUT"))
+    shown.table(rows, HEAD, texts=1)
+    for one in checked.broken:
+        shown.print(f"broken: {one}", "bold red")
+    if checked.agrees:
+        shown.print("the scenario, run in virtual time, behaves like the log", "green")
+    else:
+        shown.print("the scenario does NOT behave like the log in what is marked: use it with care", "bold red")

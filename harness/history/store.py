@@ -1,0 +1,108 @@
+"""Where history is kept: ``DIR/.history/<run>/records.ndjson``, and the files of earlier runs that differ.
+
+The latest run stays at ``DIR/<run>``. A run whose journal is the same as the next one's is not kept twice.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from sfusion.harness.atomic_files import write_file
+from sfusion.harness.errors import CannotWrite, JournalError
+from sfusion.harness.history.record import HistoryRecord
+from sfusion.harness.runs.directory import PAGE, SCENARIO, VERDICT, write_run
+from sfusion.harness.runs.result import RunResult
+from sfusion.harness.scenarios.library import JOURNAL
+from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
+from sfusion_tools.errors import InputError
+
+HISTORY = ".history"
+_RECORDS = "records.ndjson"
+_LARGEST_VERDICT = 50_000_000
+DEFAULT_LIMIT = 20
+"""Runs of one scenario that are kept, the latest included."""
+
+
+def write_with_history(result: RunResult, out: Path, *, limit: int, now: datetime, commit: str) -> Path:
+    """Write a run as ``write_run`` does, and keep the one that was there before; raises CannotWrite.
+
+    With a limit of 0 no history is kept, and what there is stays as it is.
+    """
+    folder, place = out / result.task.folder, out / HISTORY / result.task.folder
+    if limit == 0:
+        return write_run(result, out)
+    try:
+        records = list(read_records(place))
+    except JournalError:  # damaged: begin anew rather than fail the run
+        records = []
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
+            _move_run(folder, place / f"{records[-1].run:04d}")
+    except OSError as error:
+        raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
+    written = write_run(result, out)
+    number = records[-1].run + 1 if records else 1
+    records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
+    write_file(place / _RECORDS, (json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in records))
+    for earlier in earlier_runs(place):
+        if int(earlier.name) < records[0].run:
+            shutil.rmtree(earlier, ignore_errors=True)
+    return written
+
+
+def read_records(place: Path) -> Iterator[HistoryRecord]:
+    """Yield the records of one scenario, the oldest first; none if there is no history. Raises JournalError."""
+    file = place / _RECORDS
+    if not file.is_file():
+        return
+    try:
+        for number, line in read_lines(file):
+            yield HistoryRecord.from_dict(parse_json(line, f"{file}:{number}"))
+    except InputError as error:
+        raise JournalError(f"{error}; this is not a history, or not a whole one") from None
+    except ValueError as error:
+        raise JournalError(f"{file}: {error}; this is not a history, or not a whole one") from None
+
+
+def histories(out: Path) -> dict[str, Path]:
+    """Return the folder of each scenario's history, by the name of its run's folder."""
+    found = sorted((out / HISTORY).glob(f"*/{_RECORDS}"))
+    return {file.parent.name: file.parent for file in found}
+
+
+def earlier_runs(place: Path) -> list[Path]:
+    """Return the folders of the earlier runs that are kept, the oldest first."""
+    return sorted(path for path in place.iterdir() if path.is_dir() and path.name.isdecimal())
+
+
+def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Path) -> Path | None:
+    """Return the folder with the files of a run, or of one with the same journal; None if it is gone."""
+    latest = place.parents[1] / place.name
+    if records[-1].journal_digest == record.journal_digest and (latest / JOURNAL).is_file():
+        return latest
+    same = {one.run for one in records if one.journal_digest == record.journal_digest}
+    return next((path for path in earlier_runs(place) if int(path.name) in same), None)
+
+
+def _is_of(folder: Path, record: HistoryRecord) -> bool:
+    """Are the files of the latest run those of this record? Another command may have written there."""
+    try:
+        data = parse_json(read_bounded(folder / VERDICT, _LARGEST_VERDICT), str(folder / VERDICT))
+    except InputError:
+        return False
+    return isinstance(data, dict) and data.get("journal_digest") == record.journal_digest
+
+
+def _move_run(folder: Path, target: Path) -> None:
+    """Move the files of a run, the journal last: a folder without one is not taken for a run."""
+    if not (folder / JOURNAL).is_file():
+        return
+    target.mkdir(exist_ok=True)
+    for name in (SCENARIO, PAGE, VERDICT, JOURNAL):
+        if (folder / name).is_file():
+            (folder / name).replace(target / name)

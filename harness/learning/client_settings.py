@@ -1,0 +1,112 @@
+"""How the client behaved: its limit, its patience, its retries."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
+from sfusion.harness.learning.distributions import rounded
+from sfusion.harness.learning.in_flight import InFlight
+from sfusion.harness.logs.record import CallRecord
+from sfusion_tools.sandbox.retry import RETRIED_STATUSES, is_order_to_wait
+from sfusion_tools.wording import counted
+
+_MARGIN = 10.0
+_BASE, _CAP = 0.5, 8.0
+Noted = dict[str, tuple[Any, str]]
+"""Values by key, each with where it comes from."""
+
+
+def client_settings(calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
+    """Return the keys of ``tools``."""
+    if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
+        return {
+            "enable_global_rate_limit": (False, "the log is the server's: what waited before it is not in there"),
+            "max_attempts": (1, "the log is the server's: each of its requests is a call here"),
+            **_patience(requests, calls),
+        }
+    return {**_limit(requests, concurrency), **_patience(requests, calls), **_attempts(calls), **_backoff(calls)}
+
+
+def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
+    peak = InFlight((one.began, one.ended) for one in requests).peak
+    waited = [one.record.waited for one in requests if one.record.waited > 0.02]
+    if not waited:
+        why = f"no request waited for a permit; at most {peak} were in flight"
+        return {"rate_limit": (max(concurrency, peak, 1), why)}
+    share = f"{len(waited):,} of {counted(len(requests), 'request')} waited for a permit"
+    return {"rate_limit": (max(peak, 1), f"at most {peak} in flight; {share}, {statistics.median(waited):.3g} s each")}
+
+
+def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) -> Noted:
+    timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
+    stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
+    longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
+    found: Noted = {}
+    whole: float | None = None
+    if timed_out:
+        # The last attempt of a call may get less time than the others.
+        whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
+        if times < len(timed_out) / 3:
+            whole = rounded(max(timed_out))
+    if stopped:
+        middle = rounded(statistics.median(stopped))
+        found["default_timeout"] = (middle, f"{counted(len(stopped), 'program')} stopped after {middle:g} s")
+        if whole is not None and whole > middle:
+            why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
+            found["transport_margin"] = (rounded(whole - middle), why)
+    elif whole is not None:
+        margin = min(_MARGIN, rounded(whole / 2))
+        why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
+        found["default_timeout"] = (rounded(whole - margin), why)
+        found["transport_margin"] = (margin, "the log shows only the sum")
+    elif longest > 30.0:
+        found["default_timeout"] = (rounded(2 * longest), f"longer than the longest answer, {longest:.3g} s")
+    if "default_timeout" in found and found["default_timeout"][0] > 60:
+        found["max_timeout"] = (found["default_timeout"][0], "not below default_timeout")
+    return found
+
+
+def _attempts(calls: Sequence[CallRecord]) -> Noted:
+    failed = [
+        sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
+        for call in calls
+        if call.attempts and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
+    ]
+    most = max((sum(not is_order_to_wait(a.status, a.retry_after) for a in call.attempts) for call in calls), default=1)
+    if failed:
+        why = f"{counted(len(failed), 'call')} gave up after at most {counted(max(failed), 'attempt')}"
+        return {"max_attempts": (max(most, 1), why)}
+    return {"max_attempts": (most, f"no call made more than {most}")} if most > 6 else {}
+
+
+def _may_be_retried(call: CallRecord) -> bool:
+    last = call.attempts[-1]
+    return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
+
+
+def _backoff(calls: Sequence[CallRecord]) -> Noted:
+    """The first pause is between half of ``backoff_base`` and all of it, beside what Retry-After asks for."""
+    first, longest = [], 0.0
+    for call in calls:
+        for number in range(1, len(call.attempts)):
+            before, after = call.attempts[number - 1 : number + 1]
+            if before.seconds is None:
+                continue
+            pause = after.began - after.waited - before.began - before.seconds - (before.retry_after or 0.0)
+            longest = max(longest, pause)
+            if number == 1:
+                first.append(max(0.0, pause))
+    if len(first) < 5:
+        return {}
+    found: Noted = {}
+    base = rounded(statistics.fmean(first) / 0.75)
+    if not 0.7 * _BASE <= base <= 1.4 * _BASE:
+        why = f"the first pause of {counted(len(first), 'call')} was {statistics.fmean(first):.3g} s on average"
+        found["backoff_base"] = (max(base, 0.001), why)
+    if longest > 1.3 * _CAP:
+        found["backoff_cap"] = (rounded(longest), "the longest pause")
+    return found

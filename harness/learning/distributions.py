@@ -1,0 +1,126 @@
+"""Fits a distribution that a scenario can express to a sample, and says how well it fits."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_QUANTILES = 40
+_NEARLY_CONSTANT = 0.1
+_NOISE = 0.002
+"""Seconds of difference that no machine can avoid."""
+_FEW = 8
+_GOOD = 0.08
+"""A Kolmogorov-Smirnov distance up to which a shape is preferred to a list of quantiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A distribution with the sample's size and its Kolmogorov-Smirnov distance from the sample."""
+
+    shape: str
+    numbers: tuple[float, ...]
+    size: int
+    distance: float
+
+    @property
+    def yaml(self) -> Any:
+        """The distribution as a scenario writes it."""
+        numbers = [rounded(one) for one in self.numbers]
+        if self.shape == "constant":
+            return numbers[0]
+        return {self.shape: numbers[0] if self.shape == "exponential" else numbers}
+
+    @property
+    def median(self) -> float:
+        match self.shape:
+            case "uniform":
+                return sum(self.numbers) / 2
+            case "exponential":
+                return self.numbers[0] * math.log(2)
+            case "choice":
+                return statistics.median(self.numbers)
+        return self.numbers[0]
+
+    def __str__(self) -> str:
+        size = f"n = {self.size:,}"
+        if self.shape == "constant":
+            return f"constant, {size}"
+        name = f"{len(self.numbers)} quantiles (no simple shape fits)" if self.shape == "choice" else self.shape
+        return f"{name}, KS distance {self.distance:.3f}, {size}"
+
+
+def rounded(value: float) -> float:
+    """Keep three significant digits, and never more than microseconds."""
+    if value == 0 or not math.isfinite(value):
+        return 0.0
+    short = round(round(value, 2 - math.floor(math.log10(abs(value)))), 6)
+    return int(short) if short == int(short) and abs(short) >= 1 else short
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The quantile of a sorted sample that is not empty, interpolated."""
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def fit(sample: Sequence[float]) -> Fit:
+    """Choose the shape that is nearest to a sample; where none is near, its quantiles."""
+    ordered = sorted(max(0.0, one) for one in sample)
+    size = len(ordered)
+    if not size:
+        return Fit("constant", (0.0,), 0, 0.0)
+    median = quantile(ordered, 0.5)
+    if quantile(ordered, 0.95) - quantile(ordered, 0.05) <= max(_NEARLY_CONSTANT * median, _NOISE):
+        return Fit("constant", (median,), size, 0.0)
+    if size < _FEW:
+        return Fit("choice", tuple(ordered), size, 0.0)
+    found = [Fit(shape, numbers, size, _distance(ordered, cdf)) for shape, numbers, cdf in _shapes(ordered)]
+    best = min(found, key=lambda one: one.distance)
+    if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
+        return best
+    places = [(number + 0.5) / _QUANTILES for number in range(_QUANTILES)]
+    return Fit("choice", tuple(quantile(ordered, one) for one in places), size, 1 / (2 * _QUANTILES))
+
+
+Cdf = Callable[[float], float]
+
+
+def _shapes(ordered: list[float]) -> list[tuple[str, tuple[float, ...], Cdf]]:
+    mean, deviation = statistics.fmean(ordered), statistics.pstdev(ordered)
+    low, high = ordered[0], ordered[-1]
+    shapes: list[tuple[str, tuple[float, ...], Cdf]] = [
+        ("uniform", (low, high), lambda x: (x - low) / (high - low)),
+        ("exponential", (mean,), lambda x: 1 - math.exp(-x / mean)),
+    ]
+    if mean > 3 * deviation:  # else a good part of it would be negative
+        shapes.append(("normal", (mean, deviation), statistics.NormalDist(mean, deviation).cdf))
+    if low > 0:
+        logs = [math.log(one) for one in ordered]
+        middle, sigma = statistics.fmean(logs), statistics.pstdev(logs)
+        if 0 < sigma <= 10:
+            normal = statistics.NormalDist(middle, sigma)
+            shapes.insert(0, ("lognormal", (math.exp(middle), sigma), lambda x: normal.cdf(math.log(x))))
+    return shapes
+
+
+def _distance(ordered: list[float], cdf: Cdf) -> float:
+    size = len(ordered)
+    return max(
+        max((number + 1) / size - share, share - number / size)
+        for number, share in ((number, cdf(one)) for number, one in enumerate(ordered))
+    )
+
+
+def sample_distance(one: Sequence[float], other: Sequence[float]) -> float:
+    """The Kolmogorov-Smirnov distance of two samples; 1 if one of them is empty."""
+    if not one or not other:
+        return 1.0
+    a, b = sorted(one), sorted(other)
+    return max(abs(bisect_right(a, x) / len(a) - bisect_right(b, x) / len(b)) for x in (*a, *b))

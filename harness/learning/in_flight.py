@@ -1,0 +1,76 @@
+"""How many requests were in flight, at any time and on average over any request."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise
+
+_COINCIDENCE = 0.01
+"""The share of the time that makes a number more than a coincidence."""
+
+
+class InFlight:
+    """A step function of time, made of spans from a beginning to an end."""
+
+    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
+        changes: list[tuple[float, int]] = []
+        for began, ended in spans:
+            changes.append((began, 1))
+            changes.append((max(began, ended), -1))
+        changes.sort()  # an end comes before a beginning at the same time
+        self.times = [at for at, _ in changes]
+        self.counts = list(accumulate(change for _, change in changes))
+        self.peak = max(self.counts, default=0)
+        self._integral = self.integral(float)
+
+    def at(self, time: float) -> int:
+        """The number just before a time."""
+        place = bisect_left(self.times, time)
+        return self.counts[place - 1] if place else 0
+
+    def around(self, time: float) -> int:
+        """The larger of the numbers just before a time and just after it."""
+        place = bisect_right(self.times, time)
+        return max(self.at(time), self.counts[place - 1] if place else 0)
+
+    def integral(self, speed: Callable[[int], float]) -> list[float]:
+        """The integral of a function of the number in flight, from the first time to each time."""
+        steps = ((b - a) * speed(n) for (a, b), n in zip(pairwise(self.times), self.counts, strict=False))
+        return list(accumulate(steps, initial=0.0)) if self.times else []
+
+    def between(self, integral: list[float], speed: Callable[[int], float], began: float, ended: float) -> float:
+        """The part of an integral between two times."""
+        return self._value(integral, speed, ended) - self._value(integral, speed, began)
+
+    def _value(self, integral: list[float], speed: Callable[[int], float], time: float) -> float:
+        place = bisect_right(self.times, time) - 1
+        if place < 0:
+            return 0.0
+        return integral[place] + (time - self.times[place]) * speed(self.counts[place])
+
+    @property
+    def lasting_peak(self) -> int:
+        """The highest number that was not only a moment's coincidence."""
+        whole = self.times[-1] - self.times[0] if self.times else 0.0
+        counts = range(self.peak, 0, -1)
+        return next((count for count in counts if self.time_from(count) > _COINCIDENCE * whole), self.peak)
+
+    def time_from(self, count: float) -> float:
+        """How long at least that many were in flight."""
+        steps = zip(pairwise(self.times), self.counts, strict=False)
+        return sum(b - a for (a, b), n in steps if n >= count)
+
+    def mean_square(self, began: float, ended: float) -> float:
+        """The average of the square over a span of time."""
+
+        def square(count: int) -> float:
+            return float(count) ** 2
+
+        return self.between(self.integral(square), square, began, ended) / (ended - began)
+
+    def mean(self, began: float, ended: float) -> float:
+        """The average over a span of time."""
+        if ended <= began:
+            return float(self.at(began))
+        return self.between(self._integral, float, began, ended) / (ended - began)

@@ -1,0 +1,114 @@
+"""What was learned from a log: load, client, programs, sandboxes, and the causes of trouble."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sfusion.harness.learning.arrivals import LoadFit, find_load
+from sfusion.harness.learning.attempts import LoggedRequest, requests_of, seconds_of
+from sfusion.harness.learning.causes import Cause, find_causes
+from sfusion.harness.learning.client_settings import Noted, client_settings
+from sfusion.harness.learning.distributions import Fit, fit
+from sfusion.harness.learning.figures import Figures, figures_of
+from sfusion.harness.learning.programs import ProgramFit, find_programs
+from sfusion.harness.learning.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
+from sfusion.harness.logs.record import CallRecord
+from sfusion_tools.wording import counted
+
+_MOST_WORKERS = 64
+_NOTICED = 0.02
+_LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Everything that a scenario needs to behave like a log."""
+
+    figures: Figures
+    span: float
+    source: str
+    load: LoadFit
+    workers: int
+    client: Noted
+    programs: tuple[ProgramFit, ...]
+    cancel: tuple[float, Fit] | None
+    sandboxes: tuple[SandboxFit, ...]
+    causes: tuple[Cause, ...]
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def headline(self) -> str:
+        """The main cause, in a word; "none" if nothing is wrong."""
+        return self.causes[0].kind if self.causes else "none"
+
+
+def learn(calls: Sequence[CallRecord]) -> Learned:
+    """Learn from calls, which are not empty and in the order in which they began.
+
+    Where both sides of the same traffic are logged, the client's side says more.
+    """
+    everything = calls
+    calls = [call for call in calls if call.source == "client"] or calls
+    start = calls[0].began
+    end = max(
+        *(call.began + (seconds_of(call) or 0.0) for call in calls),
+        *(one.began + (one.seconds or 0.0) for call in calls for one in call.attempts),
+        start,
+    )
+    requests = requests_of(calls, start, end)
+    sandboxes = find_sandboxes(requests)
+    load = find_load(calls, start, end)
+    programs = find_programs(calls, sandboxes)
+    workers = len({call.worker for call in calls})
+    figures = figures_of(calls)
+    return Learned(
+        figures=figures,
+        span=end - start if all(call.timed for call in calls) else 0.0,
+        source=Counter(call.source for call in calls).most_common(1)[0][0],
+        load=load,
+        workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
+        client=client_settings(calls, requests, load.concurrency),
+        programs=programs,
+        cancel=_cancel(calls),
+        sandboxes=sandboxes,
+        causes=find_causes(sandboxes, programs, len(requests), end - start),
+        remarks=(
+            *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
+            *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
+        ),
+    )
+
+
+def _cancel(calls: Sequence[CallRecord]) -> tuple[float, Fit] | None:
+    after = [took for call in calls if call.outcome == "cancelled" and (took := seconds_of(call)) is not None]
+    return (len(after) / len(calls), fit(after)) if after else None
+
+
+def _remarks(
+    calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], figures: Figures, labels: int
+) -> list[str]:
+    remarks: list[str] = []
+    if len(calls) < 50:
+        remarks.append(f"{counted(len(calls), 'call')} only: every number here is rough")
+    if requests and all(one.record.seconds is None for one in requests):
+        remarks.append("the log has no durations of requests: those of programs are a guess")
+    if figures.unfinished:
+        remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
+    if calls[-1].began == calls[0].began and len(calls) > 1:
+        remarks.append("all calls have the same time: how they arrived is a guess")
+    beside = [
+        took - call.attempts[0].seconds - call.attempts[0].waited
+        for call in calls
+        if len(call.attempts) == 1 and call.attempts[0].seconds is not None and (took := call.seconds) is not None
+    ]
+    if beside and (spent := statistics.median(beside)) > max(_NOTICED, 0.1 * figures.p50):
+        remarks.append(
+            f"calls took {spent:.2g} s longer than their requests and waits, so the client's process was busy with "
+            "something else; that is not modelled"
+        )
+    if labels > MOST_SANDBOXES:
+        remarks.append(f"{labels} sandboxes; the {MOST_SANDBOXES} busiest are modelled")
+    return remarks

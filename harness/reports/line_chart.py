@@ -1,0 +1,206 @@
+"""Line charts as SVG, for a page in our look or as a file of its own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+
+_ASSETS = Path(__file__).parent / "assets"
+_WIDTH, _HEIGHT = 480.0, 290.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 14.0, 34.0, 44.0
+_LETTER = 7.6
+"""Width of a letter, about."""
+_COLOURS = (
+    "series",
+    "throttled",
+    "ok",
+    "transport_timeout",
+    "sandbox_error",
+    "compile_error",
+    "bad_response",
+    "server",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """A value with its spread; ``None`` where nothing was measured."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+    """Shown when the pointer rests on it."""
+    colour: str = ""
+    """A CSS variable, if not the line's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChartLine:
+    name: str
+    points: Sequence[ChartPoint]
+    """One for each place on the x axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineChart:
+    title: str
+    x_name: str
+    labels: Sequence[str]
+    """The names of the places on the x axis."""
+    lines: Sequence[ChartLine]
+    numbers: Sequence[float] | None = None
+    """The places as numbers, if they are; otherwise they are equally far apart."""
+    mark: int | None = None
+    """The place with a vertical line through it."""
+
+    def svg(self) -> str:
+        """Return the chart as an element for a page whose style contains ``chart_style``."""
+        return (
+            f'<svg class="lc" viewBox="0 0 {_WIDTH:g} {_HEIGHT:g}" role="img" '
+            f'aria-label="{escape(self.title)}">{self._inside()}</svg>'
+        )
+
+    def _inside(self) -> str:
+        legend, rows = self._legend()
+        top = _TOP + 17.0 * rows
+        found = [one for line in self.lines for one in line.points if one.value is not None]
+        most = max([one.value if one.high is None else one.high for one in found if one.value is not None], default=1.0)
+        ticks = nice_ticks(most)
+        high = ticks[-1] or 1.0
+        xs = self._places()
+
+        def y(value: float) -> float:
+            return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - top) * value / high
+
+        parts = [f'<text class="lc-title" x="0" y="14">{escape(self.title)}</text>', legend]
+        for tick in ticks:
+            at = y(tick)
+            parts.append(f'<line class="lc-grid" x1="{_LEFT:g}" x2="{_WIDTH - _RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}"/>')
+            parts.append(f'<text x="{_LEFT - 7:g}" y="{at + 4:.1f}" text-anchor="end">{_short(tick)}</text>')
+        parts += self._x_labels(xs)
+        if self.mark is not None:
+            at = xs[self.mark]
+            parts.append(f'<line class="lc-mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top:g}" y2="{_HEIGHT - _BOTTOM:g}"/>')
+        for number, line in enumerate(self.lines):
+            colour = f"var(--{_COLOURS[number % len(_COLOURS)]})"
+            drawn = [(xs[place], one) for place, one in enumerate(line.points) if one.value is not None]
+            band = [(x, y(one.low or 0.0), y(one.high)) for x, one in drawn if one.high is not None]
+            if len(band) > 1:
+                corners = [f"{x:.1f},{low:.1f}" for x, low, _ in band]
+                corners += [f"{x:.1f},{up:.1f}" for x, _, up in reversed(band)]
+                parts.append(f'<polygon class="lc-band" fill="{colour}" points="{" ".join(corners)}"/>')
+            points = " ".join(f"{x:.1f},{y(one.value or 0.0):.1f}" for x, one in drawn)
+            parts.append(f'<polyline stroke="{colour}" points="{points}"/>')
+            for x, one in drawn:
+                own = f"var(--{one.colour})" if one.colour else colour
+                title = f"<title>{escape(one.note)}</title>" if one.note else ""
+                parts.append(f'<circle cx="{x:.1f}" cy="{y(one.value or 0.0):.1f}" r="3" fill="{own}">{title}</circle>')
+        return "".join(parts)
+
+    def _legend(self) -> tuple[str, int]:
+        """The names of the lines and the number of rows that they take; one line needs no name."""
+        if len(self.lines) < 2:
+            return "", 0
+        parts, x, row = [], 0.0, 1
+        for number, line in enumerate(self.lines):
+            name = line.name if len(line.name) <= 60 else line.name[:57] + "..."
+            width = 22 + _LETTER * len(name)
+            if x and x + width > _WIDTH:
+                x, row = 0.0, row + 1
+            at = 16 + 17 * row
+            colour = _COLOURS[number % len(_COLOURS)]
+            parts.append(f'<rect x="{x:.1f}" y="{at - 9}" width="10" height="10" rx="2" fill="var(--{colour})"/>')
+            parts.append(f'<text x="{x + 14:.1f}" y="{at}">{escape(name)}</text>')
+            x += width
+        return "".join(parts), row
+
+    def _places(self) -> list[float]:
+        count, width = len(self.labels), _WIDTH - _LEFT - _RIGHT - 16
+        numbers = self.numbers
+        if count < 2 or numbers is None or numbers[0] == numbers[-1]:
+            shares = [(place + 0.5) / count for place in range(count)] if count < 2 else _even(count)
+        elif numbers[0] > 0 and numbers[-1] / numbers[0] >= 4:
+            low, high = math.log(numbers[0]), math.log(numbers[-1])
+            shares = [(math.log(one) - low) / (high - low) for one in numbers]
+        else:
+            shares = [(one - numbers[0]) / (numbers[-1] - numbers[0]) for one in numbers]
+        return [_LEFT + 8 + width * share for share in shares]
+
+    def _x_labels(self, xs: Sequence[float]) -> list[str]:
+        """The names of the places, without those that have no room; the marked one always has."""
+        parts, free = [], -math.inf
+        marked = -math.inf if self.mark is None else xs[self.mark]
+        for place, (x, text) in enumerate(zip(xs, self.labels, strict=True)):
+            text = text if len(text) <= 14 else text[:11] + "..."
+            half = _LETTER * len(text) / 2
+            before = place != self.mark and x < marked < x + 2 * half + 6
+            if x - half > free and not before:
+                centre = min(x, _WIDTH - half)
+                style = ' class="lc-marked"' if place == self.mark else ""
+                at = f'x="{centre:.1f}" y="{_HEIGHT - _BOTTOM + 16:g}" text-anchor="middle"'
+                parts.append(f"<text{style} {at}>{escape(text)}</text>")
+                free = x + half + 6
+        middle = (_LEFT + _WIDTH - _RIGHT) / 2
+        return [*parts, f'<text x="{middle:g}" y="{_HEIGHT - 8:g}" text-anchor="middle">{escape(self.x_name)}</text>']
+
+
+@cache
+def chart_style() -> str:
+    return (_ASSETS / "line_chart.css").read_text(encoding="utf-8")
+
+
+@cache
+def _palettes() -> str:
+    """The colours of the pages, which an SVG file cannot switch by a button."""
+    pages = (_ASSETS / "base.css").read_text(encoding="utf-8")
+    light, dark = (
+        re.search(rf"{re.escape(selector)} \{{(.*?)\}}", pages, re.DOTALL)
+        for selector in (":root", ':root[data-theme="dark"]')
+    )
+    assert light is not None
+    assert dark is not None
+    return f":root {{{light[1]}}}\n@media (prefers-color-scheme: dark) {{ :root {{{dark[1]}}} }}\n"
+
+
+def svg_file(charts: Sequence[LineChart]) -> str:
+    """Return the charts as one SVG file, two beside each other, light or dark as its reader prefers."""
+    columns = min(2, len(charts)) or 1
+    rows = math.ceil(len(charts) / columns)
+    gap = 24.0
+    width, height = columns * (_WIDTH + gap) + gap, rows * (_HEIGHT + gap) + gap
+    inside = "".join(
+        f'<g transform="translate({gap + (_WIDTH + gap) * (place % columns):g},'
+        f'{gap + (_HEIGHT + gap) * (place // columns):g})">{chart._inside()}</g>'
+        for place, chart in enumerate(charts)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lc" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
+        f'height="{height:g}"><style>{_palettes()}{chart_style()}</style>'
+        f'<rect width="100%" height="100%" fill="var(--card)"/>{inside}</svg>\n'
+    )
+
+
+def nice_ticks(most: float, wanted: int = 4) -> list[float]:
+    """Return round numbers from 0 to at least ``most``."""
+    if not most > 0 or not math.isfinite(most):
+        return [0.0, 1.0]
+    rough = most / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    return [step * number for number in range(math.ceil(most / step - 1e-9) + 1)]
+
+
+def _even(count: int) -> list[float]:
+    return [place / (count - 1) for place in range(count)]
+
+
+def _short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 10_000 else f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Sweeps: axes, grid, recommendation, command."""
