@@ -133,7 +133,7 @@ def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None,
     for limit in range(1, highest + 1):
         missed = sum(one < limit for one in refused) / len(refused)
         wrong = sum(one >= limit for one in admitted) / len(admitted)
-        if (missed + wrong) / 2 < best[1]:
+        if (missed + wrong) / 2 <= best[1]:
             best = limit, (missed + wrong) / 2
     return best
 
