@@ -78,7 +78,7 @@ def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], stat
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
     first, last = times[0], times[-1]
-    within = bisect_left(starts, last) - bisect_left(starts, first)
+    within = bisect_left(starts, last) - bisect_right(starts, first)
     if last - first < 2.0 or not within:
         return None
     rate = within / (last - first)
