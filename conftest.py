@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
@@ -17,6 +18,10 @@ pytest_plugins = () if entry_points(group="pytest11", name="sfusion") else ("sfu
 # Before anything imports Ray: no telemetry, logs as they come.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+# Tests start hundreds of interpreters that import the same modules: compile each of these once.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,10 @@ FAILURES = frozenset(
     outcome.value for outcome in Outcome if outcome.is_infrastructure and outcome is not Outcome.CANCELLED
 )
 """Kinds of calls that failed, and neither the program, nor the model, nor the caller is to blame."""
+
+
+def failures(counts: Mapping[str, int]) -> int:
+    return sum(count for kind, count in counts.items() if kind in FAILURES)
 
 
 def kind_of(record: CallRecord) -> str:
@@ -70,6 +74,9 @@ class Bucket:
     """What began in one stretch of time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
+    """Of calls."""
+    attempts: Counter[str] = field(default_factory=Counter)
+    """Of attempts, by outcome."""
     faults: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
     logs: float = 0.0
@@ -84,11 +91,12 @@ class Bucket:
 
     @property
     def failed(self) -> int:
-        return sum(count for kind, count in self.kinds.items() if kind in FAILURES)
+        return failures(self.kinds)
 
     def include(self, part: Bucket, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
         self.kinds.update(part.kinds)
+        self.attempts.update(part.attempts)
         self.faults.update(part.faults)
         self.seconds.merge(part.seconds)
         self.logs += part.logs
@@ -110,7 +118,7 @@ class SandboxCounts:
 
     @property
     def failed(self) -> int:
-        return sum(count for kind, count in self.outcomes.items() if kind in FAILURES)
+        return failures(self.outcomes)
 
 
 class Digest:
@@ -176,7 +184,9 @@ class Digest:
         if counts is None:
             label = attempt.sandbox if len(self.sandboxes) < MOST_NAMES else OTHERS
             counts = self.sandboxes.setdefault(label, SandboxCounts())
-        counts.outcomes[attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)] += 1
+        outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
+        counts.outcomes[outcome] += 1
+        self._bucket(attempt.began).attempts[outcome] += 1
         if attempt.seconds is not None:
             counts.seconds.add(attempt.seconds)
             self._occupy("in_flight", attempt.began, attempt.began + attempt.seconds)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sfusion.harness.logs.changes import Change, changed_durations, changed_shares
-from sfusion.harness.logs.digest import FAILURES, Bucket, Digest, SandboxCounts, loads
+from sfusion.harness.logs.digest import FAILURES, Bucket, Digest, SandboxCounts, failures, loads
 from sfusion.harness.logs.histogram import Durations
 from sfusion.harness.logs.values import OUTCOMES
 from sfusion_tools.outcome import Outcome
@@ -24,7 +24,7 @@ _EARLIEST_DATE = 1e8
 _WORSE, _APART = 2.0, 0.05
 """A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
 
-What = Literal["failed", "malformed", "duration"]
+What = Literal["failed", "attempts", "malformed", "duration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Stretch:
     calls: int
     failed: int
     outcomes: dict[str, int]
+    attempts: dict[str, int]
+    """Outcomes of attempts."""
     p50: float | None
     p95: float | None
     in_flight: float
@@ -44,7 +46,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A time from which on more or fewer calls failed or were malformed, or calls took longer or shorter."""
+    """A time from which on more or fewer calls or attempts failed, or were malformed, or calls took longer."""
 
     at: float
     what: What
@@ -163,6 +165,7 @@ def _stretches(merged: Sequence[tuple[float, float, Bucket]]) -> list[Stretch]:
             bucket.calls,
             bucket.failed,
             dict(bucket.kinds.most_common()),
+            dict(bucket.attempts.most_common()),
             bucket.seconds.percentile(0.5),
             bucket.seconds.percentile(0.95),
             in_flight,
@@ -177,30 +180,34 @@ def _turns(fine: Sequence[tuple[float, float, Bucket]]) -> list[Turn]:
     buckets = [bucket for _, _, bucket in fine]
     found: list[tuple[What, list[Change]]] = [
         ("failed", changed_shares([(one.calls, one.failed) for one in buckets])),
+        ("attempts", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
         ("malformed", changed_shares([(one.calls, one.kinds[malformed]) for one in buckets])),
         ("duration", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
     ]
+    if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
+        found = [one for one in found if one[0] != "attempts"]  # nearly every call is one attempt: the same news twice
     turns = []
     for what, changes in found:
         places = [change.place for change in changes]
         for number, change in enumerate(changes):
             before = buckets[places[number - 1] if number else 0 : change.place]
             after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
-            mostly = _grown(before, after, FAILURES) if what == "failed" else ""
+            sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
+            mostly = _grown(*sides) if what in ("failed", "attempts") else ""
             turns.append(Turn(fine[change.place][0], what, change.before, change.after, mostly))
     return sorted(turns, key=lambda turn: (turn.at, turn.what))
 
 
-def _grown(before: Sequence[Bucket], after: Sequence[Bucket], kinds: frozenset[str]) -> str:
-    """Return the kind whose share changed most."""
+def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str:
+    """Return the kind of failure whose share changed most."""
     shares = []
     for side in (before, after):
         counts: Counter[str] = Counter()
-        for bucket in side:
-            counts.update(bucket.kinds)
-        calls = counts.total() or 1
-        shares.append({kind: counts[kind] / calls for kind in kinds})
-    return max(sorted(kinds), key=lambda kind: abs(shares[1][kind] - shares[0][kind]))
+        for one in side:
+            counts.update(one)
+        whole = counts.total() or 1
+        shares.append({kind: counts[kind] / whole for kind in FAILURES})
+    return max(sorted(FAILURES), key=lambda kind: abs(shares[1][kind] - shares[0][kind]))
 
 
 def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
@@ -214,7 +221,7 @@ def _suspect(sandboxes: dict[str, SandboxCounts]) -> str:
     for name, counts in sorted(sandboxes.items(), key=lambda item: -item[1].failed):
         others = [other for label, other in sandboxes.items() if label != name]
         attempts = sum(other.attempts for other in others)
-        if not attempts or counts.attempts < 20:
+        if not attempts or counts.attempts < 5:
             continue
         share, rest = counts.failed / counts.attempts, sum(other.failed for other in others) / attempts
         if share > _WORSE * rest and share - rest > _APART:
@@ -223,7 +230,7 @@ def _suspect(sandboxes: dict[str, SandboxCounts]) -> str:
         for other in others:
             times.merge(other.seconds)
         mine, theirs = counts.seconds.percentile(0.5), times.percentile(0.5)
-        if mine is not None and theirs is not None and mine > _WORSE * theirs and share >= rest / _WORSE:
+        if counts.attempts >= 20 and mine and theirs and mine > _WORSE * theirs and share >= rest / _WORSE:
             return name
     return ""
 

@@ -41,8 +41,8 @@ def render_log(digest: Digest, found: Overview) -> str:
 
 
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
-    # More failures are worse news than longer calls.
-    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: one.what == "duration", default=None)
+    worst = ("failed", "attempts", "malformed", "duration")
+    worse = min((turn for turn in found.turns if turn.worse), key=lambda one: worst.index(one.what), default=None)
     share = found.failed / found.calls if found.calls else 0.0
     return {
         "headline": _capital(sentence(found, worse)) if worse is not None else f"{share:.1%} of calls failed",

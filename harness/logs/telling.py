@@ -40,7 +40,7 @@ class LookReporter(ProgressReporter):
         self.print()
         self.table(
             [_row(found, row) for row in rows],
-            ("from", "calls", "failed", "", "p50", "p95", "in flight", "waiting"),
+            ("from", "calls", "failed", "attempts failed", "mostly", "p50", "p95", "in flight", "waiting"),
             ["red" if row.failed else "" for row in rows],
             texts=1,
         )
@@ -116,13 +116,12 @@ def sentence(found: Overview, turn: Turn) -> str:
             verb = "took longer" if turn.worse else "became faster"
             return f"{at}: calls {verb}: typically {duration(turn.after)} instead of {duration(turn.before)}"
         case "malformed":
-            verb = "More" if turn.worse else "Fewer"
-            return f"{at}: {verb.lower()} calls were malformed: {turn.after:.1%} instead of {turn.before:.1%}"
-    if turn.worse:
-        return (
-            f"{at}: it got worse: {turn.after:.1%} of calls failed instead of {turn.before:.1%}, mostly {turn.mostly}"
-        )
-    return f"{at}: it got better: {turn.after:.1%} of calls failed instead of {turn.before:.1%}"
+            verb = "more" if turn.worse else "fewer"
+            return f"{at}: {verb} calls were malformed: {turn.after:.1%} instead of {turn.before:.1%}"
+    verb = "it got worse" if turn.worse else "it got better"
+    whose = "calls" if turn.what == "failed" else "attempts"
+    mostly = f", mostly {turn.mostly}" if turn.worse else ""
+    return f"{at}: {verb}: {turn.after:.1%} of {whose} failed instead of {turn.before:.1%}{mostly}"
 
 
 def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
@@ -135,7 +134,8 @@ def brief(turn: Turn) -> str:
     """Return what changed as a label."""
     if turn.what == "duration":
         return f"{duration(turn.before)} → {duration(turn.after)} a call"
-    return f"{turn.what} {turn.before:.1%} → {turn.after:.1%}"
+    what = "attempts failed" if turn.what == "attempts" else turn.what
+    return f"{what} {turn.before:.1%} → {turn.after:.1%}"
 
 
 def sparkline(values: list[float] | list[int]) -> str:
@@ -147,11 +147,13 @@ def sparkline(values: list[float] | list[int]) -> str:
 
 
 def _row(found: Overview, row: Stretch) -> tuple[str, ...]:
-    failed = {kind: count for kind, count in row.outcomes.items() if kind in FAILURES}
+    failed = {kind: count for kind, count in (row.attempts or row.outcomes).items() if kind in FAILURES}
+    tries = sum(row.attempts.values())
     return (
         found.when(row.start, short=True),
         f"{row.calls:,}",
         _share(row.failed, row.calls) if row.calls else "",
+        _share(sum(failed.values()), tries) if tries else "",
         max(failed, key=lambda kind: failed[kind], default=""),
         _time(row.p50),
         _time(row.p95),

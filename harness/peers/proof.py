@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from sfusion.harness.errors import BadOption
+from sfusion.harness.journal import Journal
 from sfusion.harness.peers import mistakes
 from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import GoodTool
@@ -104,7 +105,9 @@ def play(case: Case) -> CaseResult:
     with CHANGES[case.change].applied() if case.change else nullcontext():
         result = run_one(case.task)
     verdicts = [*result.verdicts]
-    if case.right is not None:
+    if case.right is None:
+        _held[_cell(case.task)] = _held_in(result.journal, case.task.scenario)
+    else:
         held = _held_anyway(case.right)
         more = judge(result.journal, _other_promises(case.task.scenario))
         verdicts += [one for one in more if one.promise in held and one.state in ("held", "broken")]
@@ -112,16 +115,23 @@ def play(case: Case) -> CaseResult:
     return CaseResult(case.row, case.task.name, plain, result.error)
 
 
-_held: dict[tuple[str, str], frozenset[str]] = {}
+_held: dict[tuple[str, str, str], frozenset[str]] = {}
+"""What was held by right tools that this process has played."""
 
 
 def _held_anyway(task: Task) -> frozenset[str]:
     """Return the promises that a right tool holds in a cell although its scenario does not name them."""
-    key = (task.name, str(task.scenario.tools))
-    if key not in _held:
-        journal = run_one(task).journal
-        _held[key] = frozenset(one.promise for one in judge(journal, _other_promises(task.scenario)) if one.held)
-    return _held[key]
+    if _cell(task) not in _held:
+        _held[_cell(task)] = _held_in(run_one(task).journal, task.scenario)
+    return _held[_cell(task)]
+
+
+def _cell(task: Task) -> tuple[str, str, str]:
+    return task.name, str(task.scenario.tools), str(task.scenario.schedule)
+
+
+def _held_in(journal: Journal, scenario: Scenario) -> frozenset[str]:
+    return frozenset(one.promise for one in judge(journal, _other_promises(scenario)) if one.held)
 
 
 def _other_promises(scenario: Scenario) -> list[Promise]:

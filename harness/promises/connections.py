@@ -38,14 +38,18 @@ class ConnectionsReused(Promise):
                 if _connection(event) in known:
                     again += 1
                     idle.pop(_connection(event), None)
-                elif any(
-                    worker_of.get(id(event)) == worker_of[id(result)]
-                    and event.get("sandbox") == result.get("sandbox")
-                    # Those that arrive at the same moment were on their way together.
-                    and request["at"] < event["at"] < result["at"] + _FRESH
-                    for request, result in idle.values()
-                ):
-                    needless.append(event)
+                else:
+                    unused = (
+                        connection
+                        for connection, (request, result) in idle.items()
+                        if worker_of.get(id(event)) == worker_of[id(result)]
+                        and event.get("sandbox") == result.get("sandbox")
+                        # Those that arrive at the same moment were on their way together.
+                        and request["at"] < event["at"] < result["at"] + _FRESH
+                    )
+                    if (connection := next(unused, None)) is not None:
+                        del idle[connection]  # it could have served one request, not all of them
+                        needless.append(event)
                 known.add(_connection(event))
             elif id(event) in results and (request := requests.get(attempt_of(event))) is not None:
                 idle[_connection(request)] = (request, event)

@@ -100,11 +100,15 @@ def _completions(story: Story) -> list[tuple[Event, Event]]:
     return sorted(found, key=lambda pair: pair[1]["at"])
 
 
+_NEVER_COMPLETE = ("program_timeout", "bad_arguments", "sandbox_error")
+"""Kinds of programs that give no result, however well all goes."""
+
+
 def _was_refused(call: CallStory, since: float) -> bool:
     """Was the call under way after that time, without getting its result from a request sent before?"""
     if call.called is None or (call.endings and (call.endings[0]["at"] <= since or call.returned is None)):
         return False
-    return not call.succeeded
+    return not call.succeeded and call.called["intent"]["kind"] not in _NEVER_COMPLETE
 
 
 class ThroughputAtLeast(Promise):

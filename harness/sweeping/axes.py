@@ -58,7 +58,7 @@ def read_axis(text: str) -> Axis:
         raise BadOption("--vary seed: every setting is played with several seeds already; use --seeds N")
     try:
         listed = yaml.safe_load(f"[{given}]")
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         why = str(getattr(error, "problem", None) or error)
         raise BadOption(f"--vary {text}: the values are not YAML ({why}); expected {_MEANT}") from None
     values = list({label(value): value for one in listed for value in _expanded(one, text)}.values())

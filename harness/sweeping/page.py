@@ -28,7 +28,7 @@ def render_sweep(result: SweepResult) -> str:
             ("runs", f"{grid.runs:,}"),
             *((axis.path, f"{label(axis.values[0])} to {label(axis.values[-1])}") for axis in grid.axes),
         ],
-        conditions=list(zip(result.recommendations.items(), result.sentences(), strict=True)),
+        advice=result.advice(),
         charts=[Markup(chart.svg()) for chart in charts(result)],  # LineChart escapes every text
         chart_style=Markup(chart_style()),
         columns=[axis.path for axis in grid.axes] + list(HEAD),

@@ -148,7 +148,7 @@ def _sensitivity(
     while high < len(values) - 1 and good[high + 1] and losses[high + 1] < SMALL_LOSS:
         high += 1
     said = []
-    if low < high:
+    if low < high and max(map(abs, losses)) >= SMALL_LOSS:
         most = max(SMALL_LOSS, math.ceil(100 * losses[chosen]) / 100)
         said.append(f"{label(values[low])} to {label(values[high])} lose under {most:.0%}")
     if low > 0:

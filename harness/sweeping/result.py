@@ -57,15 +57,17 @@ class SweepResult:
         conditions = "both conditions" if len(self.curves) == 2 else f"all {len(self.curves)} conditions"
         return f"{path}: {label(value)} ({most} under {conditions})"
 
-    def sentences(self) -> list[str]:
-        """The recommendation under each condition, with its reason and what other values lose."""
+    def advice(self) -> list[tuple[str, str, str]]:
+        """Each condition, the value to set, and the reason with what other values lose."""
         said = []
         for name, one in self.recommendations.items():
-            where = f"{name}: " if name else ""
             value = "none" if one.value is None else label(one.value)
             knee = f"; the knee is at {label(one.knee)}" if one.knee is not None and one.knee != one.value else ""
-            said.append(f"{where}{value}: {one.sentence}{knee}")
+            said.append((name, value, f"{one.sentence}{knee}"))
         return said
+
+    def sentences(self) -> list[str]:
+        return [": ".join(filter(None, parts)) for parts in self.advice()]
 
     def rows(self) -> list[list[str]]:
         """A row of texts for each setting: its values, and ``FIGURES`` with their spread over the seeds."""

@@ -25,6 +25,8 @@ _QUICK_HEALTH = {
     "health_check_failure_threshold": 3,
 }
 
+_NODE = {"num_cpus": 2, "include_log_monitor": False}  # the monitor sends logs to the driver, which shows none
+
 
 class RayCluster(Protocol):
     """What a run needs of a cluster."""
@@ -73,7 +75,12 @@ class OwnCluster:
             with inherited_path():
                 self._cluster = Cluster(
                     initialize_head=True,
-                    head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": _QUICK_HEALTH},
+                    head_node_args={
+                        **_NODE,
+                        "include_dashboard": False,
+                        "no_monitor": True,  # of the autoscaler
+                        "_system_config": _QUICK_HEALTH,
+                    },
                 )
             self._nodes.append(self._cluster.head_node)
             self.address: str = self._cluster.address
@@ -94,7 +101,7 @@ class OwnCluster:
         needed = count if survivors else count + 1
         while len(self._nodes) < needed:
             with inherited_path():
-                self._nodes.append(self._cluster.add_node(num_cpus=2))
+                self._nodes.append(self._cluster.add_node(**_NODE))
         head, others = self._nodes[0], iter(self._nodes[1:])
         return [
             (head if survivors and number == survivors[0] else next(others)).node_id for number in range(1, count + 1)

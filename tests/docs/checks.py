@@ -17,6 +17,7 @@ import yaml
 
 from tests import ROOT
 from tests.docs.blocks import Block
+from tests.warm import warm
 
 TIMEOUT = 120.0
 _CHANGES = re.compile(
@@ -104,7 +105,7 @@ def _steady(text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    path = os.pathsep.join([str(warm()), str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, "PATH": path, "NO_COLOR": "1", "COLUMNS": "120", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -126,7 +127,7 @@ def _python(block: Block, folder: Path) -> str:
     file = folder / (f"test_block_{block.line}.py" if is_test else f"block_{block.line}.py")
     file.write_text(block.text, encoding="utf-8")
     how = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"] if is_test else []
-    done = _run([sys.executable, *how, file.name], folder)
+    done = _run([str(warm("python")), *how, file.name], folder)
     if done.returncode:
         return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
     return differs(block.shows.splitlines(), done.stdout) if block.shows is not None else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from tests import ROOT
+from tests.warm import warm
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 (HOOK,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
@@ -31,17 +31,13 @@ def run_step(name: str, folder: Path, **inputs: str) -> tuple[int, str]:
         key: re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: given[found[1]], text)
         for key, text in step(name)["env"].items()
     }
-    (folder / "bin").mkdir()
-    (folder / "bin" / "sfusion").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sfusion "$@"\n')
-    (folder / "bin" / "sfusion").chmod(0o755)
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step(name)["run"]],
         cwd=folder,
         env={
             **os.environ,
             **variables,
-            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PATH": f"{warm()}{os.pathsep}{os.environ['PATH']}",
             "GITHUB_OUTPUT": str(folder / "output"),
             "GITHUB_STEP_SUMMARY": str(folder / "job-summary"),
         },
@@ -92,9 +88,9 @@ def test_the_hook_checks_scenario_files_only(path: str, checked: bool) -> None:
 def test_the_hook_fails_on_an_invalid_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "b.yaml").write_text(GOOD.replace("calls", "cals"))
-    command = [sys.executable, "-m", *HOOK["entry"].split(), "a.yaml", "b.yaml"]
+    command, *words = HOOK["entry"].split()
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        [warm(command), *words, "a.yaml", "b.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr.startswith("b.yaml:3: unknown key 'cals'")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from sfusion.harness.atomic_files import check_writable, write_file
 from sfusion.harness.cli import app
 from sfusion.harness.errors import CannotWrite
+from tests.warm import warm
 
 SCENARIO = """\
 scenario: small
@@ -91,8 +92,9 @@ def test_output_to_a_full_device_is_not_a_broken_promise() -> None:
     file = CliRunner().invoke(app, ["run", "single-node", "--jobs", "1", "--json", "/dev/full"])
     assert (file.exit_code, file.stderr) == (3, "/dev/full cannot be written: No space left on device\n")
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "sfusion", "list"]
-        printed = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        printed = subprocess.run(
+            [warm("sfusion"), "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
     assert (printed.returncode, printed.stderr) == (3, "[Errno 28] No space left on device\n")
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion_tools.limiter import Limiter, LimiterSettings, Permit, Share
-from sfusion_tools.limiter.ray_limiter import find, ray_limiter
+from sfusion_tools.limiter.ray_limiter import TokenBucketWorker, find, ray_limiter
 from tests.sfusion_tools.limiter.holding import give, take
 
 
@@ -19,11 +21,17 @@ class _Gate:
     """Functions enter and stay until they are let out."""
 
     def __init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._begin()
+
+    def _begin(self) -> None:
         self._inside: dict[str, asyncio.Event] = {}
         self._arrived: list[str] = []
         self._peak = 0
         self._open = False
-        self._changed = asyncio.Condition()
+
+    async def clear(self) -> None:
+        self._begin()
 
     async def enter(self, name: str) -> None:
         self._inside[name] = asyncio.Event()
@@ -60,6 +68,10 @@ class Gate:
 
     def __init__(self) -> None:
         self._actor: Any = _Gate.remote()
+
+    def clear(self) -> None:
+        """Forget everyone."""
+        ray.get(self._actor.clear.remote())
 
     def through(self, name: str) -> str:
         """Enter, stay until let out, and return the name."""
@@ -122,6 +134,60 @@ def snapshot(name: str) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition, which makes a round trip to another process; the test's timeout ends it otherwise."""
+    """Poll a condition until it holds, with pauses: the processes it waits for need the machine more."""
     while not condition():
-        continue
+        time.sleep(0.01)
+
+
+def node_options(number: int) -> dict[str, Any]:
+    """Return options that place actors on the two worker nodes in turn."""
+    nodes = [one for one in ray.nodes() if one["Alive"] and "node:__internal_head__" not in one["Resources"]]
+    ids = sorted(one["NodeID"] for one in nodes)
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ids[number % 2], soft=False)}
+
+
+# Here, and not in the modules that use them, because a worker imports the module of its class.
+
+
+@ray.remote(num_cpus=0)
+class OldLimiter:
+    """The limiter of sfusion 0.1, which is still running after an upgrade."""
+
+    async def settings(self) -> LimiterSettings:
+        return LimiterSettings(1)
+
+
+@ray.remote(num_cpus=0)
+class Trainer:
+    """A process of a training job whose model runs code."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
+
+        self._tool = SandboxFusionTool(config)
+
+    async def run(self, prefix: str, calls: int) -> list[str]:
+        """Run calls concurrently; return their outcomes."""
+        programs = [f"# sfusion:call={prefix}-{n} seconds=0.01\nprint({n})" for n in range(calls)]
+        ended = await asyncio.gather(*(self._tool.execute("", {"code": code}) for code in programs))
+        return [metrics["outcome"] for _, _, metrics in ended]
+
+
+@ray.remote(num_cpus=0)
+class Process:
+    """A process that looks up the limiter as verl's original design does."""
+
+    def __init__(self) -> None:
+        self.limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(3)
+
+    def acquire(self) -> str:
+        return ray.get(self.limiter.acquire.remote())
+
+    def release(self) -> bool:
+        return ray.get(self.limiter.release.remote())
+
+    def count(self) -> int:
+        return ray.get(self.limiter.get_current_count.remote())
+
+    def pid(self) -> int:
+        return os.getpid()

@@ -1,4 +1,4 @@
-"""Ray clusters, one at a time: each test module starts the one it needs and shares it.
+"""One Ray cluster for all tests: it takes longer to start than most of them.
 
 Without the extra ``ray`` these tests are not collected.
 """
@@ -18,43 +18,23 @@ if TYPE_CHECKING:
 collect_ignore_glob = [] if find_spec("ray") is not None else ["*.py"]
 
 
+ORDER = ("test_single_node", "test_cluster", "test_world", "test_real_sandboxes", "test_killed")
+"""While the cluster has one node, then three, then some that are killed."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all Ray tests in one xdist worker, one cluster after the other."""
-    for item in items:
-        if "/tests/ray/" in item.path.as_posix():
-            item.add_marker(pytest.mark.ray)
-            item.add_marker(pytest.mark.xdist_group("ray"))
+    """Run all Ray tests in one xdist worker, on one cluster."""
+    ours = [index for index, item in enumerate(items) if "/tests/ray/" in item.path.as_posix()]
+    ordered = sorted((items[index] for index in ours), key=lambda item: ORDER.index(item.path.stem))
+    for index, item in zip(ours, ordered, strict=True):
+        items[index] = item
+        item.add_marker(pytest.mark.ray)
+        item.add_marker(pytest.mark.xdist_group("ray"))
 
 
-@pytest.fixture(scope="module")
-def single_node() -> Iterator[str]:
-    """A cluster of one node; yields its address."""
-    import ray
-
-    # "local": never a cluster that happens to run on this machine.
-    context = ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
-    yield context.address_info["address"]
-    ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
-    """A cluster of three nodes on this machine; yields its address."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
-    for number in range(2):
-        nodes.add_node(num_cpus=2, resources={f"node{number}": 10})
-    ray.init(address=nodes.address, log_to_driver=False)
-    yield nodes.address
-    ray.shutdown()
-    nodes.shutdown()
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def place() -> Iterator[OwnCluster]:
-    """A cluster for scenarios, which grows to the size they need."""
+    """A cluster on this machine, which grows to the size that is needed."""
     from sfusion.harness.worlds.ray_cluster import OwnCluster, open_cluster
 
     cluster = open_cluster()
@@ -63,11 +43,30 @@ def place() -> Iterator[OwnCluster]:
     cluster.close()
 
 
-@pytest.fixture
-def gate() -> Gate:
+@pytest.fixture(scope="package")
+def single_node(place: OwnCluster) -> str:
+    """The address of a cluster of one node."""
+    return place.address
+
+
+@pytest.fixture(scope="package")
+def cluster(place: OwnCluster) -> str:
+    """The address of a cluster of three nodes."""
+    place.nodes(3, set())
+    return place.address
+
+
+@pytest.fixture(scope="package")
+def _gate(place: OwnCluster) -> Gate:
     from tests.ray.actors import Gate
 
     return Gate()
+
+
+@pytest.fixture
+def gate(_gate: Gate) -> Gate:
+    _gate.clear()
+    return _gate
 
 
 @pytest.fixture

@@ -23,16 +23,11 @@ from sfusion_tools.errors import LimiterError, ProtocolMismatch
 from sfusion_tools.limiter import LimiterSettings, Share
 from sfusion_tools.limiter.messages import PROTOCOL, Attach, Batch
 from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, connect, find, ray_limiter, remove
-from sfusion_tools.sandbox_fusion_tools import PoolMode, SandboxFusionTool, init_execution_pool
-from tests.ray.actors import Gate, Holder, snapshot, until
+from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
+from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
 from tests.sfusion_tools.limiter.holding import give, take
 
 pytestmark = pytest.mark.usefixtures("cluster")
-
-
-def spread(number: int) -> dict[str, Any]:
-    """Return options that place actors on the two worker nodes in turn."""
-    return {"resources": {f"node{number % 2}": 0.01}}
 
 
 def printed_by(script: str, *arguments: str) -> Any:
@@ -61,7 +56,7 @@ class TestMultiNodeRateLimiterCase:
         assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_clients_on_several_nodes_share_the_limit(self, limiter_name: str) -> None:
-        holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=4) for n in range(4)]
+        holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=4) for n in range(4)]
         ray.get([holder.acquire.remote() for holder in holders])
         late = holders[0].acquire.remote()
         until(lambda: snapshot(limiter_name).waiting == 1)
@@ -72,8 +67,8 @@ class TestMultiNodeRateLimiterCase:
 
 def test_the_permits_of_a_killed_process_return(limiter_name: str) -> None:
     """verl defects (c) and (k): SIGKILL of a process that holds all permits and waits for more."""
-    doomed = Holder.options(**spread(0)).remote(limiter_name, rate_limit=2, lease=2.0)
-    survivor = Holder.options(**spread(1)).remote(limiter_name, rate_limit=2, lease=2.0)
+    doomed = Holder.options(**node_options(0)).remote(limiter_name, rate_limit=2, lease=2.0)
+    survivor = Holder.options(**node_options(1)).remote(limiter_name, rate_limit=2, lease=2.0)
     ray.get(doomed.acquire.remote(2))
     _ = doomed.acquire.remote(5)  # at the head of the queue when it dies
     until(lambda: snapshot(limiter_name).waiting == 1)
@@ -87,23 +82,21 @@ def test_the_permits_of_a_killed_process_return(limiter_name: str) -> None:
     assert after.expired + after.dropped == 3
 
 
-@pytest.mark.parametrize("way", ["ray.kill", "SIGKILL", "out of scope"])
-def test_the_limiter_outlives_its_creator(limiter_name: str, way: str) -> None:
-    """verl defect (d)."""
-    creator = Holder.options(**spread(0)).remote(limiter_name, rate_limit=2, lease=2.0)
-    ray.get(creator.acquire.remote())
-    survivor = Holder.options(**spread(1)).remote(limiter_name, rate_limit=2, lease=2.0)
+def test_the_limiter_outlives_its_creator(limiter_name: str) -> None:
+    """verl defect (d): however they end."""
+    doomed = [Holder.options(**node_options(0)).remote(limiter_name, rate_limit=4, lease=2.0) for _ in range(3)]
+    for one in doomed:
+        ray.get(one.acquire.remote())
+    survivor = Holder.options(**node_options(1)).remote(limiter_name, rate_limit=4, lease=2.0)
     ray.get(survivor.acquire.remote())
     before = snapshot(limiter_name).incarnation
-    pid = ray.get(creator.pid.remote())
-    if way == "ray.kill":
-        ray.kill(creator)
-    elif way == "SIGKILL":
-        os.kill(pid, signal.SIGKILL)
-    del creator
+    pids = ray.get([one.pid.remote() for one in doomed])
+    ray.kill(doomed[0])  # the creator
+    os.kill(pids[1], signal.SIGKILL)
+    del doomed, one  # out of scope
     gc.collect()
-    until(lambda: not _is_running(pid))
-    ray.get(survivor.acquire.remote())  # once the lease of the dead process ends
+    until(lambda: not any(map(_is_running, pids)))
+    ray.get(survivor.acquire.remote(3))  # once the leases of the dead processes end
     assert snapshot(limiter_name).incarnation == before
 
 
@@ -117,8 +110,8 @@ def _is_running(pid: int) -> bool:
 
 def test_a_killed_limiter_restarts_without_exceeding_the_limit(limiter_name: str) -> None:
     """Holders keep their permits, waiters keep their order, and the limit is not exceeded."""
-    first = Holder.options(**spread(0)).remote(limiter_name, rate_limit=3, lease=20.0)
-    second = Holder.options(**spread(1)).remote(limiter_name, rate_limit=3, lease=20.0)
+    first = Holder.options(**node_options(0)).remote(limiter_name, rate_limit=3, lease=20.0)
+    second = Holder.options(**node_options(1)).remote(limiter_name, rate_limit=3, lease=20.0)
     ray.get(first.acquire.remote(2))
     ray.get(second.acquire.remote())
     waits = second.acquire.remote()
@@ -203,14 +196,6 @@ def test_permits_of_direct_callers_survive_a_restart(limiter_name: str) -> None:
     assert ray.get(actor.release.remote(permits[0])) is False
 
 
-@ray.remote(num_cpus=0)
-class OldLimiter:
-    """The limiter of sfusion 0.1, which is still running after an upgrade."""
-
-    async def settings(self) -> LimiterSettings:
-        return LimiterSettings(1)
-
-
 def test_a_limiter_with_another_protocol_is_refused_with_advice(limiter_name: str) -> None:
     _ = OldLimiter.options(name=limiter_name, namespace=NAMESPACE, lifetime="detached").remote()
 
@@ -231,16 +216,17 @@ def test_a_client_with_another_protocol_is_refused(limiter_name: str) -> None:
         ray.get(actor.exchange.remote(Batch("old", old)))
 
 
-def test_a_limiter_never_starts_ray_and_works_again_after_ray_was_started_again() -> None:
+def test_a_limiter_never_starts_ray_and_works_again_after_ray_was_started_again(
+    cluster: str, limiter_name: str
+) -> None:
     """In a process of its own: renewals, polls, a release and a detachment after ray.shutdown()."""
     script = """
-import asyncio, ray
+import asyncio, ray, sys
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import ray_limiter
-def start():
-    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+address, name = sys.argv[1:]
 async def main():
-    limiter = ray_limiter(LimiterSettings(1, lease=0.6), "sessions")
+    limiter = ray_limiter(LimiterSettings(1, lease=0.6), name)
     async with limiter.permit():
         waiting = [asyncio.create_task(hold(limiter, n)) for n in range(2)]
         while limiter.waiting < 2:
@@ -249,24 +235,25 @@ async def main():
         await asyncio.sleep(1.5)
     await asyncio.sleep(0.5)
     print(ray.is_initialized())
-    start()
+    ray.init(address, log_to_driver=False, logging_level="ERROR")  # another cluster
     await asyncio.gather(*waiting)
     ray.shutdown()
 async def hold(limiter, number):
     async with limiter.permit(60):
         print("caller", number)
-start()
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 asyncio.run(main())
 print(ray.is_initialized())
 """
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", script, cluster, limiter_name]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.stdout.splitlines() == ["False", "caller 0", "caller 1", "False"], run.stderr
 
 
 def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gate) -> None:
     """verl defect (m): one permit, 200 waiters of four processes, none out of order."""
     gate.open()
-    holders = [Holder.options(**spread(n)).remote(limiter_name, rate_limit=1) for n in range(4)]
+    holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(4)]
     ray.get(holders[0].acquire.remote())
     reports, labels = [], []
     for number in range(200):
@@ -279,17 +266,20 @@ def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gat
     assert gate.peak == 1
 
 
-@pytest.mark.parametrize("apply", [False, True])
 def test_a_different_rate_limit_is_refused_or_applied_but_never_silently(
-    limiter_name: str, apply: bool, caplog: pytest.LogCaptureFixture
+    limiter_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """verl defect (e)."""
     connect(LimiterSettings(2), limiter_name)
-    with caplog.at_level(logging.WARNING):
-        connect(LimiterSettings(50), limiter_name, apply=apply)
-    assert snapshot(limiter_name).rate_limit == (50 if apply else 2)
-    warning = "now it runs with rate_limit 50" if apply else "rate_limit 50 is NOT in force"
-    assert warning in caplog.text
+    for apply, in_force, warning in (
+        (False, 2, "rate_limit 50 is NOT in force"),
+        (True, 50, "now it runs with rate_limit 50"),
+    ):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            connect(LimiterSettings(50), limiter_name, apply=apply)
+        assert snapshot(limiter_name).rate_limit == in_force
+        assert warning in caplog.text
 
 
 def test_two_jobs_in_different_namespaces_share_one_limiter(cluster: str, limiter_name: str) -> None:
@@ -405,20 +395,6 @@ def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
     asyncio.run(scenario())
 
 
-@ray.remote(num_cpus=0)
-class Trainer:
-    """A process of a training job whose model runs code."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._tool = SandboxFusionTool(config)
-
-    async def run(self, prefix: str, calls: int) -> list[str]:
-        """Run calls concurrently; return their outcomes."""
-        programs = [f"# sfusion:call={prefix}-{n} seconds=0.01\nprint({n})" for n in range(calls)]
-        ended = await asyncio.gather(*(self._tool.execute("", {"code": code}) for code in programs))
-        return [metrics["outcome"] for _, _, metrics in ended]
-
-
 def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
     """Counted at the sandbox: four processes, and a limiter that is killed three times."""
     with FakeSandbox(executor="scripted") as sandbox:
@@ -429,7 +405,7 @@ def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) 
             "limiter_name": limiter_name,
             "permit_lease": 5.0,
         }
-        trainers = [Trainer.options(**spread(n)).remote(config) for n in range(4)]
+        trainers = [Trainer.options(**node_options(n)).remote(config) for n in range(4)]
         assert ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 4
         runs = [trainer.run.remote(f"t{n}", 100) for n, trainer in enumerate(trainers)]
         for kill in range(1, 4):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +14,13 @@ from sfusion.harness.scenarios import parse_scenarios
 from sfusion.harness.targets import RealSandbox, open_targets, read_target
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds.ray_cluster import OwnCluster
+from tests.warm import warm
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[str]]:
     """Two servers in processes of their own that run code, like a real sandbox."""
-    command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", "--executor", "python"]
+    command = [warm("sfusion"), "serve", "sandbox", "--port", "0", "--executor", "python"]
     servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         yield [_address(server) for server in servers]
@@ -100,7 +100,7 @@ def test_one_of_two_servers_goes_down_and_the_other_takes_over(place: OwnCluster
 tools: {rate_limit: 4}
 load: {calls: 24, concurrency: 8, program: {seconds: 200ms, prints: "{call}\\n"}}
 sandbox: {instances: 2}
-events: [{at: 300ms, crash: sandbox-2}]
+events: [{after: {ended: 4}, crash: sandbox-2}]
 """
     promises = (
         "[in_flight_within_limit, every_call_ends_once, {outcomes: {ok: all}}, text_is_truthful, no_permit_leaked]"
@@ -119,14 +119,14 @@ def test_the_command_runs_against_an_address_and_reports_it(addresses: list[str]
         "scenario: small\nabout: a few calls\nworlds: [ray]\nload: {calls: 4, concurrency: 2}\n"
         "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
     )
-    command = [sys.executable, "-m", "sfusion", "run", "small.yaml", "--sandbox", addresses[0], "--out", "runs"]
+    command = [warm("sfusion"), "run", "small.yaml", "--sandbox", addresses[0], "--out", "runs"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "1 run: every promise held." in ran.stdout
     folder = tmp_path / "runs" / "small@ray"
     assert Journal.read(folder / "journal.ndjson").header["sandboxes"] == [addresses[0]]
     assert f"--sandbox {addresses[0]}" in (folder / "report.html").read_text()
-    again = [sys.executable, "-m", "sfusion", "replay", str(folder)]
+    again = [warm("sfusion"), "replay", str(folder)]
     refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "which cannot be replayed" in refused.stderr

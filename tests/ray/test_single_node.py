@@ -35,7 +35,7 @@ from sfusion_tools.sandbox_fusion_tools import (
 )
 from sfusion_tools.tool_registry import initialize_tools_from_config
 from tests.docs.test_metrics_page import listed
-from tests.ray.actors import Gate, snapshot, until
+from tests.ray.actors import Gate, Process, snapshot, until
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 from tests.sfusion_tools.sandbox.helpers import until as reached
 
@@ -73,26 +73,6 @@ def test_tools_registration(tmp_path: Path) -> None:
     assert isinstance(tool, SandboxFusionTool)
     assert tool.name == "code_interpreter"
     assert tool.get_openai_tool_schema().function.parameters.required == ["code"]
-
-
-@ray.remote(num_cpus=0)
-class Process:
-    """A process that looks up the limiter as verl's original design does."""
-
-    def __init__(self) -> None:
-        self.limiter = TokenBucketWorker.options(name="rate-limiter", get_if_exists=True).remote(3)
-
-    def acquire(self) -> str:
-        return ray.get(self.limiter.acquire.remote())
-
-    def release(self) -> bool:
-        return ray.get(self.limiter.release.remote())
-
-    def count(self) -> int:
-        return ray.get(self.limiter.get_current_count.remote())
-
-    def pid(self) -> int:
-        return os.getpid()
 
 
 def test_basic_multi_process_init() -> None:
@@ -172,7 +152,7 @@ class TestSingleNodeRateLimiterCase:
         assert gate.peak == 3
 
     @BOTH_MODES
-    def test_rotten_execution(self, mode: PoolMode, gate: Gate) -> None:
+    def test_rotten_execution(self, mode: PoolMode) -> None:
         """A function that fails is logged, returns None, and releases its permit."""
         pool = init_execution_pool(num_workers=2, enable_global_rate_limit=True, rate_limit=1, mode=mode)
         assert ray.get(pool.execute.remote(_raise)) is None

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import warm
+
 SCRIPT = Path(__file__).parent / "run_gsm8k_fsdp_sgl_multiturn_sf_tool.sh"
 
 
 def run(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", str(SCRIPT), *options],
-        env={**os.environ, "PYTHON": sys.executable, "PROBLEMS": "4", **environment},
+        env={**os.environ, "PYTHON": str(warm("python")), "PROBLEMS": "4", **environment},
         capture_output=True,
         text=True,
         check=False,

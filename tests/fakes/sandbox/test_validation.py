@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from http.client import HTTPConnection
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +17,7 @@ from sfusion.fakes.sandbox import requests as known
 from sfusion.fakes.sandbox.app import no_dataset
 from sfusion.fakes.sandbox.body import Unusable, check_body, deeper_than, nesting
 from sfusion.fakes.wire import Answer
+from tests.cases import every
 
 JUDGED = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "fastapi_validation.jsonl").read_text().splitlines()
@@ -41,7 +42,7 @@ def judge(path: str, body: bytes, content_type: str | None) -> dict[str, Any] | 
     return fields if path.startswith("/run") else no_dataset(fields)
 
 
-@pytest.mark.parametrize("case", JUDGED, ids=lambda case: case["body"][:40])
+@every(JUDGED, itemgetter("body"))
 def test_validation_matches_fastapi_and_pydantic(case: dict[str, Any]) -> None:
     got = judge(case["path"], case["body"].encode("latin-1"), case["content_type"])
     if case["status"] == 200:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from sfusion.fakes.sglang.malformed import TOOLS, MalformedText, catalogue, kinds, malformed
 from sfusion_tools.formats import format_names, get_format
+from tests.cases import every
 from tests.sfusion_tools.formats.recordings import chunkings, plain, streamed
 
 SEEDS = (0, 1, 2026)
 
 
-@pytest.mark.parametrize("form", format_names())
-@pytest.mark.parametrize("kind", kinds())
-def test_every_kind_is_parsed_as_the_catalogue_states(kind: str, form: str) -> None:
+@every(itertools.product(kinds(), format_names()), "-".join)
+def test_every_kind_is_parsed_as_the_catalogue_states(case: tuple[str, str]) -> None:
+    kind, form = case
     for seed in SEEDS:
         entry = malformed(kind, form, seed)
         if entry is None:
@@ -43,7 +46,7 @@ def test_texts_of_a_format_do_not_depend_on_the_other_formats() -> None:
     assert alone == [entry for entry in catalogue(5) if entry.form == "hermes"]
 
 
-@pytest.mark.parametrize("entry", list(catalogue(11)), ids=lambda entry: f"{entry.form}-{entry.kind}")
+@every(catalogue(11), lambda entry: f"{entry.form}-{entry.kind}")
 def test_the_grade_matches_the_calls_and_problems(entry: MalformedText) -> None:
     match entry.grade:
         case "harmless":

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from sfusion.fakes.sglang.keyed_digest import whole
 from sfusion.fakes.sglang.partial_json import partial_json
 from sfusion.fakes.sglang.quirks import QuirkError, QuirkParser, held_by_client, quirk_stream, sglang_parse
+from tests.cases import every
 from tests.sfusion_tools.formats.recordings import DATA, TOOLS, ids, records
 
 EVENTS = [
@@ -36,7 +38,7 @@ REACHED = {
 _TOKEN = re.compile(r"</?(?:tool_call|think)>|\[TOOL_CALLS\]|\[ARGS\]|<\|[a-z_]+\|>|<｜[^｜]*｜>")
 
 
-@pytest.mark.parametrize("record", records(), ids=ids(records()))
+@every(records(), itemgetter("id"))
 def test_whole_texts_are_parsed_as_recorded_from_sglang(record: dict[str, Any]) -> None:
     expected = record["sglang"]
     if "exception" in expected:

@@ -7,10 +7,10 @@ something. Each such record is named here with its reason.
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import Any
 
-import pytest
-
+from tests.cases import every
 from tests.fakes.sglang.replay import Record, records, replay_chat
 
 RECORDS = records("engine_chunks")
@@ -64,7 +64,7 @@ def held(response: dict[str, Any]) -> Any:
     return content.strip(), sorted(pieces.items()), thinking, (*ends, usage), error
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
+@every(RECORDS, itemgetter("id"))
 async def test_a_client_gets_what_was_recorded_except_for_listed_quirks(record: Record) -> None:
     got, want = await replay_chat(record)
     assert (got["status"], got["content_type"]) == (want["status"], want["content_type"])
@@ -74,7 +74,7 @@ async def test_a_client_gets_what_was_recorded_except_for_listed_quirks(record: 
         assert held(got) == held(want)
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
+@every(RECORDS, itemgetter("id"))
 async def test_with_quirks_every_byte_is_as_recorded(record: Record) -> None:
     got, want = await replay_chat(record, quirks="sglang")
     assert got == want
@@ -87,7 +87,7 @@ def uncut(record: Record) -> bool:
     return not tools or record["tool_call_parser"] is None or record["status"] != 200
 
 
-@pytest.mark.parametrize("record", [one for one in RECORDS if uncut(one)], ids=lambda record: record["id"])
+@every((one for one in RECORDS if uncut(one)), itemgetter("id"))
 async def test_without_tool_parsing_every_byte_is_as_recorded(record: Record) -> None:
     got, want = await replay_chat(record)
     assert got == want

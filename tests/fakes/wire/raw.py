@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 End = Literal["closed", "reset"]
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Timeout after which a test counts as hung; it is not used for measuring."""
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-MAIN = [sys.executable, "-c", "from sfusion.harness.cli import main; main()", "serve", "sglang"]
+from tests.warm import warm
 
 
 @contextmanager
 def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start a server and yield it with its URL; end it if the test did not."""
-    with subprocess.Popen([*MAIN, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        [warm("sfusion"), "serve", "sglang", *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             first = process.stdout.readline()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness import scenarios
 from sfusion.harness.cli import app
+from tests.warm import warm
 
 
 def invoke(*words: object) -> Any:
@@ -70,7 +70,7 @@ def test_a_message_that_quotes_a_file_cannot_control_the_terminal(tmp_path: Path
 def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "sfusion", "run", "single-node"]
+    command = [warm("sfusion"), "run", "single-node"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (3, "")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,14 +19,14 @@ from sfusion.harness.logs import read_records
 from tests.fakes.proxy.scripted_upstream import OK, always, scripted_upstream
 from tests.fakes.wire.raw import PATIENCE, Raw, Watch, get, one, run_code
 from tests.harness.commands.test_serve_sandbox import Served
+from tests.warm import warm
 
 
 @contextlib.asynccontextmanager
 async def serving(*arguments: str, lines: int = 3) -> AsyncIterator[Served]:
     pipe = asyncio.subprocess.PIPE
-    program = "from sfusion.harness.cli import main; main()"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, "proxy", "--port", "0", *arguments, stdout=pipe, stderr=pipe
+        warm("sfusion"), "proxy", "--port", "0", *arguments, stdout=pipe, stderr=pipe
     )
     assert process.stdout is not None
     try:

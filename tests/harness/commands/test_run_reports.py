@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+from tests.warm import warm
 
 SCENARIO = """\
 scenario: planted
@@ -21,8 +22,7 @@ promises: [every_call_ends_once, {outcomes: {ok: EXPECTED}}]
 
 
 def sfusion(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from sfusion.harness.cli import main; main()", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run([warm("sfusion"), *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(("expected", "code", "state"), [("all", 0, "held"), ("none", 1, "broken")])

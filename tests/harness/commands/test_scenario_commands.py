@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +17,7 @@ from sfusion.harness.promises import PROMISES
 from sfusion.harness.scenarios import bundled_folder
 from sfusion.harness.scenarios.explaining import explained, names
 from sfusion.harness.scenarios.schema import json_schema
+from tests.warm import warm
 
 GOOD = """\
 scenario: good
@@ -29,7 +29,7 @@ promises: [every_call_ends_once, {outcomes: {ok: all}}]
 
 def sfusion(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sfusion", *arguments],
+        [warm("sfusion"), *arguments],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from sfusion.harness.cli import app
 from sfusion.harness.commands import serve_sandbox
 from sfusion.harness.logs import read_records
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, one, run_code
+from tests.warm import warm
 
 
 class Served:
@@ -44,9 +44,8 @@ class Served:
 
 async def command(*arguments: str) -> asyncio.subprocess.Process:
     pipe = asyncio.subprocess.PIPE
-    program = "from sfusion.harness.cli import main; main()"
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, "serve", "sandbox", *arguments, stdout=pipe, stderr=pipe
+        warm("sfusion"), "serve", "sandbox", *arguments, stdout=pipe, stderr=pipe
     )
 
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from tests.fakes.sglang.client import get, post
-from tests.harness.commands.serve_sglang import MAIN, serving
+from tests.harness.commands.serve_sglang import serving
+from tests.warm import warm
 
 
 async def test_the_command_serves_with_its_options_and_ends_on_interrupt(tmp_path: Path) -> None:
@@ -43,7 +44,8 @@ def test_a_port_in_use_is_reported_in_one_sentence() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = subprocess.run([*MAIN, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False)
+        command = [warm("sfusion"), "serve", "sglang", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert f"port {port} on 127.0.0.1 is in use" in done.stderr
     assert "Traceback" not in done.stderr

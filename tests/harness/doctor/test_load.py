@@ -12,6 +12,7 @@ from sfusion.harness.doctor.examination import NullObserver
 from sfusion.harness.doctor.knee import Point
 from sfusion.harness.doctor.throughput import Sweep, is_stable, pooled
 from tests.harness.doctor.servers import GREETS, SFUSION, VERL, breaking, examined, ids, only, scripted, seen, severity
+from tests.sfusion_tools.sandbox.helpers import virtually
 
 RACE = only("connection", "ping", "run_code", "stdin race", "server version")
 SWEEP = only("connection", "ping", "run_code", "throughput")
@@ -36,6 +37,7 @@ async def test_the_newer_server_has_no_race() -> None:
         assert result.measured["stdin_race"] == "0 of 24"
 
 
+@virtually
 async def test_a_throttled_burst_is_not_examined() -> None:
     refuses = {"code": "doctor-stdin", "what": {"status": 429}}
     async with scripted(faults=[refuses]) as sandbox:
@@ -44,6 +46,7 @@ async def test_a_throttled_burst_is_not_examined() -> None:
         assert result.not_examined == [("stdin race", "none of 24 programs sent at once was run: 24 x throttled")]
 
 
+@virtually
 async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
     async with scripted(model={"queue": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
@@ -59,6 +62,7 @@ async def test_recommended_rate_limit_is_close_to_the_queue_size() -> None:
         assert "rate_limit is 64, but above" in seen(above, "rate-limit-above-knee")
 
 
+@virtually
 async def test_a_limit_at_the_knee_is_not_reported() -> None:
     async with scripted(model={"queue": 4}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
@@ -68,12 +72,14 @@ async def test_a_limit_at_the_knee_is_not_reported() -> None:
         assert breaking(again) == []
 
 
+@virtually
 async def test_a_limit_so_high_that_calls_time_out_breaks_training() -> None:
     async with scripted(model={"queue": 1}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP, rate_limit=5000, default_timeout=1.0)
         assert breaking(result) == ["rate-limit-above-knee"]
 
 
+@virtually
 async def test_shared_cores_bound_the_recommended_limit() -> None:
     async with scripted(model={"kind": "unbounded", "cores": 2}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
@@ -85,6 +91,7 @@ async def test_shared_cores_bound_the_recommended_limit() -> None:
     ("client", "limit", "expected"),
     [(VERL, 10, "breaks"), (SFUSION, 10, "hurts"), (SFUSION, None, "hurts"), (VERL, 2, "note")],
 )
+@virtually
 async def test_severity_of_throttling_depends_on_client_and_rate_limit(
     client: object, limit: int | None, expected: str
 ) -> None:
@@ -96,12 +103,14 @@ async def test_severity_of_throttling_depends_on_client_and_rate_limit(
         assert breaking(result) == (["throttled"] if expected == "breaks" else [])
 
 
+@virtually
 async def test_throttling_without_retry_after_is_reported_as_such() -> None:
     async with scripted(model={"kind": "queue", "workers": 2, "waiting": 0}) as sandbox:
         result = await examined(sandbox.url, PLAN, checks=SWEEP)
         assert "requests get 503 without Retry-After" in seen(result, "throttled")
 
 
+@virtually
 async def test_a_server_below_its_capacity_has_no_finding() -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, replace(PLAN, levels=4), checks=SWEEP, rate_limit=4)
@@ -109,6 +118,7 @@ async def test_a_server_below_its_capacity_has_no_finding() -> None:
         assert result.measured["recommended_rate_limit"] == 4
 
 
+@virtually
 async def test_failures_with_one_program_at_a_time_break_training() -> None:
     fails = {"code": "doctor-sweep", "what": {"sandbox_error": "no room"}}
     async with scripted(faults=[fails]) as sandbox:
@@ -116,6 +126,7 @@ async def test_failures_with_one_program_at_a_time_break_training() -> None:
         assert breaking(result) == ["fails-under-load"]
 
 
+@virtually
 async def test_failures_under_load_bound_the_recommended_limit() -> None:
     fails = {"code": "doctor-sweep", "above_in_flight": 5, "what": {"sandbox_error": "no room"}}
     async with scripted(faults=[fails]) as sandbox:
@@ -124,6 +135,7 @@ async def test_failures_under_load_bound_the_recommended_limit() -> None:
         assert result.measured["recommended_rate_limit"] <= 5
 
 
+@virtually
 async def test_throughput_is_measured_with_the_given_program() -> None:
     scripts = [ProgramScript(pattern="crunch", seconds=0.02), GREETS]
     async with FakeSandbox(executor="scripted", scripts=scripts, model={"queue": 2}) as sandbox:
@@ -149,6 +161,7 @@ def test_several_sweeps_are_pooled_by_their_medians() -> None:
     assert pooled(sweeps) == [Point(1, 10, 0.1, 6), Point(2, 20, 0.1, 12, failed=3)]
 
 
+@virtually
 async def test_the_range_of_all_sweeps_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same server gave 10, 5, 9, 5, 5 and 6 in six runs."""
     measured = iter([8, 16, 4, 8])
@@ -167,6 +180,7 @@ async def test_the_range_of_all_sweeps_is_printed(monkeypatch: pytest.MonkeyPatc
     assert "8: 80/s" in text
 
 
+@virtually
 async def test_the_load_is_bounded_and_announced() -> None:
     announced: list[str] = []
     arrived: list[int] = []
@@ -185,6 +199,7 @@ async def test_the_load_is_bounded_and_announced() -> None:
 
 
 @pytest.mark.parametrize(("plan", "why"), [(Plan(quick=True), "--quick"), (Plan(sweep=False), "--no-sweep")])
+@virtually
 async def test_load_can_be_skipped(plan: Plan, why: str) -> None:
     async with scripted() as sandbox:
         result = await examined(sandbox.url, plan, checks=SWEEP)

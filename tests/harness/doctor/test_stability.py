@@ -10,6 +10,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.doctor import CHECKS as ALL
 from sfusion.harness.doctor import Plan
 from tests.harness.doctor.servers import GREETS, breaking, examined, ids, only, scripted, seen, severity
+from tests.sfusion_tools.sandbox.helpers import virtually
 
 PLAN = Plan(patience=1.0, per_check=20.0, quick=True, timed_out_after=0.1, languages=("bash",), packages=["json"])
 CHECKS = only("connection", "ping", "run_code", "memory limit", "languages", "non-UTF-8 output", "stability")
@@ -44,6 +45,7 @@ async def test_a_stable_sandbox_is_not_called_unsteady() -> None:
 
 
 @pytest.mark.parametrize("what", ["crash", {"wedge": {"ping": "alive"}}, {"wedge": {"ping": "dead"}}], ids=str)
+@virtually
 async def test_a_sandbox_that_dies_during_the_examination_is_reported(what: Any) -> None:
     plan = Plan(patience=0.5, seconds=0.5, packages=["json"])
     checks = only("connection", "ping", "run_code", "packages", "non-UTF-8 output", "stability")
@@ -54,6 +56,7 @@ async def test_a_sandbox_that_dies_during_the_examination_is_reported(what: Any)
         assert ("stability", "it stopped answering") in result.not_examined
 
 
+@virtually
 async def test_a_check_that_hangs_on_a_dead_sandbox_is_reported() -> None:
     plan = Plan(patience=0.5, per_check=0.5, packages=["json"])
     async with scripted(faults=[{"after": 1, "what": "wedge"}]) as sandbox:
@@ -63,6 +66,7 @@ async def test_a_check_that_hangs_on_a_dead_sandbox_is_reported() -> None:
 
 
 @pytest.mark.parametrize("what", ["crash", {"wedge": {"ping": "alive"}}])
+@virtually
 async def test_a_sandbox_that_dies_under_load_is_reported(what: Any) -> None:
     dies = {"above_in_flight": 3, "what": what}
     async with scripted(faults=[dies]) as sandbox:
@@ -72,6 +76,7 @@ async def test_a_sandbox_that_dies_under_load_is_reported(what: Any) -> None:
         assert "then stopped answering during the check `throughput`" in seen(result, "stops-answering")
 
 
+@virtually
 async def test_a_sandbox_that_hangs_on_one_program_is_not_called_dead() -> None:
     stuck = {"code": "doctor-not-utf8", "what": {"status": 502}}
     async with scripted(faults=[stuck]) as sandbox:
@@ -109,6 +114,7 @@ ANY_FAULT: list[Any] = [
 
 
 @pytest.mark.parametrize("what", ANY_FAULT, ids=str)
+@virtually
 async def test_there_is_a_report_whatever_the_server_does(what: Any) -> None:
     plan = Plan(
         patience=0.4, per_check=3.0, seconds=0.3, timed_out_after=0.1, languages=(), packages=["json"], burst=3,

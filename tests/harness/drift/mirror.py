@@ -13,7 +13,7 @@ from sfusion.harness.probes import Probe, ProbeAnswer, Server
 from sfusion.harness.probes.raw_http import request_bytes
 
 Plant = Callable[[ProbeAnswer], ProbeAnswer]
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @dataclass

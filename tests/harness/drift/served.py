@@ -6,9 +6,10 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tests.warm import warm
 
 PATIENCE = 60.0
 
@@ -16,7 +17,7 @@ PATIENCE = 60.0
 @contextmanager
 def served(*options: str) -> Iterator[str]:
     """Run ``sfusion serve sandbox`` on a free port; yields its address."""
-    command = [sys.executable, "-m", "sfusion", "serve", "sandbox", "--port", "0", *options]
+    command = [warm("sfusion"), "serve", "sandbox", "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
@@ -33,7 +34,7 @@ def served(*options: str) -> Iterator[str]:
 
 def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sfusion", *arguments],
+        [warm("sfusion"), *arguments],
         env={**os.environ, "COLUMNS": "200"},
         capture_output=True,
         text=True,

@@ -125,3 +125,18 @@ def test_verdicts_and_figures_over_commits(folder: Path) -> None:
     assert second[:8] in (folder / "plots.svg").read_text()
     code, text = history("kep")
     assert (code, "did you mean 'kept'?" in text) == (2, True)
+
+
+def test_without_a_name_each_scenario_has_a_line_with_its_last_change(folder: Path) -> None:
+    (folder / "other.yaml").write_text(SCENARIO.replace("kept", "other") + "matrix: {tools.rate_limit: [1, 2]}\n")
+    for seed in ("1", "2"):
+        run("other.yaml", "--seed", seed)
+    code, text = history()
+    assert code == 0
+    assert [line.split()[:3] for line in text.splitlines()[1:]] == [
+        ["held", "kept", "run"],
+        ["held", "other[rate_limit=1]", "run"],
+        ["held", "other[rate_limit=2]", "run"],
+    ]
+    assert text.count("run 2: other journal") == 3
+    assert history("other")[1].count("first") == 2

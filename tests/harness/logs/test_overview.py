@@ -78,3 +78,19 @@ def test_times_are_shown_as_what_they_are(record, unit, shown):
 def test_an_empty_log_has_an_overview():
     told = found([])
     assert (told.calls, told.turns, told.over_time, told.outcomes) == (0, [], [], {})
+
+
+def test_retried_failures_are_told_as_those_of_attempts():
+    def records() -> Iterable[CallRecord]:
+        for number in range(600):
+            at = START + number
+            outcomes = ["unreachable", "ok"] if number >= 300 else ["ok"]
+            attempts = tuple(
+                AttemptRecord(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes)
+            )
+            yield CallRecord("c", at, 0.1, "client", "ok", attempts=attempts)
+
+    (turn,) = found(records()).turns
+    assert (turn.what, turn.worse, turn.mostly) == ("attempts", True, "unreachable")
+    assert turn.after == pytest.approx(0.5, abs=0.02)
+    assert turn.at - START == pytest.approx(300, abs=5)

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +32,7 @@ from sfusion.harness.probes import (
 from sfusion.harness.probes.cassette import read_response, recording_lines, response_record
 from sfusion.harness.probes.scrubbing import Scrubber
 from tests.harness.drift.served import PATIENCE
+from tests.warm import warm
 
 CODE = [
     "-k",
@@ -307,7 +307,7 @@ def test_an_interrupted_recording_keeps_the_old_file(tmp_path: Path) -> None:
 
     with FakeSandbox(faults=[{"what": "hang"}], journal=note) as sandbox:
         options = [sandbox.url, "-o", str(path), "--force", "-k", "results/"]
-        command = [sys.executable, "-m", "sfusion", "record", *options]
+        command = [warm("sfusion"), "record", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert asked.wait(PATIENCE)
             process.send_signal(signal.SIGINT)

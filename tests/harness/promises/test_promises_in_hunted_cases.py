@@ -150,9 +150,38 @@ def test_a_retry_after_that_its_client_did_not_wait_for_asks_nothing_of_it() -> 
     assert not told.startswith("broken"), told
 
 
+def test_a_program_that_never_ends_shows_no_lack_of_recovery() -> None:
+    load = {"calls": 2, "concurrency": 2, "program": {"seconds": 3600}}
+    events = [{"at": 0.3, "pause": "n1-w1", "seconds": 0.2}]
+    assert states({"recovers_within": 1}, load=load, events=events, tools={"max_attempts": 1}).startswith("unknown")
+
+
 def test_the_connection_of_a_call_that_was_given_up_is_not_used_again() -> None:
     load = {"calls": 7, "concurrency": 2, "program": {"seconds": 0.5}, "cancel": {"after": 1.0}}
     told = states("connections_reused", tools={"rate_limit": 1}, load=load)
+    assert not told.startswith("broken"), told
+
+
+def test_one_idle_connection_could_serve_one_request() -> None:
+    program = [{"seconds": 0.503}, {"seconds": 3600}, {"arguments": {"code": ""}}, {"arguments": 7}]
+    told = states(
+        "connections_reused",
+        seed=149386,
+        tools={"enable_global_rate_limit": False},
+        sandbox={
+            "instances": 2,
+            "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
+            "faults": [{"name": "plain", "every": 2, "what": {"malformed": "json"}}],
+        },
+        load={
+            "calls": 32,
+            "concurrency": 16,
+            "program": program,
+            "think": {"choice": [0.0, 1.019]},
+            "cancel": {"share": 0.5, "after": 1.019},
+        },
+        schedule={"priority": 175984, "changes": 4},
+    )
     assert not told.startswith("broken"), told
 
 

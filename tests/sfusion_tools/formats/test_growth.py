@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from benchmarks.bench_parsers import SHAPES, TOOLS, argument, parse
 from sfusion_tools.formats import Format, Parsed, RenderError, Toolbox, format_names, get_format, text_reader
 from sfusion_tools.formats.jsontext import DEEPEST
 from sfusion_tools.formats.text_reader import TextReader
+from tests.cases import every
 
 TYPED = [
     {"function": {"name": "TOOL", "parameters": {"type": "object", "properties": {"KEY": {"type": "array"}}}}},
@@ -60,32 +62,37 @@ def streamed(form: Format, text: str) -> tuple[Parsed, int]:
     return Parsed.of(deltas), calls + CountingReader.work
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", format_names())
-def test_twice_the_text_is_twice_the_work_one_character_at_a_time(
-    name: str, shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Counted: calls of functions, and characters that the reader copies. Work inside of a regex is not seen here."""
-    monkeypatch.setattr("sfusion_tools.formats.streamparser.TextReader", CountingReader)
+@pytest.fixture
+def never_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_reader, "_FREE", 0)
+
+
+ALL = list(itertools.product(format_names(), SHAPES))
+
+
+@pytest.mark.usefixtures("never_free")
+@every(ALL, "-".join)
+def test_twice_the_text_is_twice_the_work_one_character_at_a_time(case: tuple[str, str]) -> None:
+    """Counted: calls of functions, and characters that the reader copies. Work inside of a regex is not seen here."""
+    name, shape = case
     form = get_format(name)
     texts = [SHAPES[shape](form, size) for size in (300, 600)]
-    (_, once), (parsed, twice) = (streamed(form, text) for text in texts)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sfusion_tools.formats.streamparser.TextReader", CountingReader)
+        (_, once), (parsed, twice) = (streamed(form, text) for text in texts)
     assert parsed == form.parse(texts[1], TOOLS)
     assert twice < 2.5 * once * len(texts[1]) / (2 * len(texts[0]))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", format_names())
-def test_no_regex_searches_the_same_text_from_every_position(
-    name: str, shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("never_free")
+@every(ALL, "-".join)
+def test_no_regex_searches_the_same_text_from_every_position(case: tuple[str, str]) -> None:
     """Eight times the text takes 8 times as long if it is linear, and 64 times if it is quadratic; 24 is between them.
 
     It is the processor's time of this thread, without garbage collection, so other processes add nothing to it, and
     noise in one of three attempts does not matter: a quadratic search is slow in all of them.
     """
-    monkeypatch.setattr(text_reader, "_FREE", 0)
+    name, shape = case
     form = get_format(name)
     short, long = (SHAPES[shape](form, size) for size in (1000, 8000))
     gc.disable()

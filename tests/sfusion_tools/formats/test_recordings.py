@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from operator import itemgetter
 from typing import Any
-
-import pytest
 
 from sfusion.fakes.sglang.dialects import dialect_of
 from sfusion_tools.formats import format_names, get_format
-from tests.sfusion_tools.formats.recordings import DATA, TOOLS, chunkings, ids, plain, records, streamed
+from tests.cases import every
+from tests.sfusion_tools.formats.recordings import DATA, TOOLS, chunkings, plain, records, streamed
 
 INTENDED = [record for record in records() if "intended_calls" in record]
 OTHERS = [record for record in records() if "intended_calls" not in record]
@@ -28,7 +28,7 @@ def test_every_format_with_quirks_is_recorded() -> None:
     assert {record["format"] for record in records()} == with_quirks
 
 
-@pytest.mark.parametrize("record", INTENDED, ids=ids(INTENDED))
+@every(INTENDED, itemgetter("id"))
 def test_well_formed_text_yields_the_intended_calls(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
     parsed = form.parse(record["text"], TOOLS)
@@ -39,7 +39,7 @@ def test_well_formed_text_yields_the_intended_calls(record: dict[str, Any]) -> N
         assert streamed(form, pieces) == parsed
 
 
-@pytest.mark.parametrize("record", INTENDED, ids=ids(INTENDED))
+@every(INTENDED, itemgetter("id"))
 def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
     text = form.render(record["intended_calls"], tools=TOOLS)
@@ -53,7 +53,7 @@ def test_intended_calls_are_rendered_as_recorded(record: dict[str, Any]) -> None
         assert text in recorded
 
 
-@pytest.mark.parametrize("record", OTHERS, ids=ids(OTHERS))
+@every(OTHERS, itemgetter("id"))
 def test_text_without_intended_calls_is_parsed_as_expected(record: dict[str, Any]) -> None:
     form = get_format(record["format"])
     parsed = form.parse(record["text"], TOOLS)
@@ -67,9 +67,7 @@ def test_text_without_intended_calls_is_parsed_as_expected(record: dict[str, Any
         assert 0 <= problem.position <= len(record["text"])
 
 
-@pytest.mark.parametrize(
-    "record", [r for r in MALFORMED if "/several_" in r["id"]], ids=ids(r for r in MALFORMED if "/several_" in r["id"])
-)
+@every((r for r in MALFORMED if "/several_" in r["id"]), itemgetter("id"))
 def test_one_bad_call_never_drops_its_siblings(record: dict[str, Any]) -> None:
     parsed = get_format(record["format"]).parse(record["text"], TOOLS)
     expected = [{"name": "calc_gsm8k_reward", "arguments": {"answer": "1"}}]
@@ -79,9 +77,7 @@ def test_one_bad_call_never_drops_its_siblings(record: dict[str, Any]) -> None:
     assert len(parsed.refused) == 1
 
 
-@pytest.mark.parametrize(
-    "record", [r for r in MALFORMED if "/trunc_" in r["id"]], ids=ids(r for r in MALFORMED if "/trunc_" in r["id"])
-)
+@every((r for r in MALFORMED if "/trunc_" in r["id"]), itemgetter("id"))
 def test_a_truncated_call_is_never_returned(record: dict[str, Any]) -> None:
     whole = [
         {"name": "code_interpreter", "arguments": {"code": 's = "a\\n"\nprint(s)'}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import selectors
 import socket
@@ -208,3 +209,13 @@ def in_virtual_time(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine on a new loop in virtual time: minutes of waiting take no time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(make())
+
+
+def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an asynchronous test in virtual time."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        in_virtual_time(lambda: test(**fixtures))
+
+    return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.answer import Reading, read_answer
+from tests.cases import every
 from tests.sfusion_tools.sandbox.helpers import run_answer
 
 RECORDED = [
@@ -44,7 +46,7 @@ def _expected(recorded: dict[str, Any]) -> Outcome:
     return Outcome.OK if answer["run_result"]["return_code"] == 0 else Outcome.PROGRAM_ERROR
 
 
-@pytest.mark.parametrize("recorded", RECORDED, ids=lambda r: r["id"])
+@every(RECORDED, itemgetter("id"))
 def test_recorded_answers_of_the_real_server_get_the_right_outcome(recorded):
     reading = read(recorded["answer"])
     assert reading.outcome is _expected(recorded)

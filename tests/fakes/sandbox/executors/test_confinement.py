@@ -248,7 +248,7 @@ async def test_a_daemon_is_killed_with_its_request(
     held: PythonExecutor, liveness: LivenessSocket, end: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     code = DAEMON.format(connect=indented(liveness.python)) + f"{end}\n"
-    running = asyncio.ensure_future(run(held, code, run_timeout=2.0))
+    running = asyncio.ensure_future(run(held, code, run_timeout=5.0 if "sleep" in end else 60.0))
     daemon = await liveness.accept()
     await running
     assert await dead(daemon)

@@ -34,9 +34,9 @@ def test_sdk_runs_a_program_with_files(sandbox: FakeSandbox) -> None:
 
 def test_summaries_describe_failures(sandbox: FakeSandbox) -> None:
     mapping = sdk.SummaryMapping(Success="fine", Failed="bad", RunTimeout="slow")
-    codes = {"pass": "fine", "raise SystemExit(1)": "bad", "while True: pass": "slow"}
-    for code, summary in codes.items():
-        answer = sdk.run_code(request(code, run_timeout=0.5), endpoint=sandbox.url, max_attempts=1)
+    codes = [("pass", 60.0, "fine"), ("raise SystemExit(1)", 60.0, "bad"), ("while True: pass", 0.5, "slow")]
+    for code, timeout, summary in codes:
+        answer = sdk.run_code(request(code, run_timeout=timeout), endpoint=sandbox.url, max_attempts=1)
         assert sdk.summary_run_code_result(answer, mapping) == summary
 
 

@@ -1,0 +1,42 @@
+# Asks the warm interpreter to run this command, and is its face: standard streams, signals, exit code.
+# Without it, or when it could not do the same, the real interpreter runs the command.
+import _signal as signal
+import _socket
+import array
+import marshal
+import os
+import sys
+
+FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+
+own = os.path.basename(__file__) == "sfusion"
+words = ["sfusion", *sys.argv[1:]] if own else sys.argv[1:]
+signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
+warm = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+request = {
+    "words": words,
+    "folder": os.getcwd(),
+    "environ": dict(os.environ),
+    "umask": os.umask(0o77),
+    "ignored": [int(one) for one in FORWARDED if signal.getsignal(one) == signal.SIG_IGN],
+}
+os.umask(request["umask"])
+try:
+    warm.connect(os.path.join(os.path.dirname(__file__), "socket"))
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))
+    warm.sendmsg([marshal.dumps(request)], [rights])
+    started = marshal.loads(warm.recv(100) or marshal.dumps(0))
+except OSError:
+    started = 0
+if not started:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+    os.execv(PYTHON, [PYTHON, *(["-m"] if own else []), *words])  # noqa: F821 # written above this text
+
+for number in FORWARDED:
+    signal.signal(number, lambda number, _: os.kill(started, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
+ended = marshal.loads(warm.recv(100))
+if ended < 0:
+    signal.signal(-ended, signal.SIG_DFL)
+    os.kill(os.getpid(), -ended)
+os._exit(ended)

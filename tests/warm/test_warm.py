@@ -1,0 +1,82 @@
+"""A warm command behaves as the real one does: streams, folder, environment, exit code, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.warm import warm
+
+SHOWN = """
+import os, sys
+loaded = "sfusion.harness.runs" in sys.modules
+print(sys.argv, os.getcwd(), os.environ.get("MINE"), sys.stdin.read(), sys.path[0], __name__, loaded)
+print("to stderr", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("environ", [{}, {"PYTHONHASHSEED": "5"}], ids=["warm", "cold"])
+def test_a_program_sees_its_own_words_folder_environment_and_streams(tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "program.py").write_text(SHOWN)
+    done = subprocess.run(
+        [warm("python"), "program.py", "a b"],
+        cwd=tmp_path,
+        env={**os.environ, "MINE": "ü", **environ},
+        input="typed",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    shown = f"['program.py', 'a b'] {tmp_path} ü typed {tmp_path} __main__ {not environ}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (7, shown, "to stderr\n")
+
+
+def test_the_usage_names_the_command_as_the_console_script_does() -> None:
+    done = subprocess.run([warm("sfusion"), "check", "--nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: sfusion check ")
+
+
+def test_another_copy_of_the_product_in_the_folder_is_the_one_that_runs(tmp_path: Path) -> None:
+    (tmp_path / "sfusion_tools").mkdir()
+    (tmp_path / "sfusion_tools" / "__init__.py").write_text("name = 'a copy'\n")
+    command = [warm("python"), "-c", "import sfusion_tools; print(sfusion_tools.name)"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "a copy\n"
+
+
+WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); print('read to the end')"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_launcher_ends_the_command(number: signal.Signals) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([warm("python"), "-c", WAITS], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it runs
+        process.send_signal(number)
+        # The pipes end with the command itself, which may outlive its launcher for a moment.
+        assert process.stdout.read() == ""
+    assert process.returncode == -number
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    command = [warm("python"), "-c", "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"]
+    for shell, ignored in (("trap '' INT; ", "True\n"), ("", "False\n")):
+        line = f'{shell}exec "$0" "$@"'
+        done = subprocess.run(["sh", "-c", line, *command], stdout=subprocess.PIPE, text=True, check=True)
+        assert done.stdout == ignored
+
+
+def test_the_real_interpreter_runs_the_command_when_no_warm_one_is_there(tmp_path: Path) -> None:
+    alone = tmp_path / "python"
+    alone.write_text(warm("python").read_text())
+    alone.chmod(0o755)
+    code = "import sys; print(sys.executable, 'sfusion_tools' in sys.modules)"
+    done = subprocess.run([alone, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == f"{sys.executable} False\n"

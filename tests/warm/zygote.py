@@ -1,0 +1,161 @@
+"""An interpreter that has imported the product, and forks a process for every command that a launcher sends."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import io
+import marshal
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PRODUCT = (
+    "sfusion.fakes.proxy",
+    "sfusion.fakes.sandbox",
+    "sfusion.fakes.sglang",
+    "sfusion.harness.cli",
+    "sfusion.harness.commands._running",
+    "sfusion.harness.doctor",
+    "sfusion.harness.drift",
+    "sfusion.harness.hunt",
+    "sfusion.harness.probes",
+    "sfusion.harness.promises",
+    "sfusion.harness.reports",
+    "sfusion.harness.rollouts",
+    "sfusion.harness.runs",
+    "sfusion.harness.scenarios",
+    "sfusion.harness.shrinking",
+    "sfusion.harness.worlds",
+    "sfusion_tools.rollout",
+    "sfusion_tools.sandbox_fusion_tools",
+    "sfusion_tools.tool_registry",
+)
+READ_AT_START = ("LANG", "LC_", "PYTHON", "SSL_", "TZ")
+"""Variables that an interpreter or a library reads once, when it starts."""
+
+
+def serve(listener: socket.socket) -> Callable[[], None] | None:
+    """Fork until the standard input ends; in a forked process return what it has to do."""
+    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    while True:
+        ready, _, _ = select.select([listener, 0], [], [])
+        if 0 in ready:
+            return None
+        asked, _ = listener.accept()
+        if os.fork():
+            asked.close()
+            continue
+        listener.close()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        return _mind(asked)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+
+
+def _mind(asked: socket.socket) -> Callable[[], None]:
+    """Fork the command and tell its launcher how it ended; a command whose launcher was killed is killed too."""
+    data, files, _, _ = socket.recv_fds(asked, 1_000_000, 3)
+    request = marshal.loads(data)
+    if not _can_be_warm(request):
+        asked.send(marshal.dumps(0))
+        os._exit(0)
+    pid = os.fork()
+    if not pid:
+        asked.close()
+        return _become(request, files)
+    for file in files:
+        os.close(file)
+    asked.send(marshal.dumps(pid))
+    ended = os.pidfd_open(pid)
+    if ended not in select.select([asked, ended], [], [])[0]:
+        os.killpg(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        asked.send(marshal.dumps(code))
+    os._exit(0)
+
+
+def _can_be_warm(request: dict[str, Any]) -> bool:
+    """Whether a new interpreter would load the same product and the same settings."""
+
+    def at_start(environ: Any) -> dict[str, str]:
+        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START)}
+
+    words = request["words"]
+    known = words[:1] in (["-m"], ["-c"]) or (words and not words[0].startswith("-"))
+    beside = Path(request["folder"], "sfusion_tools")
+    same = not beside.exists() or beside.resolve() == Path(sys.modules["sfusion_tools"].__path__[0]).resolve()
+    return bool(known) and same and at_start(request["environ"]) == at_start(os.environ)
+
+
+def _become(request: dict[str, Any], files: list[int]) -> Callable[[], None]:
+    """Take over the launcher's streams, folder, environment and signals."""
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(request["folder"])
+    os.umask(request["umask"])
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    for one in request["ignored"]:
+        signal.signal(one, signal.SIG_IGN)
+    through = bool(os.environ.get("PYTHONUNBUFFERED"))
+    for number, name, how in ((0, "stdin", "rb"), (1, "stdout", "wb"), (2, "stderr", "wb")):
+        old = getattr(sys, name)
+        raw = open(number, how, closefd=False)  # noqa: SIM115 # the standard streams stay open
+        lines = name == "stderr" or os.isatty(number)
+        stream = io.TextIOWrapper(raw, old.encoding, old.errors, None, lines, through and number > 0)
+        stream.mode = how[0]  # type: ignore[attr-defined]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    return lambda: _run(request["words"])
+
+
+def _run(words: list[str]) -> None:
+    match words:
+        case ["sfusion", *_]:  # what the console script does
+            sys.argv = words
+            sys.modules["__main__"] = type(sys)("__main__")
+            sys.exit(sys.modules["sfusion.harness.cli"].main())
+        case ["-m", name, *rest]:
+            sys.argv = [name, *rest]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        case ["-c", code, *rest]:
+            sys.argv = ["-c", *rest]
+            sys.path.insert(0, "")
+            main = sys.modules["__main__"] = type(sys)("__main__")
+            exec(compile(code, "<string>", "exec"), main.__dict__)
+        case [file, *rest]:
+            sys.argv = [file, *rest]
+            sys.path.insert(0, str(Path(file).resolve().parent))
+            runpy.run_path(file, run_name="__main__")
+
+
+def main() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # a checkout that is not installed
+    for name in PRODUCT:
+        importlib.import_module(name)
+    del sys.path[0]
+    gc.collect()
+    gc.freeze()
+    todo = serve(socket.socket(fileno=int(sys.argv[1])))
+    if todo is not None:
+        todo()
+
+
+if __name__ == "__main__":
+    main()
