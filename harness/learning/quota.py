@@ -129,10 +129,10 @@ def _levels(
 def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None, float]:
     """The number from which on requests are refused, and how often that is wrong, averaged over both kinds."""
     best: tuple[int | None, float] = (None, 1.0)
-    highest = max((*refused, *admitted), default=0)
-    for limit in range(1, highest + 1):
-        missed = sum(one < limit for one in refused) / len(refused)
-        wrong = sum(one >= limit for one in admitted) / len(admitted)
+    refused, admitted = sorted(refused), sorted(admitted)
+    for limit in range(1, max(refused[-1], admitted[-1]) + 1):
+        missed = bisect_left(refused, limit) / len(refused)
+        wrong = 1 - bisect_left(admitted, limit) / len(admitted)
         if (missed + wrong) / 2 <= best[1]:
             best = limit, (missed + wrong) / 2
     return best
