@@ -19,6 +19,7 @@ from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.learning.survey import Survey, Window, sample
 from sfusion.harness.logs import CallRecord, LogReader
+from sfusion.harness.logs.reading import UnreadableLines
 from sfusion.harness.scenarios import ScenarioError, parse_scenarios
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -37,11 +38,14 @@ def run_learn(
         raise BadOption(f"-o {out} is a folder; name a file, such as {out / 'learned.yaml'}")
     if out is not None and out.is_file() and not force:
         raise BadOption(f"{out} exists already; choose another name, or overwrite it with --force")
+    if out is not None and not out.parent.is_dir():
+        raise BadOption(f"-o {out}: there is no folder {out.parent}")
     # The scenario itself may go to stdout.
     stream = sys.stdout if out is not None else sys.stderr
-    reader = LogReader(logs)
+    unreadable = UnreadableLines()
+    reader = LogReader(logs, unreadable)
     with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-        calls, window = _read(logs, reader, most, shown)
+        calls, window = _read(logs, reader, most, shown, unreadable)
     learned = learn(calls)
     text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
     _refuse_bad_name(name, text)
@@ -61,7 +65,7 @@ def run_learn(
 
 
 def _read(
-    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter
+    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
 ) -> tuple[list[CallRecord], Window]:
     """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
     survey = Survey()
@@ -74,10 +78,12 @@ def _read(
             calls = []
     window = survey.window(most)
     if window is None:
-        raise LogError(f"{', '.join(map(str, logs))}: no call in there")
+        raise LogError("; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there")
+    if unreadable.count:
+        shown.print(f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}", "yellow")
     if window.is_whole and calls:
         return joined(calls), window
-    again = _watched(LogReader(logs), shown, "reading again")
+    again = _watched(LogReader(logs, UnreadableLines()), shown, "reading again")
     return sample(again, window, most), window
 
 

@@ -27,12 +27,12 @@ def look(
     from sfusion.harness.logs.digest import Digest
     from sfusion.harness.logs.overview import overview
     from sfusion.harness.logs.page import render_log
-    from sfusion.harness.logs.reading import LogReader
+    from sfusion.harness.logs.reading import LogReader, UnreadableLines
     from sfusion.harness.logs.telling import ROWS, LookReporter
     from sfusion.harness.reports import Reports
 
     Reports(html=html, json=None if is_stdout(json) else json).check()
-    problems = _Problems()
+    problems = UnreadableLines()
     reader, digest = LogReader(logs, problems), Digest()
     with LookReporter(sys.stderr if is_stdout(json) else sys.stdout, reader.total_bytes) as reporter:
         for number, record in enumerate(reader):
@@ -53,16 +53,3 @@ def look(
             write_file(html, render_log(digest, found))
         if json is not None:
             write_json(json, found.as_data())
-
-
-class _Problems:
-    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: list[str] = []
-
-    def __call__(self, problem: str) -> None:
-        self.count += 1
-        if len(self.first) < 3:
-            self.first.append(problem)

@@ -115,7 +115,7 @@ def _is_open(calls: Sequence[CallRecord], outstanding: InFlight, callers: int) -
     free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
     expected = accumulate(one / max(sum(free), 1e-9) for one in free)
     would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
-    return would_be > max(2 * uneven, _VISIBLE)
+    return would_be > max(1.5 * uneven, _VISIBLE)
 
 
 def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:

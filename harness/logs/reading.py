@@ -35,6 +35,19 @@ Problem = Callable[[str], None]
 """Called with what is wrong with a line, beginning with its file and number."""
 
 
+class UnreadableLines:
+    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def __call__(self, problem: str) -> None:
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(problem)
+
+
 class LogReader:
     """The calls of some log files, in the order of the files and their lines, which is roughly that of their ends."""
 

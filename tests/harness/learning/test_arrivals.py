@@ -40,8 +40,8 @@ def test_callers_that_go_on_at_once_are_counted() -> None:
 def test_callers_that_pause_are_found_with_their_pause() -> None:
     found = load_of(closed_loop(20, 1500, 2.0))
     assert found.kind == "closed"
-    assert found.concurrency == pytest.approx(20, abs=6)
-    assert found.think["exponential"] == pytest.approx(2.0, rel=0.5)
+    assert found.concurrency == pytest.approx(20, abs=3)
+    assert found.think["exponential"] == pytest.approx(2.0, rel=0.2)
 
 
 def test_calls_that_come_evenly_whatever_happens_are_told_from_callers_that_wait() -> None:

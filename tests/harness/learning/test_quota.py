@@ -38,6 +38,17 @@ def test_a_limit_of_requests_in_flight_is_found_with_its_retry_after() -> None:
     assert "5 or more in flight" in found.evidence
 
 
+def test_requests_that_come_at_the_same_moment_are_counted_too() -> None:
+    calls = []
+    for second in range(20):
+        calls += [call(16 * second + n, float(second), 0.5) for n in range(8)]
+        refused = {"outcome": "throttled", "status": 429, "retry_after": 0.5}
+        calls += [call(16 * second + 8 + n, float(second), 0.0, **refused) for n in range(8)]  # type: ignore[arg-type]
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model["in_flight"] == 8
+
+
 def test_a_limit_without_retry_after_is_a_queue_that_nobody_waits_in() -> None:
     """A quota of the fake always sends Retry-After."""
     found = quota_of(gateway(5, status=503, retry_after=None))

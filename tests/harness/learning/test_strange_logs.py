@@ -31,7 +31,7 @@ def jumping_clock() -> list[CallRecord]:
 
 
 def unprintable() -> list[CallRecord]:
-    calls = several(30, sandbox="http://a\n- evil: {}\u2028#\x1b[31m")
+    calls = several(15, sandbox="http://a\n- evil: {}\u2028#\x1b[31m") + several(15, sandbox="http://b\n- : x")
     bad = [
         CallRecord(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
     ]
@@ -94,6 +94,23 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
     assert all(row.agrees for row in outcomes), outcomes
 
 
+def test_the_shares_of_programs_do_not_depend_on_what_failed_otherwise() -> None:
+    calls = several(30) + several(50, outcome="sandbox_error", status=502)
+    bad = [CallRecord(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code") for n in range(20)]
+    fine, malformed = learn(sorted(calls + bad, key=lambda one: one.began)).programs
+    assert (fine.outcome, fine.share) == ("ok", 80)
+    assert (malformed.outcome, malformed.share) == ("bad_arguments", 20)
+
+
+def test_a_server_whose_client_left_early_lost_the_connection() -> None:
+    """A client that gives up after 20 ms would have given up on all the others too."""
+    calls = several(80, source="server")
+    left = [call(100 + n, START + n, 0.02, outcome="transport_timeout", status=None, source="server") for n in range(8)]
+    learned = learn(sorted(calls + left, key=lambda one: one.began))
+    assert learned.headline == "lost"
+    assert "default_timeout" not in learned.client
+
+
 def test_time_that_calls_spend_in_the_client_is_remarked() -> None:
     busy = [replace(one, seconds=(one.seconds or 0.0) + 0.3) for one in several(60)]
     (remark,) = learn(busy).remarks
@@ -112,13 +129,13 @@ def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst(coun
     draw = random.Random(5)
     calls = several(count)
     for place in range(count):
-        if draw.random() < (0.8 if count / 3 <= place < count / 2 else 0.03):
+        if draw.random() < (0.8 if 0.3733 * count <= place < 0.5267 * count else 0.03):
             failed = AttemptRecord(calls[place].began, 0.001, "http://sandbox", 502, "sandbox_error")
             calls[place] = replace(calls[place], outcome="sandbox_error", attempts=(failed,), seconds=0.001)
     burst, rate = learn(calls).sandboxes[0].failures
     assert (burst.kind, rate.kind) == ("burst", "rate")
     assert burst.between is not None
-    assert burst.between[0] == pytest.approx(count / 30, abs=1)
-    assert burst.between[1] == pytest.approx(count / 20, abs=1)
+    assert burst.between[0] == pytest.approx(0.03733 * count, abs=0.4)
+    assert burst.between[1] == pytest.approx(0.05267 * count, abs=0.4)
     assert burst.rate == pytest.approx(0.8, abs=0.05)
     assert rate.rate == pytest.approx(0.03, abs=0.02)
