@@ -10,8 +10,9 @@ An attack may touch only its own work directory, OUTSIDE and ROOMS, and the proc
 perhaps on a day on which the promise does not hold.
 
 A promise that a mode does not make is named: a paragraph `Named in MODE, MODE: ...` in the docstring, and in the docs.
-`unreachable-python` stands for a server of root's whose Python, or a folder on the way to it, only root may read, and
-`no-cgroup` for a server that may make no control groups (version 2) with the controllers of memory and processes.
+`unreachable-python` stands for a server of root's whose Python, or a folder on the way to it, only root may read,
+`no-cgroup` for a server that may make no control groups (version 2) with the controllers of memory and processes, and
+`no-signal-scope` for one without a user per request on a kernel before 6.12.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
         named = re.search(r"^Named in ([\w, -]+):", promise, re.MULTILINE)
         modes = {mode}
         modes |= {"unreachable-python"} if "own-reading" in str(target.confinement) else set()
+        modes |= {"no-signal-scope"} if "signals=False" in str(target.confinement) else set()
         modes |= {"no-cgroup"} if "control_group=False" in str(target.confinement) else set()
         if named and modes & set(re.split(r",\s+", named[1])):
             pytest.xfail(promise.splitlines()[-1])
