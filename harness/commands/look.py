@@ -12,7 +12,7 @@ from sfusion.harness.commands._json import JsonFile, is_stdout, write_json
 
 
 def look(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Log files, or folders of them.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="Log files, or folders of them.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page of the log.")] = None,
     json: JsonFile = None,
 ) -> None:
