@@ -38,7 +38,7 @@ def look(
         for number, record in enumerate(reader):
             digest.add(record)
             if not number % 5_000:
-                reporter.progress(reader.bytes)
+                reporter.read(reader.bytes)
         found = replace(
             overview(digest),
             files=[str(file) for file in reader.files],

@@ -70,7 +70,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Bucket:
+class TimeBucket:
     """What began in one stretch of time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class Bucket:
     def failed(self) -> int:
         return failures(self.kinds)
 
-    def include(self, part: Bucket, rest: float) -> None:
+    def include(self, part: TimeBucket, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
         self.kinds.update(part.kinds)
         self.attempts.update(part.attempts)
@@ -126,7 +126,7 @@ class Digest:
 
     def __init__(self) -> None:
         self.width = FINEST
-        self.buckets: dict[int, Bucket] = {}
+        self.buckets: dict[int, TimeBucket] = {}
         self.calls = 0
         self.attempts = 0
         self.kinds: Counter[str] = Counter()
@@ -204,10 +204,10 @@ class Digest:
     def _number(self, at: float) -> int:
         return math.floor(at / self.width)
 
-    def _bucket(self, at: float) -> Bucket:
+    def _bucket(self, at: float) -> TimeBucket:
         found = self.buckets.get(self._number(at))
         if found is None:
-            self.buckets[self._number(at)] = Bucket()
+            self.buckets[self._number(at)] = TimeBucket()
             if len(self.buckets) > MOST_BUCKETS:
                 while len(self.buckets) > MOST_BUCKETS // 2:
                     self._double()
@@ -222,15 +222,15 @@ class Digest:
         """Make the buckets twice as wide."""
         self.buckets, self.width = self._wider(0, 2), self.width * 2
 
-    def _wider(self, first: int, size: int) -> dict[int, Bucket]:
+    def _wider(self, first: int, size: int) -> dict[int, TimeBucket]:
         """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
-        wider: dict[int, Bucket] = {}
+        wider: dict[int, TimeBucket] = {}
         for number, bucket in self.buckets.items():
             place, part = divmod(number - first, size)
-            wider.setdefault(place, Bucket()).include(bucket, (size - 1 - part) * self.width)
+            wider.setdefault(place, TimeBucket()).include(bucket, (size - 1 - part) * self.width)
         return wider
 
-    def merged(self, most: int) -> list[tuple[float, float, Bucket]]:
+    def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
         """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""
         if not self.buckets:
             return []
@@ -239,14 +239,16 @@ class Digest:
         wider, width = self._wider(first, size), size * self.width
         zero = first * self.width
         places = range((last - first) // size + 1)
-        return [(zero + place * width, zero + (place + 1) * width, wider.get(place) or Bucket()) for place in places]
+        return [
+            (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
+        ]
 
     def samples(self) -> list[CallRecord]:
         """Return some whole calls, in the order in which they began."""
         return self._samples.records()
 
 
-def loads(buckets: Iterable[tuple[float, float, Bucket]], what: str) -> Iterator[float]:
+def loads(buckets: Iterable[tuple[float, float, TimeBucket]], what: str) -> Iterator[float]:
     """Yield how many were in flight, or waiting, on average in each stretch of time."""
     before = 0
     for start, end, bucket in buckets:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sfusion.harness.journal import Event
-from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Bucket, Digest, kind_of, loads
+from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Digest, TimeBucket, kind_of, loads
 from sfusion.harness.logs.overview import Overview, Stretch
 from sfusion.harness.logs.record import AttemptRecord, CallRecord
 from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, title
@@ -113,14 +113,14 @@ def _timeline(digest: Digest, found: Overview) -> Timeline:
     return Timeline(0.0, max(0.0, digest.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
 
 
-def _steps(fine: Sequence[tuple[float, float, Bucket]], what: str, zero: float) -> Steps:
+def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
     values = [round(value) or (1 if value > 0.05 else 0) for value in loads(fine, what)]
     if not any(values):
         return Steps()
     return Steps(tuple(max(0.0, start - zero) for start, _, _ in fine), tuple(values))
 
 
-def _fault_marks(fine: Iterable[tuple[float, float, Bucket]], zero: float) -> Iterator[Mark]:
+def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -> Iterator[Mark]:
     for start, end, bucket in fine:
         for rule, count in bucket.faults.items():
             yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)

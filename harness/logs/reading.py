@@ -53,7 +53,9 @@ class LogReader:
 
     def __init__(self, paths: Iterable[Path | str], on_problem: Problem | None = None) -> None:
         """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped."""
-        self.files = list(log_files(map(Path, paths)))
+        given = [Path(path) for path in paths]
+        self.files = list(log_files(given))
+        self._named = set(given)
         self.total_bytes = sum(path.stat().st_size for path in self.files)
         self.bytes = 0
         """How much has been read so far, of compressed files as much as they take on disk."""
@@ -98,7 +100,8 @@ class LogReader:
             text = str(error) if isinstance(error, InputError) else f"{path}:1: cannot be read: {_reason(error)}"
             self._problem(text)
         self.bytes = before + given.stat().st_size
-        if other and not found and not lines.known:
+        # In a folder, files of other kinds are no surprise.
+        if other and not found and not lines.known and given in self._named:
             raise LogError(f"{path}:{other}: not a line of a log that sfusion knows; {KNOWN}")
 
     def _problem(self, text: str) -> None:
@@ -121,6 +124,8 @@ class _Lines:
 
     def read(self, line: bytes, number: int) -> Iterable[CallRecord] | None:
         """Return the calls that a line completes; None if it is about something else."""
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
         if line.startswith(b"{"):
             record = parse_json(line, f"{self._path}:{number}")
             return self._of_object(record, number) if isinstance(record, dict) else None

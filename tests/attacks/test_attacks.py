@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -39,6 +40,10 @@ pytestmark = [on_linux, pytest.mark.xdist_group("attacks")]
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 MODES = ["root", "root-without-namespaces", "user", "user-without-namespaces"]
+if shutil.which("bwrap") and os.getuid() == 0:
+    MODES.append("bubblewrap")
+WEAK = "-sys_admin,-setuid,-chown"
+"""What makes root need bubblewrap: without these it can neither make namespaces nor become another user."""
 KILLED = -9
 KEY = "9964774"
 """How the keys of the segments that attacks make begin."""
@@ -65,6 +70,8 @@ class Target:
             os.setxattr(self.outside / name, "user.precious", b"1")
         user, _, without = mode.partition("-")
         prefix = ["setpriv", "--inh-caps=+chown,+kill,+setuid"] if user == "root" else other_user()
+        if mode == "bubblewrap":
+            prefix = ["setpriv", f"--bounding-set={WEAK}"]
         places = {"OUTSIDE": str(self.outside), "ROOMS": str(self.rooms)}
         self._server = subprocess.Popen(
             [
@@ -72,7 +79,7 @@ class Target:
                 sys.executable,
                 "-m",
                 "tests.attacks.host",
-                "namespaces" if not without else "",
+                json.dumps(None if mode == "bubblewrap" else not without),
                 json.dumps(places),
             ],
             cwd=ROOT,
@@ -169,6 +176,8 @@ class Targets:
 
 
 def _skip_unless_possible(mode: str) -> None:
+    if mode == "bubblewrap":
+        return
     user, _, without = mode.partition("-")
     if user == "root" and os.getuid():
         pytest.skip("only root can start a server as root")

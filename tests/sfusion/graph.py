@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests import ROOT
@@ -11,6 +12,7 @@ from tests import ROOT
 Graph = dict[str, set[str]]
 
 
+@cache
 def import_graph(root: Path = ROOT) -> Graph:
     """Map each module to the modules of ours that it imports, anywhere in its source and for type checking too."""
     modules = {_name(path, root): path for top in ("sfusion", "sfusion_tools") for path in _sources(root / top)}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import openai
 import pytest
-import sandbox_fusion as sdk
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy, SandboxClient
+from tests.lazy import Lazy
+
+openai: Any = Lazy("openai")
+sdk: Any = Lazy("sandbox_fusion")
 
 HELLO = '# sfusion:call=hello prints="hello\\n"\nprint("hello")'
 

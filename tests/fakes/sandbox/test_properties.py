@@ -10,15 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from sfusion.fakes.sandbox import FakeSandbox
 from tests.fakes.wire.raw import PATIENCE, PING
@@ -41,6 +34,8 @@ def sandbox() -> Iterator[FakeSandbox]:
 
 
 def test_openapi_document_holds_for_every_route(sandbox: FakeSandbox) -> None:
+    import schemathesis  # here, because it takes a second
+
     described = schemathesis.openapi.from_url(f"{sandbox.url}/openapi.json")
     operations = [found.ok() for found in described.get_all_operations()]
     assert {operation.path for operation in operations} >= {"/run_code", "/run_jupyter", "/v1/ping", "/submit"}
@@ -49,6 +44,13 @@ def test_openapi_document_holds_for_every_route(sandbox: FakeSandbox) -> None:
 
 
 def _holds(operation: Any) -> None:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
     @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy())
     def check(case: Any) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sandbox_fusion as sdk
 
 from sfusion.fakes.sandbox import FakeSandbox
+from tests.lazy import Lazy
+
+sdk: Any = Lazy("sandbox_fusion")
 
 HELLO = '# sfusion:call=hello prints="hello\\n"\nprint("hello")'
 

@@ -6,7 +6,6 @@ import json
 from enum import StrEnum
 from typing import Any, Literal
 
-import openai
 import pytest
 from jsonschema import validate
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +14,9 @@ from sfusion.fakes.errors import BadValue, NothingToSay
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
 from sfusion.fakes.sglang.json_schema import constrained, smallest
 from tests.fakes.sglang.client import CODE_TOOL, HI, chat, post
+from tests.lazy import Lazy
+
+openai: Any = Lazy("openai")
 
 SAID = '{"steps": [{"text": "6 * 7", "kind": "product"}], "answer": 42, "note": null}'
 

@@ -9,12 +9,14 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
 
 from sfusion.fakes.sglang import FakeSGLangServer, WordProblem, problems
 from tests.fakes.sglang.client import CODE_TOOL
 from tests.harness.commands.serve_sglang import serving
+from tests.lazy import Lazy
+
+openai: Any = Lazy("openai")
 
 JOHN, OTHER = problems(3, 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ def key(request: dict[str, Any]) -> str:
     return json.dumps({**request, "headers": headers}, sort_keys=True)
 
 
+@cache
 def same() -> list[tuple[Probe, Recording]]:
     """Pair probes with recordings of the same request, except long answers, of which only digests were kept."""
     recorded = {key(one.request): one for one in recordings(*FILES) if "$elided" not in str(one.response)}
@@ -29,19 +31,16 @@ def same() -> list[tuple[Probe, Recording]]:
     return [(probe, recording) for probe, recording in pairs if recording is not None]
 
 
-SAME = same()
-
-
 def test_enough_probes_have_a_recording() -> None:
-    assert len(SAME) >= 40
+    assert len(same()) >= 40
 
 
 def test_the_fake_answers_like_the_recorded_server() -> None:
-    probes = [probe for probe, _ in SAME]
-    golden: dict[str, ProbeAnswer] = {probe.id: read_response(recording.response) for probe, recording in SAME}
+    probes = [probe for probe, _ in same()]
+    golden: dict[str, ProbeAnswer] = {probe.id: read_response(recording.response) for probe, recording in same()}
     report = compare_answers(probes, asyncio.run(fake_answers(probes)), ServerAnswers("recorded", golden))
     assert [finding.difference for finding in report.findings] == []
-    assert report.compared + len(report.not_comparable) == len(SAME)
+    assert report.compared + len(report.not_comparable) == len(same())
 
 
 @pytest.mark.parametrize("file", FILES)

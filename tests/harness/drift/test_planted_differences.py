@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from sfusion.harness.drift import DriftReport, ServerAnswers, compare_answers, fake_answers, live_answers
-from sfusion.harness.probes import ProbeAnswer, bundled_probes
+from sfusion.harness.probes import Probe, ProbeAnswer, bundled_probes
 from tests.harness.drift.mirror import Mirror, Plant, body, header, headers, put, renamed, text
 
 NOTHING = ""
@@ -108,7 +109,12 @@ PLANTS: dict[str, tuple[Plant, str]] = {
     "languages/cpp-compile-timeout": (put("compile_result", "execution_time", value=9.5), NOTHING),
 }
 MISSING = "languages/perl"
-PROBES = [probe for probe in bundled_probes() if probe.id in {*PLANTS, MISSING, "results/assertion", "stdin/one-line"}]
+
+
+@cache
+def probes() -> list[Probe]:
+    wanted = {*PLANTS, MISSING, "results/assertion", "stdin/one-line"}
+    return [probe for probe in bundled_probes() if probe.id in wanted]
 
 
 pytestmark = pytest.mark.xdist_group("planted differences")
@@ -120,12 +126,12 @@ def report() -> DriftReport:
 
 
 async def planted_report() -> DriftReport:
-    fake = await fake_answers(PROBES)
+    fake = await fake_answers(probes())
     plants = {name: plant for name, (plant, _) in PLANTS.items()}
     plants[MISSING] = body(_without_perl)
-    async with Mirror.serving(PROBES, fake.answers, plants) as mirror:
-        planted = await live_answers(mirror.url, PROBES, name="planted")
-    return compare_answers(PROBES, fake, planted)
+    async with Mirror.serving(probes(), fake.answers, plants) as mirror:
+        planted = await live_answers(mirror.url, probes(), name="planted")
+    return compare_answers(probes(), fake, planted)
 
 
 def _without_perl(content: dict[str, object]) -> dict[str, object]:
@@ -154,7 +160,7 @@ def test_unplanted_probes_have_no_differences(report: DriftReport) -> None:
 
 def test_a_missing_runtime_is_not_comparable(report: DriftReport) -> None:
     assert report.not_comparable == ((MISSING, "planted has no perl"),)
-    assert report.compared == len(PROBES) - 1
+    assert report.compared == len(probes()) - 1
 
 
 def test_findings_are_sorted_by_grade(report: DriftReport) -> None:
@@ -166,6 +172,6 @@ def test_findings_are_sorted_by_grade(report: DriftReport) -> None:
 
 def test_equal_answers_have_no_drift() -> None:
     answers = {"results/hello": ProbeAnswer(200, (("a", "b"),), b"1")}
-    probes = [probe for probe in PROBES if probe.id in answers]
-    report = compare_answers(probes, ServerAnswers("a", answers), ServerAnswers("b", answers))
+    found = [probe for probe in probes() if probe.id in answers]
+    report = compare_answers(found, ServerAnswers("a", answers), ServerAnswers("b", answers))
     assert (report.findings, report.compared, report.breaking) == ((), 1, False)

@@ -19,7 +19,7 @@ from tests import ROOT
 from tests.harness.scenarios import reported_tools as reported
 from tests.harness.scenarios.test_own_tools import SCHEMA
 
-CELLS = {path.stem: read_scenarios(path) for path in in_folder(bundled_folder() / "incidents")}
+FILES = {path.stem: path for path in in_folder(bundled_folder() / "incidents")}
 HAPPENED = {
     "kill": {"killed", "limiter_died"}, "crash": {"crash"}, "wedge": {"wedge"}, "cancel": {"cancelled"},
 }  # fmt: skip
@@ -159,17 +159,17 @@ def not_played(cell: Scenario, journal: Journal) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", FILES)
 def test_an_incident_is_played_and_our_stack_keeps_its_promises(name: str) -> None:
-    for cell in CELLS[name]:
+    for cell in read_scenarios(FILES[name]):
         journal = sim.run(cell)
         assert not_played(cell, journal) == []
         assert [one for one in judge(journal, cell.promises) if not one.held] == [], cell.title
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", FILES)
 def test_the_reported_mistake_breaks_the_promise_that_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mistake, cell = MISTAKES[name], CELLS[name][0]
+    mistake, cell = MISTAKES[name], read_scenarios(FILES[name])[0]
     assert mistake.promise != "every_call_ends_once"
     found = play_with(cell, mistake, monkeypatch)[mistake.promise]
     assert found.state == "broken", found.sentence
@@ -219,9 +219,10 @@ def test_a_report_is_either_played_or_listed_with_the_reason() -> None:
 
 
 def test_the_library_is_large_and_every_incident_has_a_report() -> None:
-    assert len(CELLS) >= 45
-    assert set(MISTAKES) == set(CELLS)
-    for name, cells in CELLS.items():
+    assert len(FILES) >= 45
+    assert set(MISTAKES) == set(FILES)
+    for name, file in FILES.items():
+        cells = read_scenarios(file)
         assert cells[0].scenario == name
         assert cells[0].incident, name
         assert cells[0].expected, name

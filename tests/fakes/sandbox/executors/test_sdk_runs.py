@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-import sandbox_fusion as sdk
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
+from tests.lazy import Lazy
+
+sdk: Any = Lazy("sandbox_fusion")
 
 
 @pytest.fixture
