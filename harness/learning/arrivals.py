@@ -95,9 +95,9 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
         return peak
     parts = [low + (high - low) * k / _PARTS for k in range(_PARTS + 1)]
     loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
-    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (b - a) for a, b in pairwise(parts)]
+    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (high - low) for a, b in pairwise(parts)]
     if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
-        slope, most = statistics.linear_regression(loads, rates)
+        slope, most = statistics.linear_regression(loads, rates)  # whose unit does not matter
         return max(peak, min(round(-most / slope), 2 * peak))
     variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
     if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):

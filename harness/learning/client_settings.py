@@ -16,6 +16,7 @@ from sfusion_tools.wording import counted
 
 _MARGIN = 10.0
 _BASE, _CAP = 0.5, 8.0
+_SHORTEST = 0.001
 Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
@@ -47,18 +48,19 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) ->
     longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
     found: Noted = {}
     whole: float | None = None
-    if timed_out:
+    if timed_out and max(timed_out) > _SHORTEST:
         # The last attempt of a call may get less time than the others.
         whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
         if times < len(timed_out) / 3:
             whole = rounded(max(timed_out))
     if stopped:
-        middle = rounded(statistics.median(stopped))
+        middle = max(rounded(statistics.median(stopped)), _SHORTEST)
         found["default_timeout"] = (middle, f"{counted(len(stopped), 'program')} stopped after {middle:g} s")
         if whole is not None and whole > middle:
             why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
-            found["transport_margin"] = (rounded(whole - middle), why)
+            found["transport_margin"] = (max(rounded(whole - middle), _SHORTEST), why)
     elif whole is not None:
+        whole = max(whole, 2 * _SHORTEST)
         margin = min(_MARGIN, rounded(whole / 2))
         why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
         found["default_timeout"] = (rounded(whole - margin), why)
@@ -106,7 +108,7 @@ def _backoff(calls: Sequence[CallRecord]) -> Noted:
     base = rounded(statistics.fmean(first) / 0.75)
     if not 0.7 * _BASE <= base <= 1.4 * _BASE:
         why = f"the first pause of {counted(len(first), 'call')} was {statistics.fmean(first):.3g} s on average"
-        found["backoff_base"] = (max(base, 0.001), why)
+        found["backoff_base"] = (max(base, _SHORTEST), why)
     if longest > 1.3 * _CAP:
         found["backoff_cap"] = (rounded(longest), "the longest pause")
     return found

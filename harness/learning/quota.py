@@ -60,7 +60,7 @@ def _in_flight(requests: Sequence[LoggedRequest], refused: frozenset[int], statu
         f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
     )
     asked = _retry_after(requests, refused)
-    running = _running_peak(admitted)
+    running = _running_peak(admitted) or None
     if asked is None or status != 429 or (running is not None and running < 0.8 * limit):
         workers = running if running is not None and running < 0.8 * limit else limit
         model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": limit - workers, "status": status}

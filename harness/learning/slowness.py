@@ -108,7 +108,7 @@ def _queue(answered: Sequence[LoggedRequest], durations: list[float]) -> Slownes
     running = InFlight((one.ended - ran, one.ended) for one, ran in zip(answered, known, strict=True))
     inside = InFlight((one.began, one.ended) for one in answered)
     places = running.lasting_peak
-    if places > 0.8 * inside.peak:
+    if not places or places > 0.8 * inside.peak:
         return None
     # While anybody waits, all the places are taken; else the sandbox counts something else than time.
     waiting = [(one.began, one.ended - ran) for one, ran in zip(answered, known, strict=True)]
