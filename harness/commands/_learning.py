@@ -18,7 +18,7 @@ from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.learning.survey import Survey, Window, sample
-from sfusion.harness.logs import CallRecord, LogReader
+from sfusion.harness.logs import LoggedCall, LogReader
 from sfusion.harness.logs.reading import UnreadableLines
 from sfusion.harness.scenarios import ScenarioError, parse_scenarios
 from sfusion.harness.terminal import ProgressReporter
@@ -66,10 +66,10 @@ def run_learn(
 
 def _read(
     logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
-) -> tuple[list[CallRecord], Window]:
+) -> tuple[list[LoggedCall], Window]:
     """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
     survey = Survey()
-    calls: list[CallRecord] = []
+    calls: list[LoggedCall] = []
     for record in _watched(reader, shown, "reading"):
         survey.add(record)
         if survey.calls <= most:
@@ -87,7 +87,7 @@ def _read(
     return sample(again, window, most), window
 
 
-def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[CallRecord]:
+def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[LoggedCall]:
     for number, record in enumerate(reader, 1):
         if number % _EVERY == 0:
             note = f"{label}: {number:,} calls"
@@ -112,7 +112,7 @@ def _refuse_bad_name(name: str | None, text: str) -> None:
         raise BadOption(f"--name {name}: {error}") from None
 
 
-def _origin(logs: Sequence[Path], window: Window, calls: Sequence[CallRecord]) -> str:
+def _origin(logs: Sequence[Path], window: Window, calls: Sequence[LoggedCall]) -> str:
     files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
     first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""

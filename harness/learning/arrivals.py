@@ -12,7 +12,7 @@ from typing import Any
 from sfusion.harness.learning.attempts import seconds_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.wording import counted
 
 _STEADY = 0.75
@@ -44,7 +44,7 @@ class LoadFit:
     evidence: str
 
 
-def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
+def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
     if not all(call.timed for call in calls):
         callers = min(_GUESSED, len(calls))
@@ -105,7 +105,7 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
     return max(peak, round(mean**2 / (mean - variance)))
 
 
-def _is_open(calls: Sequence[CallRecord], outstanding: InFlight, callers: int) -> bool:
+def _is_open(calls: Sequence[LoggedCall], outstanding: InFlight, callers: int) -> bool:
     """Do calls come evenly although callers that wait for each call would have come less often at times?"""
     first, last, size = calls[0].began, calls[-1].began, len(calls)
     if last <= first or size < 2 * _PARTS:

@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, is_order_to_wait
 from sfusion_tools.wording import counted
 
@@ -21,7 +21,7 @@ Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
 
-def client_settings(calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
+def client_settings(calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     """Return the keys of ``tools``."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
         return {
@@ -42,7 +42,7 @@ def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     return {"rate_limit": (max(peak, 1), f"at most {peak} in flight; {share}, {statistics.median(waited):.3g} s each")}
 
 
-def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) -> Noted:
+def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
     stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
     longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
@@ -72,7 +72,7 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) ->
     return found
 
 
-def _attempts(calls: Sequence[CallRecord]) -> Noted:
+def _attempts(calls: Sequence[LoggedCall]) -> Noted:
     failed = [
         sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
         for call in calls
@@ -85,12 +85,12 @@ def _attempts(calls: Sequence[CallRecord]) -> Noted:
     return {"max_attempts": (most, f"no call made more than {most}")} if most > 6 else {}
 
 
-def _may_be_retried(call: CallRecord) -> bool:
+def _may_be_retried(call: LoggedCall) -> bool:
     last = call.attempts[-1]
     return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
 
 
-def _backoff(calls: Sequence[CallRecord]) -> Noted:
+def _backoff(calls: Sequence[LoggedCall]) -> Noted:
     """The first pause is between half of ``backoff_base`` and all of it, beside what Retry-After asks for."""
     first, longest = [], 0.0
     for call in calls:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.logs.histogram import Durations
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.outcome import Outcome
 
 MOST_BUCKETS = 2_000
@@ -37,7 +37,7 @@ def failures(counts: Mapping[str, int]) -> int:
     return sum(count for kind, count in counts.items() if kind in FAILURES)
 
 
-def kind_of(record: CallRecord) -> str:
+def kind_of(record: LoggedCall) -> str:
     """Return the outcome of a call, or how much of it is known."""
     if record.outcome is not None:
         return record.outcome
@@ -141,7 +141,7 @@ class Digest:
         self.start, self.end = math.inf, -math.inf
         self._samples = _Samples()
 
-    def add(self, record: CallRecord) -> None:
+    def add(self, record: LoggedCall) -> None:
         """Count a call."""
         kind, began = kind_of(record), record.began
         ended = began + (record.seconds or 0.0)
@@ -178,7 +178,7 @@ class Digest:
             self._occupy("waiting", began, ended)
         self._samples.add(record, kind)
 
-    def _add_attempt(self, attempt: AttemptRecord, began: float) -> None:
+    def _add_attempt(self, attempt: LoggedAttempt, began: float) -> None:
         self.attempts += 1
         counts = self.sandboxes.get(attempt.sandbox)
         if counts is None:
@@ -243,7 +243,7 @@ class Digest:
             (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
         ]
 
-    def samples(self) -> list[CallRecord]:
+    def samples(self) -> list[LoggedCall]:
         """Return some whole calls, in the order in which they began."""
         return self._samples.records()
 
@@ -259,15 +259,15 @@ def loads(buckets: Iterable[tuple[float, float, TimeBucket]], what: str) -> Iter
 
 class _Samples:
     def __init__(self) -> None:
-        self._first: list[CallRecord] = []
-        self._last: deque[CallRecord] = deque(maxlen=KEPT)
-        self._slowest: list[tuple[float, int, CallRecord]] = []
-        self._most: list[tuple[int, int, CallRecord]] = []
-        self._kinds: dict[str, list[CallRecord]] = {}
+        self._first: list[LoggedCall] = []
+        self._last: deque[LoggedCall] = deque(maxlen=KEPT)
+        self._slowest: list[tuple[float, int, LoggedCall]] = []
+        self._most: list[tuple[int, int, LoggedCall]] = []
+        self._kinds: dict[str, list[LoggedCall]] = {}
         self._seen: Counter[str] = Counter()
         self._number = itertools.count()
 
-    def add(self, record: CallRecord, kind: str) -> None:
+    def add(self, record: LoggedCall, kind: str) -> None:
         if len(self._first) < KEPT:
             self._first.append(record)
             return
@@ -285,7 +285,7 @@ class _Samples:
             if len(kept) > 2 * KEPT:
                 del kept[1::2]
 
-    def records(self) -> list[CallRecord]:
+    def records(self) -> list[LoggedCall]:
         heaps = [record for heap in (self._slowest, self._most) for _, _, record in heap]
         kinds = [record for kept in self._kinds.values() for record in kept]
         chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}

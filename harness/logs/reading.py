@@ -22,7 +22,7 @@ from sfusion.harness.logs.dump_records import (
 )
 from sfusion.harness.logs.event_records import event_record, is_event_line
 from sfusion.harness.logs.journal_records import JournalCalls, is_journal_event, is_journal_header
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion.harness.logs.values import BadLine
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
@@ -64,11 +64,11 @@ class LogReader:
         """Lines that are about something else than a call."""
         self._on_problem = on_problem
 
-    def __iter__(self) -> Iterator[CallRecord]:
+    def __iter__(self) -> Iterator[LoggedCall]:
         for path in self.files:
             yield from self._read_file(path)
 
-    def _read_file(self, given: Path) -> Iterator[CallRecord]:
+    def _read_file(self, given: Path) -> Iterator[LoggedCall]:
         path = requests_of(given)
         lines = _Lines(path)
         before, found, other = self.bytes, 0, 0
@@ -122,7 +122,7 @@ class _Lines:
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
-    def read(self, line: bytes, number: int) -> Iterable[CallRecord] | None:
+    def read(self, line: bytes, number: int) -> Iterable[LoggedCall] | None:
         """Return the calls that a line completes; None if it is about something else."""
         if number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
@@ -134,7 +134,7 @@ class _Lines:
         request = access_record(line, number)
         return None if request is None else (request,)
 
-    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[CallRecord] | None:
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[LoggedCall] | None:
         if is_event_line(record):
             return (event_record(record),)
         if is_journal_event(record):
@@ -152,11 +152,11 @@ class _Lines:
             return sample_records(record, step_of(self._path, record), number)
         return None
 
-    def rest(self) -> Iterable[CallRecord]:
+    def rest(self) -> Iterable[LoggedCall]:
         return self._journal.rest()
 
 
-def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[CallRecord]:
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[LoggedCall]:
     """Yield the calls of log files or folders of them, see LogReader."""
     return iter(LogReader(paths, on_problem))
 

@@ -8,16 +8,16 @@ import random
 import pytest
 
 from sfusion.harness.learning.arrivals import LoadFit, find_load
-from sfusion.harness.logs import CallRecord
+from sfusion.harness.logs import LoggedCall
 from tests.harness.learning.records import call
 
 
-def load_of(calls: list[CallRecord]) -> LoadFit:
+def load_of(calls: list[LoggedCall]) -> LoadFit:
     calls = sorted(calls, key=lambda one: one.began)
     return find_load(calls, calls[0].began, max(one.began + (one.seconds or 0) for one in calls))
 
 
-def closed_loop(callers: int, count: int, think: float) -> list[CallRecord]:
+def closed_loop(callers: int, count: int, think: float) -> list[LoggedCall]:
     """Callers that pause before each call; calls take ten times as long in the middle of the log."""
     draw = random.Random(1)
     ready = [draw.expovariate(1 / think) if think else 0.0 for _ in range(callers)]

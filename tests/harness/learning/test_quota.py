@@ -6,16 +6,16 @@ import random
 
 from sfusion.harness.learning.attempts import requests_of
 from sfusion.harness.learning.quota import QuotaFit, find_quota
-from sfusion.harness.logs import CallRecord
+from sfusion.harness.logs import LoggedCall
 from tests.harness.learning.records import call
 
 
-def quota_of(calls: list[CallRecord]) -> QuotaFit | None:
+def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
     return find_quota(requests_of(calls, 0.0, calls[-1].began + 1))
 
 
-def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[CallRecord]:
+def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
     """Requests at random times at a gateway that admits so many at once, a second each."""
     draw = random.Random(1)
     ends: list[float] = []

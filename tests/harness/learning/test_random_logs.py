@@ -9,14 +9,14 @@ import pytest
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import learn
 from sfusion.harness.learning.survey import sample, survey
-from sfusion.harness.logs import AttemptRecord, CallRecord
+from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.scenarios import parse_scenarios
 from sfusion_tools.outcome import Outcome
 
 STATUSES = [200, 429, 503, 502, 500, 404, 302, 499, None, 0]
 
 
-def random_log(seed: int) -> list[CallRecord]:
+def random_log(seed: int) -> list[LoggedCall]:
     draw = random.Random(seed)
     outcomes: list[str | None] = [*(one.value for one in Outcome), None]
     outcomes = draw.sample(outcomes, draw.randint(1, len(outcomes)))
@@ -27,8 +27,8 @@ def random_log(seed: int) -> list[CallRecord]:
     def seconds() -> float | None:
         return draw.choice([None, 0.0, draw.uniform(0, scale), draw.lognormvariate(-1, 1) * scale])
 
-    def attempt(began: float) -> AttemptRecord:
-        return AttemptRecord(
+    def attempt(began: float) -> LoggedAttempt:
+        return LoggedAttempt(
             began + draw.uniform(-0.1, 1) * scale,
             seconds(),
             draw.choice(["", "a", "b", "c"]),
@@ -44,7 +44,7 @@ def random_log(seed: int) -> list[CallRecord]:
         began = draw.choice([0, 1.7e9]) + draw.uniform(0, span)
         attempts = tuple(attempt(began) for _ in range(draw.choice([0, 1, 1, 1, 2, 7])))
         name, worker, outcome = f"c{draw.randint(0, count)}", draw.choice(["w1", "w2", ""]), draw.choice(outcomes)
-        calls.append(CallRecord(name, began, seconds(), source, outcome, worker, attempts, draw.choice([None, "x\ny"])))
+        calls.append(LoggedCall(name, began, seconds(), source, outcome, worker, attempts, draw.choice([None, "x\ny"])))
     return calls
 
 
