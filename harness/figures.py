@@ -13,11 +13,11 @@ from sfusion.harness.promises.story import PROGRAM_OUTCOMES
 from sfusion.harness.reports.calls import UNFINISHED, CallTimeline, call_timelines
 
 REFUSALS = ("429", "503")
-"""The reasons in ``Figures.failures`` that are refusals: the sandbox or its gateway turned the request away."""
+"""The reasons in ``RunFigures.failures`` that are refusals: the sandbox or its gateway turned the request away."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """What a run achieved. Times are seconds on the clock of its world."""
 
     calls: int = 0
@@ -51,16 +51,16 @@ class Figures:
         return asdict(self) | {"refused": self.refused, "wasted": self.wasted}
 
 
-def figures_of(events: Iterable[Event]) -> Figures:
+def figures_of(events: Iterable[Event]) -> RunFigures:
     """Return the figures of a journal."""
     calls = call_timelines(events)
     if not calls:
-        return Figures()
+        return RunFigures()
     outcomes = Counter(call.outcome for call in calls)
     seconds = max(call.end for call in calls) - min(call.start for call in calls)
     took = [call.end - call.start for call in calls if call.outcome != UNFINISHED]
     waits = [sum(span.end - span.start for span in call.spans if span.kind == "waiting") for call in calls]
-    return Figures(
+    return RunFigures(
         calls=len(calls),
         outcomes=dict(sorted(outcomes.items())),
         seconds=round(seconds, 6),

@@ -16,11 +16,8 @@ quoted = encode_basestring_ascii
 
 _CALL = '%s,"call":%s,"began":%.6f,"seconds":%.6f,"outcome":%s%s,"attempts":[%s]}\n'
 _ATTEMPT = '{"after":%.6f,"seconds":%.6f,"waited":%.6f,"sandbox":%s,"outcome":%s,"status":%s,"sent":%d,"received":%d%s}'
+_OUTCOMES: dict[str | None, str] = {None: "null", **{outcome.value: f'"{outcome.value}"' for outcome in Outcome}}
 _RAN, _ASKED = ',"run_seconds":%.6f', ',"retry_after":%.6g'
-
-
-def _json(outcome: Outcome | None) -> str:
-    return "null" if outcome is None else f'"{outcome}"'
 
 
 def line_start(source: str, worker: str) -> str:
@@ -29,13 +26,13 @@ def line_start(source: str, worker: str) -> str:
 
 
 def call_line(
-    start: str, call: str, began: float, seconds: float, outcome: Outcome | None, attempts: str = "", more: str = ""
+    start: str, call: str, began: float, seconds: float, outcome: str | None, attempts: str = "", more: str = ""
 ) -> str:
-    """Return the line of a call that began at this unix time.
+    """Return the line of a call that began at this unix time. Hashing a plain ``outcome`` is faster than a member's.
 
     ``attempts`` are joined by commas; ``more`` is further JSON that begins with a comma.
     """
-    return _CALL % (start, quoted(call), began, seconds, _json(outcome), more, attempts)
+    return _CALL % (start, quoted(call), began, seconds, _OUTCOMES[outcome], more, attempts)
 
 
 def attempt_json(
@@ -43,7 +40,7 @@ def attempt_json(
     seconds: float,
     waited: float,
     sandbox: str,
-    outcome: Outcome | None,
+    outcome: str | None,
     status: int | None,
     sent: int,
     received: int,
@@ -62,7 +59,7 @@ def attempt_json(
         seconds,
         waited,
         quoted(sandbox),
-        _json(outcome),
+        _OUTCOMES[outcome],
         status or "null",
         sent,
         received,

@@ -17,8 +17,8 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -40,6 +40,8 @@ _MB = 2**20
 _NAME = "events"
 _SUFFIX = ".ndjson"
 
+Facts = tuple[Any, ...]
+"""What a line is made of, after the function that makes it: Callable[[Facts], str]."""
 Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -77,8 +79,9 @@ class EventLog:
     def __init__(self, path: Path, settings: EventLogSettings) -> None:
         self.settings = settings
         self._folder, self._stem, self._suffix = path.parent, path.stem, path.suffix or _SUFFIX
-        self._queue: deque[tuple[Callable[..., str], tuple[Any, ...]]] = deque()
+        self._queue: deque[Facts] = deque()
         self._warned = False
+        self._attach = partial(_Attached, self)
         self.begin()
 
     def begin(self) -> None:
@@ -97,7 +100,7 @@ class EventLog:
 
     def of(self, scope: LoopScope) -> EventLog | None:
         """Return this log for calls in a loop; None where the loop's time is not that of the wall clock."""
-        return scope.get(self, lambda: _Attached(self, scope.loop)).log
+        return scope.get(self, self._attach).log
 
     def start(self) -> None:
         """Write regularly from now on."""
@@ -106,8 +109,8 @@ class EventLog:
                 self._thread = threading.Thread(target=self._write_regularly, name="sfusion-event-log", daemon=True)
                 self._thread.start()
 
-    def add(self, line: Callable[..., str], *facts: Any, size: int = LINE) -> None:
-        """Queue a line, which ``line(*facts)`` returns when it is written, and its size, if that is unusual.
+    def add(self, facts: Facts, size: int = LINE) -> None:
+        """Queue a line, which ``facts[0](facts)`` returns when it is written, and about how many characters it has.
 
         Takes no lock: the garbage collector may end a call anywhere.
         """
@@ -115,7 +118,7 @@ class EventLog:
             self.dropped += 1
             return
         self._queued += size
-        self._queue.append((line, facts))
+        self._queue.append(facts)
 
     def flush(self) -> None:
         """Write what is queued."""
@@ -132,8 +135,12 @@ class EventLog:
         queue, lines = self._queue, []
         self._queued = 0
         for _ in range(len(queue)):
-            line, facts = queue.popleft()
-            lines.append(line(*facts))
+            facts = queue.popleft()
+            try:
+                lines.append(facts[0](facts))
+            except Exception:
+                self.dropped += 1
+                logger.debug("a line of the event log could not be made", exc_info=True)
         try:
             file = self._opened()
             data = "".join(lines).encode("utf-8", "replace")
@@ -144,7 +151,7 @@ class EventLog:
                 self._written += done
                 self._torn = rest[done - 1] != ord("\n")
                 rest = rest[done:]
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
             self.dropped += len(lines)
             self._warn(error)
 
@@ -186,21 +193,21 @@ class EventLog:
                 path.unlink()
             total -= size
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             logger.warning(
                 "the event log %s cannot be written: %s; calls go on, and this is logged only once",
                 self._folder / f"{self._stem}{self._suffix}",
-                error.strerror or error,
+                getattr(error, "strerror", None) or error,
             )
 
 
 class _Attached(LoopResource):
     """A log in use by a loop, whose end writes what is queued: this process may end with it."""
 
-    def __init__(self, log: EventLog, loop: asyncio.AbstractEventLoop) -> None:
-        self.log = log if tells_real_time(loop) else None
+    def __init__(self, log: EventLog) -> None:
+        self.log = log if tells_real_time(asyncio.get_running_loop()) else None
         if self.log is not None:
             self.log.start()
 
@@ -215,7 +222,7 @@ _logs_lock = threading.Lock()
 
 def open_event_log(settings: EventLogSettings) -> EventLog:
     """Return the log of this process for these settings; tools with the same settings share it."""
-    path = Path(settings.path).expanduser().absolute()
+    path = Path(os.path.expanduser(settings.path)).absolute()  # unlike Path's, it leaves an unknown user alone
     if path.is_dir() or settings.path.endswith(("/", os.sep)):
         path = path / f"{_NAME}{_SUFFIX}"
     with _logs_lock:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sfusion.fakes.wire.message import Answer
 from sfusion_tools.event_lines import attempt_json, call_line, line_start
-from sfusion_tools.event_log import EventLogSettings, open_event_log
+from sfusion_tools.event_log import EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import read_answer
@@ -40,26 +40,15 @@ class RequestLog:
         """Write a request that arrived at this unix time; ``answer`` is None if none was sent."""
         log = self._log.of(runtime.scope())
         if log is not None:
-            log.add(
-                _ended, log.worker, self._sandbox(), call, began, seconds, sent, answer, fault, client_gone, spoiled
-            )
+            facts = log.worker, self._sandbox(), call, began, seconds, sent, answer, fault, client_gone, spoiled
+            log.add((_line, *facts))
 
     def flush(self) -> None:
         self._log.flush()
 
 
-def _ended(
-    worker: str,
-    sandbox: str,
-    call: str,
-    began: float,
-    seconds: float,
-    sent: int,
-    answer: Answer | None,
-    fault: str | None,
-    client_gone: bool,
-    spoiled: bool,
-) -> str:
+def _line(facts: Facts) -> str:
+    _, worker, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
     status, received, ran, asked = None, 0, None, None
     # A client that left without an answer has most likely waited long enough.
     outcome: Outcome | None = Outcome.TRANSPORT_TIMEOUT if client_gone else Outcome.UNREACHABLE
@@ -71,8 +60,9 @@ def _ended(
         if status != 200 or not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
             reading = read_answer(status, answer.content_type or "", answer.body)
             outcome, ran = reading.outcome, reading.execution_time
-    attempt = attempt_json(0.0, seconds, 0.0, sandbox, outcome, status, sent, received, ran, asked, fault)
-    return call_line(_start(worker), call, began, seconds, outcome, attempt)
+    known = None if outcome is None else outcome.value
+    attempt = attempt_json(0.0, seconds, 0.0, sandbox, known, status, sent, received, ran, asked, fault)
+    return call_line(_start(worker), call, began, seconds, known, attempt)
 
 
 @lru_cache(maxsize=1)

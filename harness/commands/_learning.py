@@ -18,7 +18,8 @@ from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.learning.survey import Survey, Window, sample
-from sfusion.harness.logs import CallRecord, LogReader
+from sfusion.harness.logs import LoggedCall, LogReader
+from sfusion.harness.logs.reading import UnreadableLines
 from sfusion.harness.scenarios import ScenarioError, parse_scenarios
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -37,11 +38,14 @@ def run_learn(
         raise BadOption(f"-o {out} is a folder; name a file, such as {out / 'learned.yaml'}")
     if out is not None and out.is_file() and not force:
         raise BadOption(f"{out} exists already; choose another name, or overwrite it with --force")
+    if out is not None and not out.parent.is_dir():
+        raise BadOption(f"-o {out}: there is no folder {out.parent}")
     # The scenario itself may go to stdout.
     stream = sys.stdout if out is not None else sys.stderr
-    reader = LogReader(logs)
+    unreadable = UnreadableLines()
+    reader = LogReader(logs, unreadable)
     with ProgressReporter(stream, max(1, reader.total_bytes), "reading") as shown:
-        calls, window = _read(logs, reader, most, shown)
+        calls, window = _read(logs, reader, most, shown, unreadable)
     learned = learn(calls)
     text = scenario_text(learned, _name(name, out, learned), _origin(logs, window, calls))
     _refuse_bad_name(name, text)
@@ -61,11 +65,11 @@ def run_learn(
 
 
 def _read(
-    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter
-) -> tuple[list[CallRecord], Window]:
+    logs: Sequence[Path], reader: LogReader, most: int, shown: ProgressReporter, unreadable: UnreadableLines
+) -> tuple[list[LoggedCall], Window]:
     """Read a log once if all of it is learned from, else twice: first to see which part, then that part."""
     survey = Survey()
-    calls: list[CallRecord] = []
+    calls: list[LoggedCall] = []
     for record in _watched(reader, shown, "reading"):
         survey.add(record)
         if survey.calls <= most:
@@ -74,14 +78,16 @@ def _read(
             calls = []
     window = survey.window(most)
     if window is None:
-        raise LogError(f"{', '.join(map(str, logs))}: no call in there")
+        raise LogError("; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there")
+    if unreadable.count:
+        shown.print(f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}", "yellow")
     if window.is_whole and calls:
         return joined(calls), window
-    again = _watched(LogReader(logs), shown, "reading again")
+    again = _watched(LogReader(logs, UnreadableLines()), shown, "reading again")
     return sample(again, window, most), window
 
 
-def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[CallRecord]:
+def _watched(reader: LogReader, shown: ProgressReporter, label: str) -> Iterator[LoggedCall]:
     for number, record in enumerate(reader, 1):
         if number % _EVERY == 0:
             note = f"{label}: {number:,} calls"
@@ -106,7 +112,7 @@ def _refuse_bad_name(name: str | None, text: str) -> None:
         raise BadOption(f"--name {name}: {error}") from None
 
 
-def _origin(logs: Sequence[Path], window: Window, calls: Sequence[CallRecord]) -> str:
+def _origin(logs: Sequence[Path], window: Window, calls: Sequence[LoggedCall]) -> str:
     files = ", ".join(path.name for path in logs[:3]) + (", ..." if len(logs) > 3 else "")
     first, last = (datetime.fromtimestamp(one, UTC) for one in (calls[0].began, calls[-1].began))
     when = f"{first:%Y-%m-%d %H:%M:%S} to {last:%H:%M:%S} UTC" if first.year > 1970 else ""

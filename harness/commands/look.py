@@ -12,7 +12,7 @@ from sfusion.harness.commands._json import JsonFile, is_stdout, write_json
 
 
 def look(
-    logs: Annotated[list[Path], typer.Argument(metavar="LOG…", help="Log files, or folders of them.")],
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG", help="Log files, or folders of them.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page of the log.")] = None,
     json: JsonFile = None,
 ) -> None:
@@ -27,18 +27,18 @@ def look(
     from sfusion.harness.logs.digest import Digest
     from sfusion.harness.logs.overview import overview
     from sfusion.harness.logs.page import render_log
-    from sfusion.harness.logs.reading import LogReader
+    from sfusion.harness.logs.reading import LogReader, UnreadableLines
     from sfusion.harness.logs.telling import ROWS, LookReporter
     from sfusion.harness.reports import Reports
 
     Reports(html=html, json=None if is_stdout(json) else json).check()
-    problems = _Problems()
+    problems = UnreadableLines()
     reader, digest = LogReader(logs, problems), Digest()
     with LookReporter(sys.stderr if is_stdout(json) else sys.stdout, reader.total_bytes) as reporter:
         for number, record in enumerate(reader):
             digest.add(record)
             if not number % 5_000:
-                reporter.progress(reader.bytes)
+                reporter.read(reader.bytes)
         found = replace(
             overview(digest),
             files=[str(file) for file in reader.files],
@@ -53,16 +53,3 @@ def look(
             write_file(html, render_log(digest, found))
         if json is not None:
             write_json(json, found.as_data())
-
-
-class _Problems:
-    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first: list[str] = []
-
-    def __call__(self, problem: str) -> None:
-        self.count += 1
-        if len(self.first) < 3:
-            self.first.append(problem)

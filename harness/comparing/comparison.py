@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfusion.harness.figures import Figures, figures_of
+from sfusion.harness.figures import RunFigures, figures_of
 from sfusion.harness.journal import Event, Journal
 from sfusion.harness.promises import Verdict
 from sfusion.harness.promises.story import Story
@@ -59,7 +59,7 @@ class FirstDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     before: RecordedRun
     after: RecordedRun
     same_journal: bool
@@ -104,14 +104,14 @@ def _rank_change(change: RunChange) -> int:
     return _RANKS.get(change.after, 1) - (0 if change.before is None else _RANKS.get(change.before, 1))
 
 
-def compare_runs(before: RecordedRun, after: RecordedRun) -> Comparison:
+def compare_runs(before: RecordedRun, after: RecordedRun) -> RunComparison:
     """Compare two runs; they need not be of the same scenario."""
     old, new = figures_of(before.journal.events), figures_of(after.journal.events)
     stories = Story(before.journal), Story(after.journal)
     ends = [{call: _outcome(one.endings) for call, one in story.calls.items()} for story in stories]
     texts = [{call: _text(one.returned) for call, one in story.calls.items()} for story in stories]
     exact = before.deterministic and after.deterministic
-    return Comparison(
+    return RunComparison(
         before,
         after,
         same_journal=before.journal.events == after.journal.events,
@@ -148,7 +148,7 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(one, f"{path}.{key}" if path else str(key))
 
 
-def _numbers(figures: Figures) -> dict[str, float]:
+def _numbers(figures: RunFigures) -> dict[str, float]:
     return {name: getattr(figures, name) for name in FIGURES}
 
 

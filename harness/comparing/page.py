@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sfusion.harness.comparing.comparison import Comparison
+from sfusion.harness.comparing.comparison import RunComparison
 from sfusion.harness.comparing.telling import sections
 from sfusion.harness.reports.html import render_page
 from sfusion_tools.wording import counted
 
 
-def render_comparison(found: Sequence[Comparison], before: str, after: str) -> str:
+def render_comparison(found: Sequence[RunComparison], before: str, after: str) -> str:
     """Return the page. It loads nothing, and no script runs on it but its own."""
     worse, same = sum(one.worse for one in found), sum(one.same for one in found)
     ordered = sorted(found, key=lambda one: (not one.worse, one.same))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from sfusion.harness.comparing.comparison import Comparison
+from sfusion.harness.comparing.comparison import RunComparison
 from sfusion.harness.comparing.telling import sections
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -20,7 +20,7 @@ class CompareReporter(ProgressReporter):
     def compared(self, number: int) -> None:
         self.progress(number)
 
-    def finish(self, found: Sequence[Comparison], gone: Sequence[str], new: Sequence[str]) -> None:
+    def finish(self, found: Sequence[RunComparison], gone: Sequence[str], new: Sequence[str]) -> None:
         for one in found:
             if not one.same or len(found) == 1:
                 self._print_one(one)
@@ -32,7 +32,7 @@ class CompareReporter(ProgressReporter):
             text = f"{counted(len(found), 'run')}: {same} the same, {len(found) - same} changed, {worse} worse"
             self.print(text, "bold red" if worse else "green")
 
-    def _print_one(self, one: Comparison) -> None:
+    def _print_one(self, one: RunComparison) -> None:
         name = one.before.name if one.before.name == one.after.name else f"{one.before.name} -> {one.after.name}"
         self.print(f"{name}: {one.sentence}", "bold red" if one.worse else "bold")
         if one.before.journal.header["scenario"] != one.after.journal.header["scenario"]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sfusion.harness.comparing.comparison import Comparison, FirstDifference, RunChange
+from sfusion.harness.comparing.comparison import FirstDifference, RunChange, RunComparison
 from sfusion.harness.journal import Event
 
 SHOWN = 5
@@ -24,7 +24,7 @@ _NAMES = {
 _COUNTS = ("throughput", "attempts", "refused", "wasted")
 
 
-def sections(one: Comparison) -> list[tuple[str, list[str]]]:
+def sections(one: RunComparison) -> list[tuple[str, list[str]]]:
     """What changed, as headings with lines; without what did not."""
     if one.same:
         return []
@@ -42,7 +42,7 @@ def sections(one: Comparison) -> list[tuple[str, list[str]]]:
     return [(heading, lines) for heading, lines in found if lines]
 
 
-def as_dict(one: Comparison) -> dict[str, Any]:
+def as_dict(one: RunComparison) -> dict[str, Any]:
     kinds = ("settings", "promises", "outcomes", "figures", "calls", "texts")
     return {
         "before": one.before.name,

@@ -12,7 +12,7 @@ from typing import Any
 from sfusion.harness.learning.attempts import seconds_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.wording import counted
 
 _STEADY = 0.75
@@ -44,7 +44,7 @@ class LoadFit:
     evidence: str
 
 
-def find_load(calls: Sequence[CallRecord], start: float, end: float) -> LoadFit:
+def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
     if not all(call.timed for call in calls):
         callers = min(_GUESSED, len(calls))
@@ -95,9 +95,9 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
         return peak
     parts = [low + (high - low) * k / _PARTS for k in range(_PARTS + 1)]
     loads = [outstanding.mean(a, b) for a, b in pairwise(parts)]
-    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (b - a) for a, b in pairwise(parts)]
+    rates = [(bisect_left(begins, b) - bisect_left(begins, a)) / (high - low) for a, b in pairwise(parts)]
     if max(loads) > min(loads) and max(rates) > min(rates) and statistics.correlation(loads, rates) < _FEWER_COME:
-        slope, most = statistics.linear_regression(loads, rates)
+        slope, most = statistics.linear_regression(loads, rates)  # whose unit does not matter
         return max(peak, min(round(-most / slope), 2 * peak))
     variance = max(0.0, outstanding.mean_square(low, high) - mean**2)
     if variance >= mean * (1 - mean / (_MOST_UNSEEN * peak)):
@@ -105,7 +105,7 @@ def _callers(begins: Sequence[float], outstanding: InFlight, mean: float, low: f
     return max(peak, round(mean**2 / (mean - variance)))
 
 
-def _is_open(calls: Sequence[CallRecord], outstanding: InFlight, callers: int) -> bool:
+def _is_open(calls: Sequence[LoggedCall], outstanding: InFlight, callers: int) -> bool:
     """Do calls come evenly although callers that wait for each call would have come less often at times?"""
     first, last, size = calls[0].began, calls[-1].began, len(calls)
     if last <= first or size < 2 * _PARTS:
@@ -115,7 +115,7 @@ def _is_open(calls: Sequence[CallRecord], outstanding: InFlight, callers: int) -
     free = [max(0.0, callers - outstanding.mean(a, b)) for a, b in pairwise(parts)]
     expected = accumulate(one / max(sum(free), 1e-9) for one in free)
     would_be = max(abs(share - (k + 1) / _PARTS) for k, share in enumerate(expected))
-    return would_be > max(2 * uneven, _VISIBLE)
+    return would_be > max(1.5 * uneven, _VISIBLE)
 
 
 def _steps(spans: Sequence[tuple[float, float]], outstanding: InFlight) -> LoadFit | None:

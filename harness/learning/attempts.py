@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.outcome import Outcome
 
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
@@ -19,7 +19,7 @@ _NEXT_ATTEMPT = 120.0
 """Seconds within which a request of the same name is another attempt."""
 
 
-def ending_of(attempt: AttemptRecord) -> Ending:
+def ending_of(attempt: LoggedAttempt) -> Ending:
     """How a request ended, by its outcome, or by its status where a log knows no more."""
     if attempt.outcome in PROGRAM:
         return "answered"
@@ -37,7 +37,7 @@ def ending_of(attempt: AttemptRecord) -> Ending:
     return "unknown"
 
 
-def outcome_of(record: CallRecord) -> str | None:
+def outcome_of(record: LoggedCall) -> str | None:
     """How a call ended; what a log of requests does not say follows from the last status. None: not seen."""
     if record.outcome is not None or not record.attempts:
         return record.outcome
@@ -55,7 +55,7 @@ def outcome_of(record: CallRecord) -> str | None:
     return Outcome.SANDBOX_ERROR.value if last.status >= 500 else Outcome.BAD_RESPONSE.value
 
 
-def seconds_of(record: CallRecord) -> float | None:
+def seconds_of(record: LoggedCall) -> float | None:
     """How long a call took, from its beginning to its end."""
     if record.seconds is not None or not record.attempts:
         return record.seconds
@@ -63,7 +63,7 @@ def seconds_of(record: CallRecord) -> float | None:
     return None if last.seconds is None else last.began + last.seconds - record.began
 
 
-def has_trouble(record: CallRecord) -> bool:
+def has_trouble(record: LoggedCall) -> bool:
     """True if a call failed for other reasons than its program, or was sent more than once."""
     return len(record.attempts) > 1 or outcome_of(record) in INFRASTRUCTURE or record.problem is not None
 
@@ -76,19 +76,19 @@ class LoggedRequest:
     ended: float
     """The end of the stretch if its own was not seen."""
     ending: Ending
-    record: AttemptRecord
+    record: LoggedAttempt
 
     @property
     def seconds(self) -> float:
         return self.ended - self.began
 
 
-def joined(records: Iterable[CallRecord]) -> list[CallRecord]:
+def joined(records: Iterable[LoggedCall]) -> list[LoggedCall]:
     """Return calls in the order in which they began; requests that a server logged for one call become its attempts.
 
     A request belongs to the call of the same name before it if that one was not answered and had ended.
     """
-    calls: list[CallRecord] = []
+    calls: list[LoggedCall] = []
     latest: dict[str, int] = {}
     for one in sorted(records, key=lambda record: record.began):
         place = latest.get(one.call) if one.source == "server" else None
@@ -103,21 +103,21 @@ def joined(records: Iterable[CallRecord]) -> list[CallRecord]:
     return calls
 
 
-def _goes_on(call: CallRecord, request: CallRecord) -> bool:
+def _goes_on(call: LoggedCall, request: LoggedCall) -> bool:
     took = seconds_of(call)
     if took is None or not call.attempts or ending_of(call.attempts[-1]) == "answered":
         return False
     return 0 <= request.began - call.began - took < _NEXT_ATTEMPT
 
 
-def _attempts_of(record: CallRecord) -> tuple[AttemptRecord, ...]:
+def _attempts_of(record: LoggedCall) -> tuple[LoggedAttempt, ...]:
     """A log that knows only how calls ended says about each that there was a request."""
     if record.attempts or record.source == "client" or record.outcome in (None, "bad_arguments", "cancelled"):
         return record.attempts
-    return (AttemptRecord(record.began, record.seconds, outcome=record.outcome),)
+    return (LoggedAttempt(record.began, record.seconds, outcome=record.outcome),)
 
 
-def requests_of(records: Iterable[CallRecord], start: float, end: float) -> list[LoggedRequest]:
+def requests_of(records: Iterable[LoggedCall], start: float, end: float) -> list[LoggedRequest]:
     """All attempts in the order in which they began, with times counted from ``start``.
 
     One whose end was not seen is a hang if it began long before the log ended, else it was still under way. A server

@@ -10,17 +10,18 @@ from typing import Any
 from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, is_order_to_wait
 from sfusion_tools.wording import counted
 
 _MARGIN = 10.0
 _BASE, _CAP = 0.5, 8.0
+_SHORTEST = 0.001
 Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
 
-def client_settings(calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
+def client_settings(calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     """Return the keys of ``tools``."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
         return {
@@ -41,24 +42,25 @@ def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     return {"rate_limit": (max(peak, 1), f"at most {peak} in flight; {share}, {statistics.median(waited):.3g} s each")}
 
 
-def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) -> Noted:
+def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
     stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
     longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
     found: Noted = {}
     whole: float | None = None
-    if timed_out:
+    if timed_out and max(timed_out) > _SHORTEST:
         # The last attempt of a call may get less time than the others.
         whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
         if times < len(timed_out) / 3:
             whole = rounded(max(timed_out))
     if stopped:
-        middle = rounded(statistics.median(stopped))
+        middle = max(rounded(statistics.median(stopped)), _SHORTEST)
         found["default_timeout"] = (middle, f"{counted(len(stopped), 'program')} stopped after {middle:g} s")
         if whole is not None and whole > middle:
             why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s"
-            found["transport_margin"] = (rounded(whole - middle), why)
+            found["transport_margin"] = (max(rounded(whole - middle), _SHORTEST), why)
     elif whole is not None:
+        whole = max(whole, 2 * _SHORTEST)
         margin = min(_MARGIN, rounded(whole / 2))
         why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
         found["default_timeout"] = (rounded(whole - margin), why)
@@ -70,7 +72,7 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[CallRecord]) ->
     return found
 
 
-def _attempts(calls: Sequence[CallRecord]) -> Noted:
+def _attempts(calls: Sequence[LoggedCall]) -> Noted:
     failed = [
         sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
         for call in calls
@@ -83,12 +85,12 @@ def _attempts(calls: Sequence[CallRecord]) -> Noted:
     return {"max_attempts": (most, f"no call made more than {most}")} if most > 6 else {}
 
 
-def _may_be_retried(call: CallRecord) -> bool:
+def _may_be_retried(call: LoggedCall) -> bool:
     last = call.attempts[-1]
     return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
 
 
-def _backoff(calls: Sequence[CallRecord]) -> Noted:
+def _backoff(calls: Sequence[LoggedCall]) -> Noted:
     """The first pause is between half of ``backoff_base`` and all of it, beside what Retry-After asks for."""
     first, longest = [], 0.0
     for call in calls:
@@ -106,7 +108,7 @@ def _backoff(calls: Sequence[CallRecord]) -> Noted:
     base = rounded(statistics.fmean(first) / 0.75)
     if not 0.7 * _BASE <= base <= 1.4 * _BASE:
         why = f"the first pause of {counted(len(first), 'call')} was {statistics.fmean(first):.3g} s on average"
-        found["backoff_base"] = (max(base, 0.001), why)
+        found["backoff_base"] = (max(base, _SHORTEST), why)
     if longest > 1.3 * _CAP:
         found["backoff_cap"] = (rounded(longest), "the longest pause")
     return found

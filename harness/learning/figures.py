@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sfusion.harness.learning.attempts import outcome_of, seconds_of
 from sfusion.harness.learning.distributions import quantile
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 
 OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls."""
@@ -54,7 +54,7 @@ class Comparison:
     agrees: bool
 
 
-def figures_of(calls: Sequence[CallRecord]) -> Figures:
+def figures_of(calls: Sequence[LoggedCall]) -> Figures:
     outcomes = Counter(one for one in map(outcome_of, calls) if one is not None)
     durations = sorted(one for one in map(seconds_of, calls) if one is not None)
     ends = sorted(call.began + (seconds_of(call) or 0.0) for call in calls)

@@ -53,13 +53,23 @@ class InFlight:
     def lasting_peak(self) -> int:
         """The highest number that was not only a moment's coincidence."""
         whole = self.times[-1] - self.times[0] if self.times else 0.0
-        counts = range(self.peak, 0, -1)
-        return next((count for count in counts if self.time_from(count) > _COINCIDENCE * whole), self.peak)
+        so_far = 0.0
+        for count, seconds in sorted(self._seconds().items(), reverse=True):
+            so_far += seconds
+            if so_far > _COINCIDENCE * whole:
+                return count
+        return self.peak
 
     def time_from(self, count: float) -> float:
         """How long at least that many were in flight."""
-        steps = zip(pairwise(self.times), self.counts, strict=False)
-        return sum(b - a for (a, b), n in steps if n >= count)
+        return sum(seconds for n, seconds in self._seconds().items() if n >= count)
+
+    def _seconds(self) -> dict[int, float]:
+        """How long each number was in flight."""
+        spent: dict[int, float] = {}
+        for (a, b), count in zip(pairwise(self.times), self.counts, strict=False):
+            spent[count] = spent.get(count, 0.0) + b - a
+        return spent
 
     def mean_square(self, began: float, ended: float) -> float:
         """The average of the square over a span of time."""

@@ -15,7 +15,7 @@ from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
 from sfusion.harness.learning.programs import ProgramFit, find_programs
 from sfusion.harness.learning.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
@@ -45,7 +45,7 @@ class Learned:
         return self.causes[0].kind if self.causes else "none"
 
 
-def learn(calls: Sequence[CallRecord]) -> Learned:
+def learn(calls: Sequence[LoggedCall]) -> Learned:
     """Learn from calls, which are not empty and in the order in which they began.
 
     Where both sides of the same traffic are logged, the client's side says more.
@@ -82,13 +82,13 @@ def learn(calls: Sequence[CallRecord]) -> Learned:
     )
 
 
-def _cancel(calls: Sequence[CallRecord]) -> tuple[float, Fit] | None:
+def _cancel(calls: Sequence[LoggedCall]) -> tuple[float, Fit] | None:
     after = [took for call in calls if call.outcome == "cancelled" and (took := seconds_of(call)) is not None]
     return (len(after) / len(calls), fit(after)) if after else None
 
 
 def _remarks(
-    calls: Sequence[CallRecord], requests: Sequence[LoggedRequest], figures: Figures, labels: int
+    calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], figures: Figures, labels: int
 ) -> list[str]:
     remarks: list[str] = []
     if len(calls) < 50:

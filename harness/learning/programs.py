@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.harness.learning.attempts import PROGRAM, outcome_of
 from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.sandbox_fit import ENDED_EARLY, SandboxFit
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.wording import counted
 
 _ENOUGH = 20
@@ -38,7 +38,7 @@ _PROGRAM_KEYS: dict[str, dict[str, Any]] = {
 }
 
 
-def find_programs(calls: Sequence[CallRecord], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
+def find_programs(calls: Sequence[LoggedCall], sandboxes: Sequence[SandboxFit]) -> tuple[ProgramFit, ...]:
     outcomes = Counter(outcome for call in calls if (outcome := outcome_of(call)) in PROGRAM)
     malformed = Counter(_problem(call) for call in calls if outcome_of(call) == "bad_arguments")
     known = sum(outcome_of(call) is not None for call in calls)
@@ -73,6 +73,6 @@ def find_programs(calls: Sequence[CallRecord], sandboxes: Sequence[SandboxFit]) 
     return tuple(programs)
 
 
-def _problem(call: CallRecord) -> str:
+def _problem(call: LoggedCall) -> str:
     text = " ".join((call.problem or "").split())
     return "".join(one for one in text if one.isprintable())[:80] or "the log does not say why"

@@ -60,7 +60,7 @@ def _in_flight(requests: Sequence[LoggedRequest], refused: frozenset[int], statu
         f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
     )
     asked = _retry_after(requests, refused)
-    running = _running_peak(admitted)
+    running = _running_peak(admitted) or None
     if asked is None or status != 429 or (running is not None and running < 0.8 * limit):
         workers = running if running is not None and running < 0.8 * limit else limit
         model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": limit - workers, "status": status}
@@ -78,7 +78,7 @@ def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], stat
     asked = _retry_after(requests, refused, steady=True)
     times = sorted(requests[place].began for place in refused)
     first, last = times[0], times[-1]
-    within = bisect_left(starts, last) - bisect_left(starts, first)
+    within = bisect_left(starts, last) - bisect_right(starts, first)
     if last - first < 2.0 or not within:
         return None
     rate = within / (last - first)
@@ -129,11 +129,11 @@ def _levels(
 def _split(refused: Sequence[int], admitted: Sequence[int]) -> tuple[int | None, float]:
     """The number from which on requests are refused, and how often that is wrong, averaged over both kinds."""
     best: tuple[int | None, float] = (None, 1.0)
-    highest = max((*refused, *admitted), default=0)
-    for limit in range(1, highest + 1):
-        missed = sum(one < limit for one in refused) / len(refused)
-        wrong = sum(one >= limit for one in admitted) / len(admitted)
-        if (missed + wrong) / 2 < best[1]:
+    refused, admitted = sorted(refused), sorted(admitted)
+    for limit in range(1, max(refused[-1], admitted[-1]) + 1):
+        missed = bisect_left(refused, limit) / len(refused)
+        wrong = 1 - bisect_left(admitted, limit) / len(admitted)
+        if (missed + wrong) / 2 <= best[1]:
             best = limit, (missed + wrong) / 2
     return best
 

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from sfusion.harness.learning.attempts import LoggedRequest
@@ -107,7 +108,7 @@ def _queue(answered: Sequence[LoggedRequest], durations: list[float]) -> Slownes
     running = InFlight((one.ended - ran, one.ended) for one, ran in zip(answered, known, strict=True))
     inside = InFlight((one.began, one.ended) for one in answered)
     places = running.lasting_peak
-    if places > 0.8 * inside.peak:
+    if not places or places > 0.8 * inside.peak:
         return None
     # While anybody waits, all the places are taken; else the sandbox counts something else than time.
     waiting = [(one.began, one.ended - ran) for one, ran in zip(answered, known, strict=True)]
@@ -229,17 +230,18 @@ def _slow_spell(answered: Sequence[LoggedRequest], durations: list[float]) -> Sl
     """A stretch of time in which answers took longer than before and after."""
     edges = [len(answered) * k // _BINS for k in range(_BINS + 1)]
     logs = [math.log(one) for one in durations]
-    spread = _spread(logs)
+    spread, sums = _spread(logs), list(accumulate(logs, initial=0.0))
     best: tuple[float, int, int] | None = None
     for first in range(_BINS):
         for last in range(first + 1, min(_BINS, first + _BINS * 2 // 3) + 1):
-            inside, outside = logs[edges[first] : edges[last]], logs[: edges[first]] + logs[edges[last] :]
-            if len(inside) < 8 or len(outside) < 8:
+            inside = edges[last] - edges[first]
+            outside = len(logs) - inside
+            if inside < 8 or outside < 8:
                 continue
-            size = len(logs)
-            a, b = statistics.fmean(inside), statistics.fmean(outside)
-            gain = len(inside) * len(outside) / size**2 * (a - b) ** 2
-            noise = spread * math.sqrt(1 / len(inside) + 1 / len(outside))
+            part = sums[edges[last]] - sums[edges[first]]
+            a, b = part / inside, (sums[-1] - part) / outside
+            gain = inside * outside * (a - b) ** 2
+            noise = spread * math.sqrt(1 / inside + 1 / outside)
             if a > b + max(math.log(1.5), _SURE * noise) and (best is None or gain > best[0]):
                 best = gain, edges[first], edges[last]
     if best is None:

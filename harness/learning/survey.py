@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from sfusion.harness.learning.attempts import has_trouble, joined
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 
 _MOST_BUCKETS = 4096
 _PAUSE = 600.0
@@ -33,7 +33,7 @@ class Window:
     def is_whole(self) -> bool:
         return self.calls == self.of
 
-    def holds(self, record: CallRecord) -> bool:
+    def holds(self, record: LoggedCall) -> bool:
         return self.start <= record.began < self.end
 
 
@@ -46,7 +46,7 @@ class Survey:
         self._width = 1.0
         self._buckets: dict[int, tuple[int, int]] = {}
 
-    def add(self, record: CallRecord) -> None:
+    def add(self, record: LoggedCall) -> None:
         trouble = has_trouble(record)
         self.calls += 1
         self.troubled += trouble
@@ -102,7 +102,7 @@ class Survey:
             yield stretch
 
 
-def survey(records: Iterable[CallRecord]) -> Survey:
+def survey(records: Iterable[LoggedCall]) -> Survey:
     """Read a log once."""
     made = Survey()
     for record in records:
@@ -110,7 +110,7 @@ def survey(records: Iterable[CallRecord]) -> Survey:
     return made
 
 
-def sample(records: Iterable[CallRecord], window: Window, most: int) -> list[CallRecord]:
+def sample(records: Iterable[LoggedCall], window: Window, most: int) -> list[LoggedCall]:
     """Return the calls of a window, in the order in which they began; a bucket too full for ``most`` is cut."""
     inside = itertools.islice((record for record in records if window.holds(record)), most)
     return joined(inside)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from sfusion.harness.logs.reading import LogReader, read_records
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 
-__all__ = ["AttemptRecord", "CallRecord", "LogReader", "read_records"]
+__all__ = ["LogReader", "LoggedAttempt", "LoggedCall", "read_records"]

@@ -7,7 +7,7 @@ from calendar import timegm
 from functools import lru_cache
 
 from sfusion.harness.logs.journal_records import outcome_of_status
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 
 _NGINX = re.compile(
     r"^(?P<client>\S+) \S+ .*?\[(?P<time>\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] "
@@ -28,7 +28,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _LONGEST = 10_000
 
 
-def access_record(line: bytes, number: int) -> CallRecord | None:
+def access_record(line: bytes, number: int) -> LoggedCall | None:
     """Return the request of a line; None for other lines, and for requests that are not calls, such as pings.
 
     ``number`` stands for the time where the line has none.
@@ -46,18 +46,18 @@ def access_record(line: bytes, number: int) -> CallRecord | None:
         return None
     status, at = int(found["status"]), _stamp(start)
     began, timed = (float(number), False) if at is None else (at, True)
-    attempt = AttemptRecord(began, None, status=status, outcome=outcome_of_status(status))
-    return CallRecord("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed)
+    attempt = LoggedAttempt(began, None, status=status, outcome=outcome_of_status(status))
+    return LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed)
 
 
-def _nginx_record(found: re.Match[str], ended: float) -> CallRecord:
+def _nginx_record(found: re.Match[str], ended: float) -> LoggedCall:
     rest = _QUOTED.sub("", found["rest"])
     took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
     upstream = _NAMED_UPSTREAM.search(rest) or _BARE_UPSTREAM.search(rest)
     # nginx writes the time at which the request ended.
     seconds = None if took is None else float(took[1])
     began, status = ended - (seconds or 0.0), int(found["status"])
-    attempt = AttemptRecord(
+    attempt = LoggedAttempt(
         began,
         seconds,
         upstream[1] if upstream is not None else "",
@@ -65,7 +65,7 @@ def _nginx_record(found: re.Match[str], ended: float) -> CallRecord:
         outcome_of_status(status),
         received=None if found["size"] == "-" else int(found["size"][:15]),
     )
-    return CallRecord("", began, seconds, "access", attempt.outcome, attempts=(attempt,))
+    return LoggedCall("", began, seconds, "access", attempt.outcome, attempts=(attempt,))
 
 
 @lru_cache(maxsize=16)

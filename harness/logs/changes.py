@@ -15,7 +15,7 @@ _LEAST_SHARE, _LEAST_RATIO = 0.02, 1.3
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Shift:
     """The first stretch of time in which it is different, with the values before and after, up to the next changes."""
 
     place: int
@@ -27,16 +27,16 @@ Sums = tuple[float, float, float]
 """Of a stretch: the number of observations, their sum and the sum of their squares."""
 
 
-def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Change]:
+def changed_shares(counts: Sequence[tuple[int, int]]) -> list[Shift]:
     """Find the changes of a share, given (number, how many of them) for each stretch of time."""
     found = _changes([(float(number), float(part), 0.0) for number, part in counts], _bernoulli)
     return [one for one in found if abs(one.after - one.before) >= _LEAST_SHARE]
 
 
-def changed_durations(sums: Sequence[Sums]) -> list[Change]:
+def changed_durations(sums: Sequence[Sums]) -> list[Shift]:
     """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
     found = _changes(sums, _gauss)
-    changes = [Change(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
+    changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
     return [one for one in changes if not 1 / _LEAST_RATIO < one.after / one.before < _LEAST_RATIO]
 
 
@@ -55,7 +55,7 @@ def _gauss(number: float, total: float, squares: float) -> float:
     return -number / 2 * math.log(spread)
 
 
-def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Change]:
+def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], float]) -> list[Shift]:
     """Split the rows again and again where that explains them best, while it does so by far."""
     sums: list[Sums] = [(0.0, 0.0, 0.0)]
     for row in rows:
@@ -84,13 +84,13 @@ def _changes(rows: Sequence[Sums], likelihood: Callable[[float, float, float], f
     for before, cut, after in zip(edges, edges[1:], edges[2:], strict=False):
         left, right = between(before, cut), between(cut, after)
         if left[0] and right[0]:
-            changes.append(Change(cut, left[1] / left[0], right[1] / right[0]))
+            changes.append(Shift(cut, left[1] / left[0], right[1] / right[0]))
     return _joined(changes)
 
 
-def _joined(changes: list[Change]) -> list[Change]:
+def _joined(changes: list[Shift]) -> list[Shift]:
     """Take two changes in a row for one, if they are next to each other: it happened within a stretch."""
-    found: list[Change] = []
+    found: list[Shift] = []
     for change in changes:
         last = found[-1] if found else None
         if (
@@ -98,7 +98,7 @@ def _joined(changes: list[Change]) -> list[Change]:
             and change.place == last.place + 1
             and (last.after > last.before) == (change.after > change.before)
         ):
-            found[-1] = Change(last.place, last.before, change.after)
+            found[-1] = Shift(last.place, last.before, change.after)
         else:
             found.append(change)
     return found

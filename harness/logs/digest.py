@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sfusion.harness.logs.histogram import Durations
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.outcome import Outcome
 
 MOST_BUCKETS = 2_000
@@ -37,7 +37,7 @@ def failures(counts: Mapping[str, int]) -> int:
     return sum(count for kind, count in counts.items() if kind in FAILURES)
 
 
-def kind_of(record: CallRecord) -> str:
+def kind_of(record: LoggedCall) -> str:
     """Return the outcome of a call, or how much of it is known."""
     if record.outcome is not None:
         return record.outcome
@@ -70,7 +70,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Bucket:
+class TimeBucket:
     """What began in one stretch of time."""
 
     kinds: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class Bucket:
     def failed(self) -> int:
         return failures(self.kinds)
 
-    def include(self, part: Bucket, rest: float) -> None:
+    def include(self, part: TimeBucket, rest: float) -> None:
         """Add a bucket within this one, which ends ``rest`` seconds later."""
         self.kinds.update(part.kinds)
         self.attempts.update(part.attempts)
@@ -126,7 +126,7 @@ class Digest:
 
     def __init__(self) -> None:
         self.width = FINEST
-        self.buckets: dict[int, Bucket] = {}
+        self.buckets: dict[int, TimeBucket] = {}
         self.calls = 0
         self.attempts = 0
         self.kinds: Counter[str] = Counter()
@@ -141,7 +141,7 @@ class Digest:
         self.start, self.end = math.inf, -math.inf
         self._samples = _Samples()
 
-    def add(self, record: CallRecord) -> None:
+    def add(self, record: LoggedCall) -> None:
         """Count a call."""
         kind, began = kind_of(record), record.began
         ended = began + (record.seconds or 0.0)
@@ -178,7 +178,7 @@ class Digest:
             self._occupy("waiting", began, ended)
         self._samples.add(record, kind)
 
-    def _add_attempt(self, attempt: AttemptRecord, began: float) -> None:
+    def _add_attempt(self, attempt: LoggedAttempt, began: float) -> None:
         self.attempts += 1
         counts = self.sandboxes.get(attempt.sandbox)
         if counts is None:
@@ -204,10 +204,10 @@ class Digest:
     def _number(self, at: float) -> int:
         return math.floor(at / self.width)
 
-    def _bucket(self, at: float) -> Bucket:
+    def _bucket(self, at: float) -> TimeBucket:
         found = self.buckets.get(self._number(at))
         if found is None:
-            self.buckets[self._number(at)] = Bucket()
+            self.buckets[self._number(at)] = TimeBucket()
             if len(self.buckets) > MOST_BUCKETS:
                 while len(self.buckets) > MOST_BUCKETS // 2:
                     self._double()
@@ -222,15 +222,15 @@ class Digest:
         """Make the buckets twice as wide."""
         self.buckets, self.width = self._wider(0, 2), self.width * 2
 
-    def _wider(self, first: int, size: int) -> dict[int, Bucket]:
+    def _wider(self, first: int, size: int) -> dict[int, TimeBucket]:
         """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
-        wider: dict[int, Bucket] = {}
+        wider: dict[int, TimeBucket] = {}
         for number, bucket in self.buckets.items():
             place, part = divmod(number - first, size)
-            wider.setdefault(place, Bucket()).include(bucket, (size - 1 - part) * self.width)
+            wider.setdefault(place, TimeBucket()).include(bucket, (size - 1 - part) * self.width)
         return wider
 
-    def merged(self, most: int) -> list[tuple[float, float, Bucket]]:
+    def merged(self, most: int) -> list[tuple[float, float, TimeBucket]]:
         """Return at most this many stretches of equal length, empty ones too: begin, end, and what began in each."""
         if not self.buckets:
             return []
@@ -239,14 +239,16 @@ class Digest:
         wider, width = self._wider(first, size), size * self.width
         zero = first * self.width
         places = range((last - first) // size + 1)
-        return [(zero + place * width, zero + (place + 1) * width, wider.get(place) or Bucket()) for place in places]
+        return [
+            (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
+        ]
 
-    def samples(self) -> list[CallRecord]:
+    def samples(self) -> list[LoggedCall]:
         """Return some whole calls, in the order in which they began."""
         return self._samples.records()
 
 
-def loads(buckets: Iterable[tuple[float, float, Bucket]], what: str) -> Iterator[float]:
+def loads(buckets: Iterable[tuple[float, float, TimeBucket]], what: str) -> Iterator[float]:
     """Yield how many were in flight, or waiting, on average in each stretch of time."""
     before = 0
     for start, end, bucket in buckets:
@@ -257,15 +259,15 @@ def loads(buckets: Iterable[tuple[float, float, Bucket]], what: str) -> Iterator
 
 class _Samples:
     def __init__(self) -> None:
-        self._first: list[CallRecord] = []
-        self._last: deque[CallRecord] = deque(maxlen=KEPT)
-        self._slowest: list[tuple[float, int, CallRecord]] = []
-        self._most: list[tuple[int, int, CallRecord]] = []
-        self._kinds: dict[str, list[CallRecord]] = {}
+        self._first: list[LoggedCall] = []
+        self._last: deque[LoggedCall] = deque(maxlen=KEPT)
+        self._slowest: list[tuple[float, int, LoggedCall]] = []
+        self._most: list[tuple[int, int, LoggedCall]] = []
+        self._kinds: dict[str, list[LoggedCall]] = {}
         self._seen: Counter[str] = Counter()
         self._number = itertools.count()
 
-    def add(self, record: CallRecord, kind: str) -> None:
+    def add(self, record: LoggedCall, kind: str) -> None:
         if len(self._first) < KEPT:
             self._first.append(record)
             return
@@ -283,7 +285,7 @@ class _Samples:
             if len(kept) > 2 * KEPT:
                 del kept[1::2]
 
-    def records(self) -> list[CallRecord]:
+    def records(self) -> list[LoggedCall]:
         heaps = [record for heap in (self._slowest, self._most) for _, _, record in heap]
         kinds = [record for kept in self._kinds.values() for record in kept]
         chosen = {id(record): record for record in [*self._first, *self._last, *heaps, *kinds]}

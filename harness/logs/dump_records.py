@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion.harness.logs.values import OUTCOMES
 from sfusion.harness.viewer.dump_reader import REQUESTS
 from sfusion.harness.viewer.turns import split_turns
@@ -56,7 +56,7 @@ def step_of(path: Path, record: Mapping[str, Any]) -> float:
     return float(digits[0]) if digits else 0.0
 
 
-def request_records(record: Mapping[str, Any], step: float) -> Iterator[CallRecord]:
+def request_records(record: Mapping[str, Any], step: float) -> Iterator[LoggedCall]:
     """Yield the calls of a line of ``requests/<step>.jsonl``."""
     call = str(record["request_id"])[:100]
     for name, number in _counts(record["outcomes"]):
@@ -67,7 +67,7 @@ def request_records(record: Mapping[str, Any], step: float) -> Iterator[CallReco
             yield _record(call, step, Outcome.BAD_ARGUMENTS.value, name)
 
 
-def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[CallRecord]:
+def sample_records(record: Mapping[str, Any], step: float, line: int) -> Iterator[LoggedCall]:
     """Yield the calls of a line of a dump, as far as the texts that the model read tell."""
     output = record["output"]
     texts = _RESPONSE.findall(output) if "<tool_response>" in output else _tool_turns(output)
@@ -98,5 +98,5 @@ def _counts(found: Any) -> Iterator[tuple[str, int]]:
                 yield str(name)[:100], min(max(number, 0), MOST_CALLS)
 
 
-def _record(call: str, step: float, outcome: str | None, problem: str | None = None) -> CallRecord:
-    return CallRecord(call, step, None, "dump", outcome, problem=problem, timed=False)
+def _record(call: str, step: float, outcome: str | None, problem: str | None = None) -> LoggedCall:
+    return LoggedCall(call, step, None, "dump", outcome, problem=problem, timed=False)

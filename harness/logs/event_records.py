@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome
 from sfusion_tools.event_lines import VERSION
 
@@ -14,7 +14,7 @@ def is_event_line(record: Mapping[str, Any]) -> bool:
     return "event_log" in record
 
 
-def event_record(record: Mapping[str, Any]) -> CallRecord:
+def event_record(record: Mapping[str, Any]) -> LoggedCall:
     """Return the call of a line; raise BadLine."""
     if record["event_log"] != VERSION:
         raise BadLine(f"a line of version {record['event_log']!r}; this sfusion reads version {VERSION}")
@@ -22,7 +22,7 @@ def event_record(record: Mapping[str, Any]) -> CallRecord:
     attempts = record.get("attempts", [])
     if not isinstance(attempts, list) or not all(isinstance(one, dict) for one in attempts):
         raise BadLine("attempts must be a list of objects")
-    return CallRecord(
+    return LoggedCall(
         name(record, "call"),
         began,
         duration(record, "seconds"),
@@ -34,8 +34,8 @@ def event_record(record: Mapping[str, Any]) -> CallRecord:
     )
 
 
-def _attempt(record: Mapping[str, Any], began: float) -> AttemptRecord:
-    return AttemptRecord(
+def _attempt(record: Mapping[str, Any], began: float) -> LoggedAttempt:
+    return LoggedAttempt(
         began + number(record, "after"),
         duration(record, "seconds"),
         name(record, "sandbox"),

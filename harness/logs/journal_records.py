@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome
 from sfusion_tools.outcome import Outcome
 
@@ -49,9 +49,9 @@ class _Request:
     ran_from: float | None = None
     run_seconds: float | None = None
 
-    def attempt(self) -> AttemptRecord:
+    def attempt(self) -> LoggedAttempt:
         ended = self.ended is not None
-        return AttemptRecord(
+        return LoggedAttempt(
             self.began,
             None if self.ended is None else max(0.0, self.ended - self.began),
             self.sandbox,
@@ -70,7 +70,7 @@ class _Call:
     by_world: bool = False
     """Ends with an event of the world, not with that of the client before it."""
     waited: float = 0.0
-    attempts: dict[float, AttemptRecord] = field(default_factory=dict)
+    attempts: dict[float, LoggedAttempt] = field(default_factory=dict)
     requests: dict[tuple[str, float], _Request] = field(default_factory=dict)
     outcome: str | None = None
     problem: str | None = None
@@ -88,7 +88,7 @@ class JournalCalls:
         """The file is the journal of a run."""
         self._run = True
 
-    def add(self, event: Mapping[str, Any]) -> Iterator[CallRecord]:
+    def add(self, event: Mapping[str, Any]) -> Iterator[LoggedCall]:
         """Add an event; yield the calls that end with it; raise BadLine."""
         at, kind, call = number(event, "at"), name(event, "event"), name(event, "call")
         if not call:
@@ -99,7 +99,7 @@ class JournalCalls:
         self._run = True
         yield from self._follow(event, at, kind, call)
 
-    def rest(self) -> Iterator[CallRecord]:
+    def rest(self) -> Iterator[LoggedCall]:
         """Yield the calls whose end is not in the journal."""
         for call, state in self._calls.items():
             yield _record(call, state, None)
@@ -108,7 +108,7 @@ class JournalCalls:
         self._calls.clear()
         self._requests.clear()
 
-    def _serve(self, event: Mapping[str, Any], at: float, kind: str, call: str) -> Iterator[CallRecord]:
+    def _serve(self, event: Mapping[str, Any], at: float, kind: str, call: str) -> Iterator[LoggedCall]:
         key = name(event, "sandbox"), call, number(event, "attempt")
         if kind == "arrived":
             self._requests[key] = _Request(at, key[0])
@@ -121,7 +121,7 @@ class JournalCalls:
                 del self._requests[key]
                 yield _served(call, request)
 
-    def _follow(self, event: Mapping[str, Any], at: float, kind: str, call: str) -> Iterator[CallRecord]:
+    def _follow(self, event: Mapping[str, Any], at: float, kind: str, call: str) -> Iterator[LoggedCall]:
         source, state = event["source"], self._calls.get(call)
         if state is None:
             if (source, kind) not in (("world", "called"), ("client", "call_started")):
@@ -154,7 +154,7 @@ class JournalCalls:
             state.waited = duration(event, "waited") or 0.0
         elif kind == "attempt_started":
             sandbox, waited, state.waited = name(event, "endpoint"), state.waited, 0.0
-            state.attempts[number(event, "attempt")] = AttemptRecord(at, None, sandbox, waited=waited)
+            state.attempts[number(event, "attempt")] = LoggedAttempt(at, None, sandbox, waited=waited)
         elif kind == "attempt_ended":
             key = number(event, "attempt")
             if (begun := state.attempts.get(key)) is not None:
@@ -165,7 +165,7 @@ class JournalCalls:
             state.outcome = outcome(event)
 
 
-def journal_records(events: Iterable[Mapping[str, Any]]) -> Iterator[CallRecord]:
+def journal_records(events: Iterable[Mapping[str, Any]]) -> Iterator[LoggedCall]:
     """Yield the calls of the journal of a run as they end, then those that never did."""
     calls = JournalCalls()
     calls.header()
@@ -196,21 +196,21 @@ def _asked(event: Mapping[str, Any]) -> float | None:
         return None
 
 
-def _served(call: str, request: _Request) -> CallRecord:
+def _served(call: str, request: _Request) -> LoggedCall:
     attempt = request.attempt()
-    return CallRecord(call, attempt.began, attempt.seconds, "server", attempt.outcome, attempts=(attempt,))
+    return LoggedCall(call, attempt.began, attempt.seconds, "server", attempt.outcome, attempts=(attempt,))
 
 
-def _record(call: str, state: _Call, ended: float | None) -> CallRecord:
+def _record(call: str, state: _Call, ended: float | None) -> LoggedCall:
     requests = list(state.requests.values())
     attempts = [_with_server(one, requests) for one in state.attempts.values()]
     seconds = None if ended is None else max(0.0, ended - state.began)
     # Tools of other people do not record their attempts; then the server's events have to do.
     found = attempts or [one.attempt() for one in requests]
-    return CallRecord(call, state.began, seconds, "client", state.outcome, state.worker, tuple(found), state.problem)
+    return LoggedCall(call, state.began, seconds, "client", state.outcome, state.worker, tuple(found), state.problem)
 
 
-def _with_server(attempt: AttemptRecord, requests: list[_Request]) -> AttemptRecord:
+def _with_server(attempt: LoggedAttempt, requests: list[_Request]) -> LoggedAttempt:
     """Add what only the server noted of the request that arrived during an attempt."""
     end = attempt.began + (attempt.seconds or 0.0)
     for request in requests:

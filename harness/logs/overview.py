@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sfusion.harness.logs.changes import Change, changed_durations, changed_shares
-from sfusion.harness.logs.digest import FAILURES, Bucket, Digest, SandboxCounts, failures, loads
+from sfusion.harness.logs.changes import Shift, changed_durations, changed_shares
+from sfusion.harness.logs.digest import FAILURES, Digest, SandboxCounts, TimeBucket, failures, loads
 from sfusion.harness.logs.histogram import Durations
 from sfusion.harness.logs.values import OUTCOMES
 from sfusion_tools.outcome import Outcome
@@ -156,7 +156,7 @@ def _unit(digest: Digest) -> str:
     return "unix" if digest.calls and digest.start > _EARLIEST_DATE else "seconds"
 
 
-def _stretches(merged: Sequence[tuple[float, float, Bucket]]) -> list[Stretch]:
+def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:
     rows = zip(merged, loads(merged, "in_flight"), loads(merged, "waiting"), strict=True)
     return [
         Stretch(
@@ -175,10 +175,10 @@ def _stretches(merged: Sequence[tuple[float, float, Bucket]]) -> list[Stretch]:
     ]
 
 
-def _turns(fine: Sequence[tuple[float, float, Bucket]]) -> list[Turn]:
+def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
     malformed = Outcome.BAD_ARGUMENTS.value
     buckets = [bucket for _, _, bucket in fine]
-    found: list[tuple[What, list[Change]]] = [
+    found: list[tuple[What, list[Shift]]] = [
         ("failed", changed_shares([(one.calls, one.failed) for one in buckets])),
         ("attempts", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
         ("malformed", changed_shares([(one.calls, one.kinds[malformed]) for one in buckets])),

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sfusion.harness.journal import Event
-from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Bucket, Digest, kind_of, loads
+from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Digest, TimeBucket, kind_of, loads
 from sfusion.harness.logs.overview import Overview, Stretch
-from sfusion.harness.logs.record import AttemptRecord, CallRecord
+from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, title
 from sfusion.harness.reports.calls import OUTCOMES, call_timelines
 from sfusion.harness.reports.html import render_board, render_page
@@ -113,20 +113,20 @@ def _timeline(digest: Digest, found: Overview) -> Timeline:
     return Timeline(0.0, max(0.0, digest.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
 
 
-def _steps(fine: Sequence[tuple[float, float, Bucket]], what: str, zero: float) -> Steps:
+def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
     values = [round(value) or (1 if value > 0.05 else 0) for value in loads(fine, what)]
     if not any(values):
         return Steps()
     return Steps(tuple(max(0.0, start - zero) for start, _, _ in fine), tuple(values))
 
 
-def _fault_marks(fine: Iterable[tuple[float, float, Bucket]], zero: float) -> Iterator[Mark]:
+def _fault_marks(fine: Iterable[tuple[float, float, TimeBucket]], zero: float) -> Iterator[Mark]:
     for start, end, bucket in fine:
         for rule, count in bucket.faults.items():
             yield Mark(max(0.0, start - zero), "strike", f"{rule}: {counted(count, 'time')}", until=end - zero)
 
 
-def _events(records: Iterable[CallRecord], zero: float) -> Iterator[Event]:
+def _events(records: Iterable[LoggedCall], zero: float) -> Iterator[Event]:
     """Tell each call as a journal would."""
     seen: Counter[str] = Counter()
     for record in records:
@@ -140,7 +140,7 @@ def _events(records: Iterable[CallRecord], zero: float) -> Iterator[Event]:
 Told = tuple[float, str, str, dict[str, Any]]
 
 
-def _told(record: CallRecord) -> Iterator[Told]:
+def _told(record: LoggedCall) -> Iterator[Told]:
     worker = {"worker": record.worker} if record.worker else {}
     yield record.began, "client", "call_started", worker
     until = record.began
@@ -160,7 +160,7 @@ def _told(record: CallRecord) -> Iterator[Told]:
         yield ended, "client", "call_ended", {"outcome": kind}
 
 
-def _attempted(number: int, attempt: AttemptRecord) -> Iterator[Told]:
+def _attempted(number: int, attempt: LoggedAttempt) -> Iterator[Told]:
     yield attempt.began, "client", "attempt_started", {"attempt": number, "endpoint": attempt.sandbox}
     ended = attempt.began + (attempt.seconds or 0.0)
     if attempt.fault is not None:

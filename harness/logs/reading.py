@@ -22,7 +22,7 @@ from sfusion.harness.logs.dump_records import (
 )
 from sfusion.harness.logs.event_records import event_record, is_event_line
 from sfusion.harness.logs.journal_records import JournalCalls, is_journal_event, is_journal_header
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion.harness.logs.values import BadLine
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
@@ -35,12 +35,27 @@ Problem = Callable[[str], None]
 """Called with what is wrong with a line, beginning with its file and number."""
 
 
+class UnreadableLines:
+    """Counts lines that cannot be read, and keeps what is wrong with the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: list[str] = []
+
+    def __call__(self, problem: str) -> None:
+        self.count += 1
+        if len(self.first) < 3:
+            self.first.append(problem)
+
+
 class LogReader:
     """The calls of some log files, in the order of the files and their lines, which is roughly that of their ends."""
 
     def __init__(self, paths: Iterable[Path | str], on_problem: Problem | None = None) -> None:
         """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped."""
-        self.files = list(log_files(map(Path, paths)))
+        given = [Path(path) for path in paths]
+        self.files = list(log_files(given))
+        self._named = set(given)
         self.total_bytes = sum(path.stat().st_size for path in self.files)
         self.bytes = 0
         """How much has been read so far, of compressed files as much as they take on disk."""
@@ -49,11 +64,11 @@ class LogReader:
         """Lines that are about something else than a call."""
         self._on_problem = on_problem
 
-    def __iter__(self) -> Iterator[CallRecord]:
+    def __iter__(self) -> Iterator[LoggedCall]:
         for path in self.files:
             yield from self._read_file(path)
 
-    def _read_file(self, given: Path) -> Iterator[CallRecord]:
+    def _read_file(self, given: Path) -> Iterator[LoggedCall]:
         path = requests_of(given)
         lines = _Lines(path)
         before, found, other = self.bytes, 0, 0
@@ -85,7 +100,8 @@ class LogReader:
             text = str(error) if isinstance(error, InputError) else f"{path}:1: cannot be read: {_reason(error)}"
             self._problem(text)
         self.bytes = before + given.stat().st_size
-        if other and not found and not lines.known:
+        # In a folder, files of other kinds are no surprise.
+        if other and not found and not lines.known and given in self._named:
             raise LogError(f"{path}:{other}: not a line of a log that sfusion knows; {KNOWN}")
 
     def _problem(self, text: str) -> None:
@@ -106,8 +122,10 @@ class _Lines:
         self.known = False
         """There was a line of a log, even if it is not about a call."""
 
-    def read(self, line: bytes, number: int) -> Iterable[CallRecord] | None:
+    def read(self, line: bytes, number: int) -> Iterable[LoggedCall] | None:
         """Return the calls that a line completes; None if it is about something else."""
+        if number == 1:
+            line = line.removeprefix(b"\xef\xbb\xbf")
         if line.startswith(b"{"):
             record = parse_json(line, f"{self._path}:{number}")
             return self._of_object(record, number) if isinstance(record, dict) else None
@@ -116,7 +134,7 @@ class _Lines:
         request = access_record(line, number)
         return None if request is None else (request,)
 
-    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[CallRecord] | None:
+    def _of_object(self, record: dict[str, Any], number: int) -> Iterable[LoggedCall] | None:
         if is_event_line(record):
             return (event_record(record),)
         if is_journal_event(record):
@@ -134,11 +152,11 @@ class _Lines:
             return sample_records(record, step_of(self._path, record), number)
         return None
 
-    def rest(self) -> Iterable[CallRecord]:
+    def rest(self) -> Iterable[LoggedCall]:
         return self._journal.rest()
 
 
-def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[CallRecord]:
+def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None) -> Iterator[LoggedCall]:
     """Yield the calls of log files or folders of them, see LogReader."""
     return iter(LogReader(paths, on_problem))
 

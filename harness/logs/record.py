@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class LoggedAttempt:
     """One HTTP request. Times are unix seconds by the wall clock of whoever wrote them."""
 
     began: float
@@ -30,7 +30,7 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CallRecord:
+class LoggedCall:
     """One tool call; where a log knows requests only, one request."""
 
     call: str
@@ -41,7 +41,7 @@ class CallRecord:
     """client, server, access (uvicorn, nginx) or dump (rollouts)."""
     outcome: str | None = None
     worker: str = ""
-    attempts: tuple[AttemptRecord, ...] = ()
+    attempts: tuple[LoggedAttempt, ...] = ()
     problem: str | None = None
     """What was wrong with a malformed tool call."""
     timed: bool = True

@@ -14,13 +14,18 @@ from sfusion_tools.wording import counted
 _BARS = " ▁▂▃▄▅▆▇█"
 ROWS = 12
 _SHOWN = 8
+_MB = 1_000_000
 
 
 class LookReporter(ProgressReporter):
     """Shows how much has been read, and then what the log says."""
 
-    def __init__(self, out: TextIO, total: int) -> None:
-        super().__init__(out, total, "reading")
+    def __init__(self, out: TextIO, total_bytes: int) -> None:
+        super().__init__(out, max(1, total_bytes // _MB), "reading, in MB")
+
+    def read(self, so_far: int) -> None:
+        """Show how many bytes have been read."""
+        self.progress(so_far // _MB)
 
     def tell(self, found: Overview, rows: list[Stretch]) -> None:
         """Print the summary; ``rows`` is its table over time."""

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from sfusion.harness.errors import BadOption
-from sfusion.harness.figures import Figures, figures_of
+from sfusion.harness.figures import RunFigures, figures_of
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task
 from sfusion.harness.scenarios.reading import vary
@@ -26,7 +26,7 @@ Values = tuple[Any, ...]
 class GridSample:
     """One run of a setting."""
 
-    figures: Figures
+    figures: RunFigures
     broken: tuple[str, ...] = ()
     """The promises that did not hold."""
     error: str = ""

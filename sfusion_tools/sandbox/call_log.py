@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from functools import lru_cache
 
 from sfusion_tools.event_lines import attempt_json, call_line, line_start, quoted
-from sfusion_tools.event_log import LINE, EventLog, EventLogSettings, open_event_log
+from sfusion_tools.event_log import LINE, EventLog, EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import LoopScope, runtime
 from sfusion_tools.sandbox.arguments import BadArguments
 from sfusion_tools.sandbox.program import Program
-from sfusion_tools.sandbox.result import Attempt, CallResult
+from sfusion_tools.sandbox.result import CallResult
 from sfusion_tools.sandbox.text import cut_middle
 
 LONGEST = 100_000
@@ -32,15 +31,11 @@ class CallLog:
 
     def ended(self, log: EventLog, began: float, result: CallResult, program: Program) -> None:
         """Write a call that began at this unix time."""
-        more, size = "", LINE
-        if self._code:
-            more = f',"language":{quoted(program.language)},"code":{_text(program.code)}'
-        if self._output:
-            more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
-        if more:
-            size += len(more)
-        times = began, result.seconds, result.waited
-        log.add(_ended, log.worker, result.call_id, times, result.outcome, result.attempts, more, size=size)
+        more = self._included(result, program) if self._code or self._output else ""
+        times = result.seconds, result.waited
+        log.add(
+            (_line, log.worker, result.call_id, began, times, result.outcome, result.attempts, more), LINE + len(more)
+        )
 
     def refused(self, call: str, error: BadArguments) -> None:
         """Write a call whose arguments could not be used. Only the message quotes them."""
@@ -50,38 +45,35 @@ class CallLog:
         more = f',"problem":{quoted(error.problem)}'
         if self._code:
             more += f',"message":{_text(str(error))}'
-        log.add(
-            _ended, log.worker, call, (time.time(), 0.0, 0.0), Outcome.BAD_ARGUMENTS, (), more, size=LINE + len(more)
-        )
+        log.add((_line, log.worker, call, time.time(), (0.0, 0.0), Outcome.BAD_ARGUMENTS, (), more), LINE + len(more))
+
+    def _included(self, result: CallResult, program: Program) -> str:
+        more = f',"language":{quoted(program.language)},"code":{_text(program.code)}' if self._code else ""
+        if self._output:
+            more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
+        return more
 
 
-def _ended(
-    worker: str,
-    call: str,
-    times: tuple[float, float, float],
-    outcome: Outcome,
-    attempts: Sequence[Attempt],
-    more: str,
-) -> str:
-    began, seconds, waited = times
-    texts = [
-        attempt_json(
+def _line(facts: Facts) -> str:
+    _, worker, call, began, (seconds, waited), outcome, attempts, more = facts
+    texts = ""
+    for one in attempts:
+        text = attempt_json(
             one.after,
             one.seconds,
             one.waited,
             one.endpoint,
-            one.outcome,
+            one.outcome._value_,
             one.status,
             one.sent,
             one.received,
             one.execution_time,
             one.retry_after,
         )
-        for one in attempts
-    ]
+        texts = f"{texts},{text}" if texts else text
     if waited and not texts:
         more += f',"waited":{waited:.6f}'
-    return call_line(_start(worker), call, began, seconds, outcome, ",".join(texts), more)
+    return call_line(_start(worker), call, began, seconds, outcome._value_, texts, more)
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from sfusion.fakes.sandbox.protocol import RunCode, RunJupyter
 BOUNDS = ResourceBounds(processes=32, tasks=64, memory=128 * 2**20, shared_memory=96 * 2**20)
 
 
-async def main(namespaces: bool, env: dict[str, str]) -> None:
+async def main(namespaces: bool | None, env: dict[str, str]) -> None:
     env |= {
         "SERVER": str(os.getpid()),
         "SERVER_UID": str(os.getuid()),
@@ -53,4 +53,4 @@ async def answer(executor: PythonExecutor, cells: list[str]) -> dict[str, object
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1] == "namespaces", json.loads(sys.argv[2])))
+    asyncio.run(main(json.loads(sys.argv[1]), json.loads(sys.argv[2])))

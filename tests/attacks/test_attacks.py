@@ -10,8 +10,9 @@ An attack may touch only its own work directory, OUTSIDE and ROOMS, and the proc
 perhaps on a day on which the promise does not hold.
 
 A promise that a mode does not make is named: a paragraph `Named in MODE, MODE: ...` in the docstring, and in the docs.
-`unreachable-python` stands for a server of root's whose Python, or a folder on the way to it, only root may read, and
-`no-cgroup` for a server that may make no control groups (version 2) with the controllers of memory and processes.
+`unreachable-python` stands for a server of root's whose Python, or a folder on the way to it, only root may read,
+`no-cgroup` for a server that may make no control groups (version 2) with the controllers of memory and processes, and
+`no-signal-scope` for one without a user per request on a kernel before 6.12.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -39,6 +41,10 @@ pytestmark = [on_linux, pytest.mark.xdist_group("attacks")]
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 MODES = ["root", "root-without-namespaces", "user", "user-without-namespaces"]
+if shutil.which("bwrap") and os.getuid() == 0:
+    MODES.append("bubblewrap")
+WEAK = "-sys_admin,-setuid,-chown"
+"""What makes root need bubblewrap: without these it can neither make namespaces nor become another user."""
 KILLED = -9
 KEY = "9964774"
 """How the keys of the segments that attacks make begin."""
@@ -65,6 +71,8 @@ class Target:
             os.setxattr(self.outside / name, "user.precious", b"1")
         user, _, without = mode.partition("-")
         prefix = ["setpriv", "--inh-caps=+chown,+kill,+setuid"] if user == "root" else other_user()
+        if mode == "bubblewrap":
+            prefix = ["setpriv", f"--bounding-set={WEAK}"]
         places = {"OUTSIDE": str(self.outside), "ROOMS": str(self.rooms)}
         self._server = subprocess.Popen(
             [
@@ -72,7 +80,7 @@ class Target:
                 sys.executable,
                 "-m",
                 "tests.attacks.host",
-                "namespaces" if not without else "",
+                json.dumps(None if mode == "bubblewrap" else not without),
                 json.dumps(places),
             ],
             cwd=ROOT,
@@ -169,6 +177,8 @@ class Targets:
 
 
 def _skip_unless_possible(mode: str) -> None:
+    if mode == "bubblewrap":
+        return
     user, _, without = mode.partition("-")
     if user == "root" and os.getuid():
         pytest.skip("only root can start a server as root")
@@ -215,6 +225,7 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
         named = re.search(r"^Named in ([\w, -]+):", promise, re.MULTILINE)
         modes = {mode}
         modes |= {"unreachable-python"} if "own-reading" in str(target.confinement) else set()
+        modes |= {"no-signal-scope"} if "signals=False" in str(target.confinement) else set()
         modes |= {"no-cgroup"} if "control_group=False" in str(target.confinement) else set()
         if named and modes & set(re.split(r",\s+", named[1])):
             pytest.xfail(promise.splitlines()[-1])

@@ -1,6 +1,6 @@
 """What only the server's user may read cannot be read.
 
-Named in user, user-without-namespaces, unreachable-python: programs can read what the server can read.
+Named in user, user-without-namespaces, bubblewrap, unreachable-python: programs can read what the server can read.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""A program of a server that is root makes no file that runs as root."""
+"""A program of a server that is root makes no file that runs as root.
+
+Named in bubblewrap: a root that cannot make its programs another user.
+"""
 
 import os
 

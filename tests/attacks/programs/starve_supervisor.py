@@ -1,4 +1,7 @@
-"""A program cannot slow down or stop the processes that watch it."""
+"""A program cannot slow down or stop the processes that watch it.
+
+Named in no-signal-scope: signals to other processes.
+"""
 
 import os
 import signal

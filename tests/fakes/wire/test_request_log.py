@@ -11,7 +11,7 @@ import aiohttp
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
-from sfusion.harness.logs import CallRecord, read_records
+from sfusion.harness.logs import LoggedCall, read_records
 from tests.sfusion_tools.sandbox.helpers import until
 
 PROGRAM = {"language": "python", "code": "print(1)  # sfusion:call=c17"}
@@ -30,7 +30,7 @@ async def post(url: str, *, seconds: float = 30, **body: Any) -> int | None:
         return None
 
 
-def read(folder: Path) -> list[CallRecord]:
+def read(folder: Path) -> list[LoggedCall]:
     return list(read_records([folder]))
 
 

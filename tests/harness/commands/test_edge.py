@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,20 @@ def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     assert (done.returncode, done.stderr) == (3, "")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    result = invoke("run", "single-node", "--out", tmp_path)
-    assert (result.exit_code, result.stderr) == (2, f"--out {tmp_path}: cannot be written: Permission denied\n")
+    """Root may write wherever permissions forbid it, but not to a file system that is mounted read-only."""
+    command = [sys.executable, "-m", "sfusion", "run", "single-node", "--out", str(tmp_path)]
+    why = "Permission denied"
+    if os.geteuid() == 0:
+        if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+            pytest.skip("root may write anywhere, and this machine offers no mounts")
+        mount = 'mount -t tmpfs -o ro none "$0" && exec "$@"'
+        command, why = ["unshare", "--mount", "sh", "-c", mount, str(tmp_path), *command], "Read-only file system"
+    else:
+        tmp_path.chmod(0o555)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (2, f"--out {tmp_path}: cannot be written: {why}\n")
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("option", ["--out", "--junit", "--html", "--json", "--summary"])

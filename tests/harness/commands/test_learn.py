@@ -67,11 +67,21 @@ def test_input_that_cannot_be_used_is_refused(log: Path, tmp_path: Path) -> None
         ["learn", empty],
         ["learn", tmp_path / "nowhere"],
         ["learn", log, "-o", tmp_path],
+        ["learn", log, "-o", tmp_path / "no" / "folder.yaml"],
         ["learn", log, "--name", "Not a name", "--no-check"],
     ):
         code, text, told = sfusion(*arguments)
         assert (code, text) == (2, ""), told
         assert told.strip()
+
+
+def test_lines_that_cannot_be_read_are_counted_and_left_out(log: Path, tmp_path: Path) -> None:
+    with log.open("a") as file:
+        file.write('{"event_log": 1, "began": "yesterday"}\n{"event_log": 1, "be\n')
+    code, told, _ = sfusion("learn", log, "-o", tmp_path / "s.yaml", "--no-check")
+    assert code == 0
+    assert f"2 lines cannot be read; the first: {log}:121: began must be a number" in told
+    assert "120 calls in" in told
 
 
 def test_a_scenario_that_does_not_behave_like_its_log_is_said_to(tmp_path: Path) -> None:

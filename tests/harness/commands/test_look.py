@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.logs import CallRecord
+from sfusion.harness.logs import LoggedCall
 from sfusion_tools.event_lines import attempt_json, call_line, line_start
 from sfusion_tools.outcome import Outcome
 from tests.harness.logs.made_up import degrading
@@ -21,7 +21,7 @@ def write(path: Path, records) -> Path:
     return path
 
 
-def line_of(record: CallRecord) -> str:
+def line_of(record: LoggedCall) -> str:
     texts = []
     for one in record.attempts:
         facts = one.seconds, one.waited, one.sandbox, Outcome(one.outcome), one.status

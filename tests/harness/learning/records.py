@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from sfusion.harness.logs import AttemptRecord, CallRecord
+from sfusion.harness.logs import LoggedAttempt, LoggedCall
 
 
 def call(
@@ -20,13 +20,13 @@ def call(
     retry_after: float | None = None,
     sandbox: str = "http://sandbox",
     source: str = "client",
-) -> CallRecord:
+) -> LoggedCall:
     """Return a call with one attempt that ended like the call."""
-    attempt = AttemptRecord(began, seconds, sandbox, status, outcome, retry_after=retry_after)
-    return CallRecord(f"c{number}", began, seconds, source, outcome, "w", (attempt,))
+    attempt = LoggedAttempt(began, seconds, sandbox, status, outcome, retry_after=retry_after)
+    return LoggedCall(f"c{number}", began, seconds, source, outcome, "w", (attempt,))
 
 
-def write_log(path: Path, calls: Iterable[CallRecord]) -> Path:
+def write_log(path: Path, calls: Iterable[LoggedCall]) -> Path:
     """Write an event log."""
     with path.open("w") as file:
         for one in calls:

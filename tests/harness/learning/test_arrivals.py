@@ -8,16 +8,16 @@ import random
 import pytest
 
 from sfusion.harness.learning.arrivals import LoadFit, find_load
-from sfusion.harness.logs import CallRecord
+from sfusion.harness.logs import LoggedCall
 from tests.harness.learning.records import call
 
 
-def load_of(calls: list[CallRecord]) -> LoadFit:
+def load_of(calls: list[LoggedCall]) -> LoadFit:
     calls = sorted(calls, key=lambda one: one.began)
     return find_load(calls, calls[0].began, max(one.began + (one.seconds or 0) for one in calls))
 
 
-def closed_loop(callers: int, count: int, think: float) -> list[CallRecord]:
+def closed_loop(callers: int, count: int, think: float) -> list[LoggedCall]:
     """Callers that pause before each call; calls take ten times as long in the middle of the log."""
     draw = random.Random(1)
     ready = [draw.expovariate(1 / think) if think else 0.0 for _ in range(callers)]
@@ -40,8 +40,8 @@ def test_callers_that_go_on_at_once_are_counted() -> None:
 def test_callers_that_pause_are_found_with_their_pause() -> None:
     found = load_of(closed_loop(20, 1500, 2.0))
     assert found.kind == "closed"
-    assert found.concurrency == pytest.approx(20, abs=6)
-    assert found.think["exponential"] == pytest.approx(2.0, rel=0.5)
+    assert found.concurrency == pytest.approx(20, abs=3)
+    assert found.think["exponential"] == pytest.approx(2.0, rel=0.2)
 
 
 def test_calls_that_come_evenly_whatever_happens_are_told_from_callers_that_wait() -> None:

@@ -6,16 +6,16 @@ import random
 
 from sfusion.harness.learning.attempts import requests_of
 from sfusion.harness.learning.quota import QuotaFit, find_quota
-from sfusion.harness.logs import CallRecord
+from sfusion.harness.logs import LoggedCall
 from tests.harness.learning.records import call
 
 
-def quota_of(calls: list[CallRecord]) -> QuotaFit | None:
+def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
     return find_quota(requests_of(calls, 0.0, calls[-1].began + 1))
 
 
-def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[CallRecord]:
+def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
     """Requests at random times at a gateway that admits so many at once, a second each."""
     draw = random.Random(1)
     ends: list[float] = []
@@ -36,6 +36,17 @@ def test_a_limit_of_requests_in_flight_is_found_with_its_retry_after() -> None:
     assert found is not None
     assert found.model == {"kind": "quota", "in_flight": 5, "retry_after": 0.5}
     assert "5 or more in flight" in found.evidence
+
+
+def test_requests_that_come_at_the_same_moment_are_counted_too() -> None:
+    calls = []
+    for second in range(20):
+        calls += [call(16 * second + n, float(second), 0.5) for n in range(8)]
+        refused = {"outcome": "throttled", "status": 429, "retry_after": 0.5}
+        calls += [call(16 * second + 8 + n, float(second), 0.0, **refused) for n in range(8)]  # type: ignore[arg-type]
+    found = quota_of(calls)
+    assert found is not None
+    assert found.model["in_flight"] == 8
 
 
 def test_a_limit_without_retry_after_is_a_queue_that_nobody_waits_in() -> None:

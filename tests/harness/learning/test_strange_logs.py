@@ -10,37 +10,37 @@ import pytest
 from sfusion.harness.learning.check import check
 from sfusion.harness.learning.draft import scenario_text
 from sfusion.harness.learning.learned import learn
-from sfusion.harness.logs import AttemptRecord, CallRecord
+from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.scenarios import parse_scenarios
 from tests.harness.learning.records import call
 
 START = 1_763_000_000.0
 
 
-def several(count: int, **facts: object) -> list[CallRecord]:
+def several(count: int, **facts: object) -> list[LoggedCall]:
     draw = random.Random(3)
     return [call(n, START + 0.1 * n, draw.uniform(0.05, 0.4), **facts) for n in range(count)]  # type: ignore[arg-type]
 
 
-def mixed_sandboxes() -> list[CallRecord]:
+def mixed_sandboxes() -> list[LoggedCall]:
     return [call(n, START + 0.1 * n, 0.2, sandbox=f"http://sandbox-{n}") for n in range(100)]
 
 
-def jumping_clock() -> list[CallRecord]:
+def jumping_clock() -> list[LoggedCall]:
     return sorted([*several(40), call(99, START - 5e8), call(100, START + 5e8)], key=lambda one: one.began)
 
 
-def unprintable() -> list[CallRecord]:
-    calls = several(30, sandbox="http://a\n- evil: {}\u2028#\x1b[31m")
+def unprintable() -> list[LoggedCall]:
+    calls = several(15, sandbox="http://a\n- evil: {}\u2028#\x1b[31m") + several(15, sandbox="http://b\n- : x")
     bad = [
-        CallRecord(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
+        LoggedCall(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="x: {y}\n  - 'z' \x07") for n in range(9)
     ]
     return sorted(calls + bad, key=lambda one: one.began)
 
 
-def without_times() -> list[CallRecord]:
+def without_times() -> list[LoggedCall]:
     return [
-        CallRecord(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False) for n in range(50)
+        LoggedCall(f"d{n}", float(n), None, "dump", "ok" if n % 5 else "unreachable", timed=False) for n in range(50)
     ]
 
 
@@ -53,12 +53,12 @@ LOGS = {
     "only lost connections": several(60, outcome="unreachable", status=None),
     "only hangs": [call(n, START + n, 13.0, outcome="transport_timeout", status=None) for n in range(40)],
     "only bad gateways": several(60, outcome="sandbox_error", status=502),
-    "only malformed calls": [CallRecord(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)],
+    "only malformed calls": [LoggedCall(f"c{n}", START + n, 0.0, "client", "bad_arguments") for n in range(30)],
     "only cancelled": several(30, outcome="cancelled", status=None),
     "only program timeouts": [call(n, START + n, 70.0, outcome="program_timeout") for n in range(30)],
     "half never ended": several(30) + [call(n, START + 3 + n, None, outcome=None, status=None) for n in range(30)],
     "nothing ended": [call(n, START + n, None, outcome=None, status=None) for n in range(30)],
-    "no attempts": [CallRecord(f"c{n}", START + n, 0.1, "client", "throttled") for n in range(30)],
+    "no attempts": [LoggedCall(f"c{n}", START + n, 0.1, "client", "throttled") for n in range(30)],
     "a hundred sandboxes": mixed_sandboxes(),
     "all at the same time": [call(n, START, 0.2) for n in range(50)],
     "no durations": [call(n, START + n, None, outcome=None, source="access") for n in range(50)],
@@ -94,6 +94,23 @@ def test_the_scenario_of_a_strange_log_ends_its_calls_alike(name: str) -> None:
     assert all(row.agrees for row in outcomes), outcomes
 
 
+def test_the_shares_of_programs_do_not_depend_on_what_failed_otherwise() -> None:
+    calls = several(30) + several(50, outcome="sandbox_error", status=502)
+    bad = [LoggedCall(f"b{n}", START + n, 0.0, "client", "bad_arguments", problem="no code") for n in range(20)]
+    fine, malformed = learn(sorted(calls + bad, key=lambda one: one.began)).programs
+    assert (fine.outcome, fine.share) == ("ok", 80)
+    assert (malformed.outcome, malformed.share) == ("bad_arguments", 20)
+
+
+def test_a_server_whose_client_left_early_lost_the_connection() -> None:
+    """A client that gives up after 20 ms would have given up on all the others too."""
+    calls = several(80, source="server")
+    left = [call(100 + n, START + n, 0.02, outcome="transport_timeout", status=None, source="server") for n in range(8)]
+    learned = learn(sorted(calls + left, key=lambda one: one.began))
+    assert learned.headline == "lost"
+    assert "default_timeout" not in learned.client
+
+
 def test_time_that_calls_spend_in_the_client_is_remarked() -> None:
     busy = [replace(one, seconds=(one.seconds or 0.0) + 0.3) for one in several(60)]
     (remark,) = learn(busy).remarks
@@ -112,13 +129,13 @@ def test_a_steady_share_of_failures_is_a_rate_and_a_cluster_of_them_a_burst(coun
     draw = random.Random(5)
     calls = several(count)
     for place in range(count):
-        if draw.random() < (0.8 if count / 3 <= place < count / 2 else 0.03):
-            failed = AttemptRecord(calls[place].began, 0.001, "http://sandbox", 502, "sandbox_error")
+        if draw.random() < (0.8 if 0.3733 * count <= place < 0.5267 * count else 0.03):
+            failed = LoggedAttempt(calls[place].began, 0.001, "http://sandbox", 502, "sandbox_error")
             calls[place] = replace(calls[place], outcome="sandbox_error", attempts=(failed,), seconds=0.001)
     burst, rate = learn(calls).sandboxes[0].failures
     assert (burst.kind, rate.kind) == ("burst", "rate")
     assert burst.between is not None
-    assert burst.between[0] == pytest.approx(count / 30, abs=1)
-    assert burst.between[1] == pytest.approx(count / 20, abs=1)
+    assert burst.between[0] == pytest.approx(0.03733 * count, abs=0.4)
+    assert burst.between[1] == pytest.approx(0.05267 * count, abs=0.4)
     assert burst.rate == pytest.approx(0.8, abs=0.05)
     assert rate.rate == pytest.approx(0.03, abs=0.02)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from sfusion.harness.logs import AttemptRecord, CallRecord, digest
+from sfusion.harness.logs import LoggedAttempt, LoggedCall, digest
 from sfusion.harness.logs.digest import Digest, loads
 from sfusion.harness.logs.histogram import Durations
 from tests.harness.logs.made_up import START, degrading
@@ -38,8 +38,8 @@ def test_counts_do_not_depend_on_the_width_of_the_buckets_nor_on_the_order(monke
 @pytest.mark.parametrize("most", [4, 2000])
 def test_the_mean_in_flight_is_exact_whatever_the_buckets(monkeypatch, most):
     monkeypatch.setattr(digest, "MOST_BUCKETS", most)
-    attempts = [AttemptRecord(100.0 + at, seconds, waited=0.5) for at, seconds in ((0.0, 6.0), (1.0, 2.0), (5.0, 8.0))]
-    found = filled(CallRecord("c", one.began - 0.5, one.seconds, "client", "ok", attempts=(one,)) for one in attempts)
+    attempts = [LoggedAttempt(100.0 + at, seconds, waited=0.5) for at, seconds in ((0.0, 6.0), (1.0, 2.0), (5.0, 8.0))]
+    found = filled(LoggedCall("c", one.began - 0.5, one.seconds, "client", "ok", attempts=(one,)) for one in attempts)
     stretches = found.merged(3)
     for what, total in (("in_flight", 16.0), ("waiting", 1.5)):
         busy = [mean * (end - start) for (start, end, _), mean in zip(stretches, loads(stretches, what), strict=True)]
@@ -52,8 +52,8 @@ def test_samples_are_few_and_hold_the_extremes():
             seconds = 100.0 if number == 3_000 else 1.0
             outcome = "unreachable" if number == 3_500 else "ok"
             tries = 5 if number == 3_900 else 1
-            yield CallRecord(
-                f"c{number}", float(number), seconds, "client", outcome, attempts=(AttemptRecord(number, 1.0),) * tries
+            yield LoggedCall(
+                f"c{number}", float(number), seconds, "client", outcome, attempts=(LoggedAttempt(number, 1.0),) * tries
             )
 
     chosen = {record.call for record in filled(calls()).samples()}
@@ -63,9 +63,9 @@ def test_samples_are_few_and_hold_the_extremes():
 
 
 def test_names_are_bounded():
-    attempts = [AttemptRecord(1.0, 1.0, f"sandbox {number}", fault=f"fault {number}") for number in range(500)]
+    attempts = [LoggedAttempt(1.0, 1.0, f"sandbox {number}", fault=f"fault {number}") for number in range(500)]
     found = filled(
-        CallRecord("c", 1.0, 1.0, "client", "bad_arguments", problem=f"problem {number}", attempts=(attempt,))
+        LoggedCall("c", 1.0, 1.0, "client", "bad_arguments", problem=f"problem {number}", attempts=(attempt,))
         for number, attempt in enumerate(attempts)
     )
     for counted in (found.sandboxes, found.faults, found.problems):
@@ -77,7 +77,7 @@ def test_names_are_bounded():
 
 def test_a_clock_that_jumps_does_no_harm():
     times = (START, 0.0, -5.0, 1e12, START - 7)
-    found = filled(CallRecord("c", at, 1.0, "client", "ok", attempts=(AttemptRecord(at, 1.0),)) for at in times)
+    found = filled(LoggedCall("c", at, 1.0, "client", "ok", attempts=(LoggedAttempt(at, 1.0),)) for at in times)
     assert found.calls == 5
     assert len(found.merged(60)) <= 60
 

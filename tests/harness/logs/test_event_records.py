@@ -14,7 +14,7 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.errors import LogError
 from sfusion.harness.logs.reading import read_records
-from sfusion.harness.logs.record import CallRecord
+from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.event_log import flush_event_logs, this_worker
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
@@ -154,4 +154,4 @@ def test_a_wrong_line_is_refused_with_its_place(tmp_path, change, problem):
 def test_a_line_may_leave_out_what_is_not_known(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text('{"event_log":1,"began":5}\n')
-    assert list(read_records([path])) == [CallRecord("", 5.0, None, "client")]
+    assert list(read_records([path])) == [LoggedCall("", 5.0, None, "client")]

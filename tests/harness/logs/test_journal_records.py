@@ -15,7 +15,7 @@ import pytest
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.journal import Journal
-from sfusion.harness.logs import CallRecord, journal_records, read_records
+from sfusion.harness.logs import LoggedCall, journal_records, read_records
 from sfusion.harness.runs import run_scenario
 
 SCENARIO = """
@@ -29,7 +29,7 @@ promises: [every_call_ends_once]
 """
 
 
-def read(path: Path, lines: list[dict[str, Any]]) -> list[CallRecord]:
+def read(path: Path, lines: list[dict[str, Any]]) -> list[LoggedCall]:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return list(read_records([path]))
 

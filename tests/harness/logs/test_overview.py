@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from sfusion.harness.logs import AttemptRecord, CallRecord
+from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.digest import Digest
 from sfusion.harness.logs.overview import Overview, overview
 from tests.harness.logs.made_up import OUTAGE, START, degrading
 
 
-def found(records: Iterable[CallRecord]) -> Overview:
+def found(records: Iterable[LoggedCall]) -> Overview:
     digest = Digest()
     for record in records:
         digest.add(record)
@@ -41,13 +41,13 @@ def test_it_tells_when_it_got_worse_which_sandbox_and_what_the_model_read():
     assert (told.unit, told.workers) == ("unix", 4)
 
 
-def call(source: str, attempt: AttemptRecord) -> CallRecord:
-    return CallRecord("c", attempt.began, 1.0, source, attempt.outcome, attempts=(attempt,))
+def call(source: str, attempt: LoggedAttempt) -> LoggedCall:
+    return LoggedCall("c", attempt.began, 1.0, source, attempt.outcome, attempts=(attempt,))
 
 
 def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     told = found(
-        call("client", AttemptRecord(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"))
+        call("client", LoggedAttempt(START + number, 3.0 if number % 2 else 1.0, f"s{number % 2}", 200, "ok"))
         for number in range(100)
     )
     assert told.suspect == "s1"
@@ -55,7 +55,7 @@ def test_a_slow_sandbox_is_named_even_if_it_never_fails():
 
 
 def test_one_sandbox_is_never_a_suspect():
-    told = found(call("server", AttemptRecord(START + number, 1.0, "s", 500, "sandbox_error")) for number in range(100))
+    told = found(call("server", LoggedAttempt(START + number, 1.0, "s", 500, "sandbox_error")) for number in range(100))
     assert told.suspect == ""
     assert told.read == [], "a server does not know what the model read"
 
@@ -63,10 +63,10 @@ def test_one_sandbox_is_never_a_suspect():
 @pytest.mark.parametrize(
     ("record", "unit", "shown"),
     [
-        (CallRecord("c", START, 1.0, "client", "ok"), "unix", "2025-11-15 09:46:40 UTC"),
-        (CallRecord("c", 12.0, 1.0, "client", "ok"), "seconds", "12.0 s"),
-        (CallRecord("c", 12.0, None, "dump", "ok", timed=False), "step", "step 12"),
-        (CallRecord("", 12.0, None, "access", None, timed=False), "line", "line 12"),
+        (LoggedCall("c", START, 1.0, "client", "ok"), "unix", "2025-11-15 09:46:40 UTC"),
+        (LoggedCall("c", 12.0, 1.0, "client", "ok"), "seconds", "12.0 s"),
+        (LoggedCall("c", 12.0, None, "dump", "ok", timed=False), "step", "step 12"),
+        (LoggedCall("", 12.0, None, "access", None, timed=False), "line", "line 12"),
     ],
 )
 def test_times_are_shown_as_what_they_are(record, unit, shown):
@@ -81,14 +81,14 @@ def test_an_empty_log_has_an_overview():
 
 
 def test_retried_failures_are_told_as_those_of_attempts():
-    def records() -> Iterable[CallRecord]:
+    def records() -> Iterable[LoggedCall]:
         for number in range(600):
             at = START + number
             outcomes = ["unreachable", "ok"] if number >= 300 else ["ok"]
             attempts = tuple(
-                AttemptRecord(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes)
+                LoggedAttempt(at + place, 0.1, "s", 200, outcome) for place, outcome in enumerate(outcomes)
             )
-            yield CallRecord("c", at, 0.1, "client", "ok", attempts=attempts)
+            yield LoggedCall("c", at, 0.1, "client", "ok", attempts=attempts)
 
     (turn,) = found(records()).turns
     assert (turn.what, turn.worse, turn.mostly) == ("attempts", True, "unreachable")

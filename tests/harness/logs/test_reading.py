@@ -30,6 +30,14 @@ def test_files_and_folders_are_read_in_order(tmp_path):
     assert calls(tmp_path, str(other)) == ["c1", "c2", "c3", "c4"]
 
 
+def test_files_of_other_kinds_in_a_folder_are_passed_over(tmp_path):
+    (tmp_path / "app.log").write_text("hello\n")
+    (tmp_path / "b.ndjson").write_text("\ufeff" + line("c1"))
+    reader = LogReader([tmp_path])
+    assert [one.call for one in reader] == ["c1"]
+    assert reader.skipped == 1
+
+
 def test_compressed_files_are_read(tmp_path):
     path = tmp_path / "events.ndjson.gz"
     path.write_bytes(gzip.compress((line("c1") * 3).encode()))

@@ -8,7 +8,7 @@ import pytest
 
 from sfusion.harness.comparing.comparison import RecordedRun, compare_runs
 from sfusion.harness.comparing.page import render_comparison
-from sfusion.harness.figures import Figures
+from sfusion.harness.figures import RunFigures
 from sfusion.harness.history.page import render_history
 from sfusion.harness.history.record import HistoryRecord
 from sfusion.harness.history.selecting import ScenarioHistory
@@ -176,7 +176,7 @@ def test_the_index_of_runs_can_be_filtered(open_page: Opener) -> None:
 
 def test_pages_of_sweeps_histories_and_comparisons_load_nothing_and_escape_texts(open_page: Opener) -> None:
     wild = "<script>window.planted = 1</script>"
-    figures = Figures(4, {"ok": 4}, 1.0, 4.0, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
+    figures = RunFigures(4, {"ok": 4}, 1.0, 4.0, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
     grid = Grid((Axis("tools.rate_limit", (2, 4, 64)), Axis("load.program", (wild, "b"))), 2)
     samples = [GridSample(figures), GridSample(figures, broken=(wild,))]
     measured = [Measured.of(samples) for _ in grid.settings]

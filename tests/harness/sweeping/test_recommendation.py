@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sfusion.harness.figures import Figures
+from sfusion.harness.figures import RunFigures
 from sfusion.harness.sweeping.grid import GridSample, Measured
 from sfusion.harness.sweeping.recommendation import Recommendation, recommend, recommend_for_all
 
@@ -17,7 +17,7 @@ VALUES = (4, 8, 12, 16, 24, 32, 48)
 def measured(rate: float, *, refused: int = 0, ok: int = 100, broken: Sequence[str] = (), error: str = "") -> Measured:
     outcomes = {"ok": ok} | ({"program_timeout": 100 - ok} if ok < 100 else {})
     failures = {"429": refused} if refused else {}
-    figures = Figures(100, outcomes, 10.0, rate, attempts=100 + refused, failures=failures)
+    figures = RunFigures(100, outcomes, 10.0, rate, attempts=100 + refused, failures=failures)
     return Measured.of([GridSample(figures, tuple(broken), error)])
 
 
@@ -85,7 +85,7 @@ def test_one_value_for_all_conditions_loses_least_where_it_loses_most() -> None:
 
 def test_a_difference_within_the_spread_over_seeds_does_not_count() -> None:
     def seeds(*rates: float) -> Measured:
-        return Measured.of([GridSample(Figures(1, {"ok": 1}, 1.0, rate)) for rate in rates])
+        return Measured.of([GridSample(RunFigures(1, {"ok": 1}, 1.0, rate)) for rate in rates])
 
     overlapping = recommend((4, 8), [seeds(94, 96.5, 99), seeds(98, 100, 102)])
     assert overlapping.value == 4

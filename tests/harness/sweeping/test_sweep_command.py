@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.figures import Figures, figures_of
+from sfusion.harness.figures import RunFigures, figures_of
 from sfusion.harness.runs import read_tasks, run_scenario
 from sfusion.harness.sweeping.axes import Axis
 from sfusion.harness.sweeping.grid import Grid, GridSample, Measured
@@ -152,7 +152,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_whole_numbers() -> None:
         def isatty(self) -> bool:
             return True
 
-    figures = Figures(4, {"ok": 4}, 1.0, 12.25, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
+    figures = RunFigures(4, {"ok": 4}, 1.0, 12.25, 0.1, 0.2, 0.3, attempts=6, failures={"429": 2})
     grid = Grid((Axis("tools.rate_limit", (2, 4)), Axis("load.concurrency", (16, 32))), 1)
     result = SweepResult("a", "b", 0, grid, [Measured.of([GridSample(figures)])] * 4)
     out = Terminal()

@@ -43,6 +43,10 @@ class Confinement:
     namespaces."""
     control_group: bool = False
     """The kernel bounds memory, its own included, and processes, in addition to the supervisor."""
+    bubblewrap: bool = False
+    """All programs are in one set of namespaces that bubblewrap made, because the guard may make none."""
+    root: bool = False
+    """The server is root."""
 
     @property
     def own_user(self) -> bool:
@@ -54,7 +58,8 @@ class Confinement:
         layers = {
             "own user": self.own_user,
             "namespaces": self.namespaces,
-            "read-only mounts": self.namespaces,
+            "read-only mounts": self.namespaces or self.bubblewrap,
+            "bubblewrap": self.bubblewrap,
             "Landlock": self.landlock,
             "seccomp": self.seccomp,
             "cgroup": self.control_group,
@@ -65,10 +70,11 @@ class Confinement:
             "permissions, times and attributes of files elsewhere": self.namespaces or self.seccomp,
             "limits and priorities of the server": alone or self.seccomp,
             "signals to other processes": self.signals,
+            "making files that run as root": self.own_user or not self.root,
             # Only Landlock forbids mounts in a further user namespace, which this root may not make.
             "memory in file systems that programs mount": self.landlock or self.user_kind == "root-of-own",
             "files in /dev/shm": alone,
-            "command lines of other processes": self.namespaces,
+            "command lines of other processes": self.namespaces or self.bubblewrap,
             "reading what the server can read": self.user_kind in ("root-of-own", "own"),
         }
         text = f"confinement: {', '.join(name for name, there in layers.items() if there) or 'none'}"

@@ -104,12 +104,13 @@ class PythonExecutor:
         namespaces = _agreed("process namespaces", self._wanted[0], able.namespaces)
         landlock = _agreed("Landlock", self._wanted[1], able.landlock > 0)
         own_user = _agreed("a user of its own", self._wanted[2], able.users is not None)
-        if not landlock and not namespaces:
+        if not landlock and not namespaces and not able.bubblewrap:
             logger.warning("programs can write wherever this user can: this machine offers no Landlock")
         signals = own_user or namespaces or (landlock and able.landlock >= SIGNAL_SCOPE_VERSION)
         seccomp = landlock and able.seccomp and not namespaces
         groups = able.control_groups
         confinement = Confinement(namespaces, landlock, signals, self._bounds, seccomp=seccomp, control_group=groups)
+        confinement = replace(confinement, bubblewrap=able.bubblewrap, root=os.geteuid() == 0)
         if not own_user or able.users is None:
             return confinement
         first, count = able.users
@@ -202,7 +203,7 @@ class PythonExecutor:
     def _start(self) -> Spawner:
         if self._spawner is None:
             room, lock = self._room()
-            self._spawner = Spawner(room, lock)
+            self._spawner = Spawner(room, lock, bubblewrap=self._wanted[0] is None)
         return self._spawner
 
     def _room(self) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -23,10 +24,15 @@ _FOLDER = Path(__file__).parent
 class Spawner:
     """A guard process and the socket for its commands; started with the first command."""
 
-    def __init__(self, room: str, lock: int) -> None:
-        """Start nothing yet. `room` is the directory to remove if the server is killed; `lock` marks it as in use."""
+    def __init__(self, room: str, lock: int, *, bubblewrap: bool = False) -> None:
+        """Start nothing yet.
+
+        `room` is the directory to remove if the server is killed; `lock` marks it as in use. With `bubblewrap`, the
+        guard uses that program where it is installed and the guard may make no namespaces itself.
+        """
         self._room = room
         self._lock = lock
+        self._bubblewrap = bubblewrap and sys.platform == "linux"
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -48,8 +54,9 @@ class Spawner:
 
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair()
+        wrapper = (shutil.which("bwrap", path=os.defpath) or "") if self._bubblewrap else ""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room, str(self._lock)],
+            [sys.executable, "-I", "-S", "-c", _BOOT, str(_FOLDER), self._room, str(self._lock), wrapper],
             stdin=theirs.fileno(),
             pass_fds=[self._lock],
             stdout=subprocess.DEVNULL,

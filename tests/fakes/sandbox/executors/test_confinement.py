@@ -43,6 +43,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
             "; NOT confined: memory in file systems that programs mount, reading what the server can read",
         ),
         (
+            Confinement(False, True, True, seccomp=True, bubblewrap=True, root=True),
+            "; NOT confined: making files that run as root, files in /dev/shm, reading what the server can read",
+        ),
+        (
             Confinement(False, True, True, user_kind="own", seccomp=True),
             "; NOT confined: command lines of other processes",
         ),

@@ -93,3 +93,5 @@ class Abilities:
     """A program can be root of a user namespace."""
     seccomp: bool
     control_groups: bool
+    bubblewrap: bool
+    """The guard itself is inside bubblewrap's namespaces."""

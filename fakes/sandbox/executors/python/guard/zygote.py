@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import NoReturn
 
-from . import kernel, leftovers, privileges, seccomp
+from . import bubblewrap, kernel, leftovers, privileges, seccomp
 from .attributes import Attributes
 from .census import Census, DescendantCensus, NamespaceCensus
 from .cgroups import ControlGroup, ControlGroups
@@ -48,6 +48,11 @@ _zygote = os.getpid()
 
 def main() -> None:
     """Serve commands from standard input, a socket, until the server closes it or dies."""
+    wrapper, rooms = sys.argv[4], os.path.dirname(sys.argv[2])
+    if wrapper not in ("", bubblewrap.WRAPPED):
+        alone = _succeeds(_try_namespaces) or _own_users() is not None
+        if not alone and bubblewrap.works(wrapper, rooms):
+            bubblewrap.enter(wrapper, rooms)
     groups = ControlGroups.of_this_process() if kernel.LINUX else None
     try:
         _serve(groups)
@@ -102,9 +107,9 @@ def _receive(server: socket.socket, size: int) -> bytes:
 def _abilities(groups: ControlGroups | None) -> Abilities:
     """Test it: there is no other way to find out what kernel, container and security modules allow."""
     if not kernel.LINUX:
-        return Abilities(False, 0, None, False, False, False)
+        return Abilities(False, 0, None, False, False, False, False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    users = next((users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, users[0]))), None)
+    users = _own_users()
     abilities = Abilities(
         _succeeds(_try_namespaces),
         kernel.landlock_version(),
@@ -112,9 +117,14 @@ def _abilities(groups: ControlGroups | None) -> Abilities:
         users is not None and _succeeds(partial(_try_root_of_own, users[0])),
         seccomp.available_here() and _succeeds(_try_seccomp),
         groups is not None and _succeeds(partial(_try_group, groups)),
+        sys.argv[4] == bubblewrap.WRAPPED,
     )
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     return abilities
+
+
+def _own_users() -> tuple[int, int] | None:
+    return next((users for users in privileges.OWN_USERS if _succeeds(partial(_try_user, users[0]))), None)
 
 
 def _succeeds(attempt: Callable[[], object]) -> bool:
