@@ -77,10 +77,13 @@ def _mind(asked: socket.socket) -> Callable[[], None]:
         return _become(request, files)
     for file in files:
         os.close(file)
-    asked.send(marshal.dumps(pid))
+    with contextlib.suppress(OSError):  # a launcher that was killed already, because the command was quicker than this
+        asked.send(marshal.dumps(pid))
     ended = os.pidfd_open(pid)
     if ended not in select.select([asked, ended], [], [])[0]:
-        os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # not yet a group of its own
+            os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(OSError):
         asked.send(marshal.dumps(code))
