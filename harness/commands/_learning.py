@@ -132,12 +132,14 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
         shown.print(
             f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
             f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
+            + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
         )
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:
         shown.print(f"programs: {program.why}")
     if not learned.causes:
-        shown.print("nothing went wrong, as far as this log shows", "green")
+        unseen = "" if window.is_whole else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
+        shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
     for place, cause in enumerate(learned.causes):
         where = f" of {cause.sandbox}" if cause.sandbox and cause.sandbox not in cause.says else ""
         label = "main cause" if place == 0 else "also"

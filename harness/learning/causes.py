@@ -10,6 +10,7 @@ from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.failures import FailureFit
 from sfusion.harness.learning.programs import ProgramFit
 from sfusion.harness.learning.sandbox_fit import SandboxFit
+from sfusion.harness.learning.waves import Wave
 from sfusion_tools.wording import counted
 
 _SMALLEST = 0.005
@@ -21,7 +22,8 @@ class Cause:
     """One reason why calls failed or took longer."""
 
     kind: str
-    """quota, queue, contention, degradation, slow_spell, crash, wedge, slow_sandbox, malformed_calls, or an ending."""
+    """quota, queue, contention, degradation, slow_spell, crash, wedge, slow_sandbox, malformed_calls, an ending, or the
+    wave of an outcome."""
     says: str
     evidence: str
     weight: float
@@ -30,7 +32,11 @@ class Cause:
 
 
 def find_causes(
-    sandboxes: Sequence[SandboxFit], programs: Sequence[ProgramFit], requests: int, span: float
+    sandboxes: Sequence[SandboxFit],
+    programs: Sequence[ProgramFit],
+    waves: Sequence[Wave],
+    requests: int,
+    span: float,
 ) -> tuple[Cause, ...]:
     causes: list[Cause] = []
     time = sum(seconds for sandbox in sandboxes for _, seconds in sandbox.base) or 1.0
@@ -69,6 +75,7 @@ def find_causes(
         problems = "; ".join(f"{one.keys['arguments']['malformed']} ({one.calls:,})" for one in malformed)
         says = f"malformed tool calls: {count / of:.1%} had arguments that cannot be used"
         causes.append(Cause("malformed_calls", says, f"{count:,} of {counted(of, 'call')}: {problems}", count / of))
+    causes += [Cause(f"{one.outcome}_wave", one.says, one.evidence, one.weight) for one in waves]
     serious = [one for one in causes if one.weight >= _SMALLEST] or causes
     return tuple(sorted(serious, key=lambda one: -one.weight))
 

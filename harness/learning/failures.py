@@ -14,6 +14,7 @@ from sfusion_tools.wording import counted
 
 _CELLS = 120
 _MOST_BURSTS = 8
+_TIMES_DENSER = 3.0
 _CLEAR = 8.0
 """How much likelier, as a logarithm, a burst must be than a steady rate."""
 _ALL = 0.9
@@ -66,7 +67,7 @@ def _fits(
     rest = set(seen)
     what, phase = _what(family, [requests[place] for place in places], usual)
     name = _name(family)
-    for first, last in _bursts([place in failed for place in seen]):
+    for first, last in bursts([place in failed for place in seen]):
         inside = seen[first:last]
         hit = [place for place in inside if place in failed]
         before = requests[seen[first - 1]].began if first else 0.0
@@ -124,20 +125,20 @@ def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], s
     ]
 
 
-def _bursts(flags: Sequence[bool]) -> list[tuple[int, int]]:
-    """All such intervals, in order: none of them lies around another one."""
+def bursts(flags: Sequence[bool], times_denser: float = _TIMES_DENSER, clear: float = _CLEAR) -> list[tuple[int, int]]:
+    """Return the intervals in which flags are much denser than around them, in order: none lies around another one."""
     found: list[tuple[int, int]] = []
     parts = [(0, len(flags))]
     while parts and len(found) < _MOST_BURSTS:
         start, end = parts.pop(0)
-        if (burst := _burst(flags[start:end])) is not None:
+        if (burst := _burst(flags[start:end], times_denser, clear)) is not None:
             first, last = start + burst[0], start + burst[1]
             found.append((first, last))
             parts += [(start, first), (last, end)]
     return sorted(found)
 
 
-def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
+def _burst(flags: Sequence[bool], times_denser: float, clear: float) -> tuple[int, int] | None:
     """The places of the interval in which failures are densest, cut to its first and last one; None if none is."""
     size, total = len(flags), sum(flags)
     if total < 3 or total == size:
@@ -154,13 +155,13 @@ def _burst(flags: Sequence[bool]) -> tuple[int, int] | None:
         for last in range(first + 1, cells + 1):
             hit, count = sums[last] - sums[first], edges[last] - edges[first]
             others = total - hit
-            if count == size or hit / count <= 3 * others / (size - count):
+            if count == size or hit / count <= times_denser * others / (size - count):
                 continue
             gain = _likelihood(hit, count) + _likelihood(others, size - count) - _likelihood(total, size)
             if gain > best[0]:
                 best = gain, edges[first], edges[last]
     gain, first, last = best
-    if gain < _CLEAR:
+    if gain < clear:
         return None
     # It may begin and end within the next cell.
     half, cell = sum(flags[first:last]) / (last - first) / 2, -(-size // cells)

@@ -15,6 +15,7 @@ from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
 from sfusion.harness.learning.programs import ProgramFit, find_programs
 from sfusion.harness.learning.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
+from sfusion.harness.learning.waves import find_waves
 from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.wording import counted
 
@@ -74,7 +75,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(sandboxes, programs, len(requests), end - start),
+        causes=find_causes(sandboxes, programs, find_waves(calls), len(requests), end - start),
         remarks=(
             *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),

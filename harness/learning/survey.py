@@ -7,12 +7,20 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sfusion.harness.learning.attempts import has_trouble, joined
+from sfusion.harness.learning.attempts import has_trouble, joined, seconds_of
 from sfusion.harness.logs.record import LoggedCall
 
 _MOST_BUCKETS = 4096
 _PAUSE = 600.0
 """Seconds without any call that end a stretch: a night, another job, or a clock that jumped."""
+_QUIET = 0.1
+"""The share of all stretches that are quicker than what is usual."""
+_SLOWER = 0.05
+"""The logarithm of how many times as long calls must take to be slower than usual."""
+_SHORTEST = 1e-4
+_GOES_ON = 0.5
+"""The share of a stretch's trouble, for each call, that its beginning has if the trouble is older than the stretch."""
+_MOSTLY = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,8 @@ class Window:
     troubled: int
     """Calls in the stretch that failed or were retried."""
     troubled_of: int
+    slower: float = 1.0
+    """How many times as long as usual in this log a call without trouble takes, by the geometric mean."""
 
     @property
     def is_whole(self) -> bool:
@@ -37,6 +47,43 @@ class Window:
         return self.start <= record.began < self.end
 
 
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    calls: int = 0
+    troubled: int = 0
+    timed: int = 0
+    """Calls without trouble whose duration is known."""
+    logs: float = 0.0
+    """The sum of the logarithms of their durations, which a few very long ones do not change."""
+
+    def plus(self, other: _Counts, sign: int = 1) -> _Counts:
+        return _Counts(
+            self.calls + sign * other.calls,
+            self.troubled + sign * other.troubled,
+            self.timed + sign * other.timed,
+            self.logs + sign * other.logs,
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.logs / self.timed if self.timed else 0.0
+
+    def trouble(self, usual: float) -> float:
+        """Calls that failed, were retried, or would have fitted into the time that was lost by being slow."""
+        more = self.mean - usual
+        return self.troubled + (self.timed * math.expm1(min(more, 20.0)) if self.timed and more > _SLOWER else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Buckets of one stretch, from one place to another."""
+
+    stretch: int
+    first: int
+    last: int
+    counts: _Counts
+
+
 class Survey:
     """Counts calls by time. The buckets get wider when there are too many of them."""
 
@@ -44,52 +91,70 @@ class Survey:
         self.calls = 0
         self.troubled = 0
         self._width = 1.0
-        self._buckets: dict[int, tuple[int, int]] = {}
+        self._buckets: dict[int, _Counts] = {}
 
     def add(self, record: LoggedCall) -> None:
         trouble = has_trouble(record)
         self.calls += 1
         self.troubled += trouble
         if math.isfinite(record.began):
-            self._count(math.floor(record.began / self._width), 1, int(trouble))
+            took = None if trouble else seconds_of(record)
+            is_timed = took is not None and math.isfinite(took)
+            log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
+            self._count(math.floor(record.began / self._width), _Counts(1, int(trouble), int(is_timed), log))
             if len(self._buckets) > _MOST_BUCKETS:
                 self._widen()
 
-    def _count(self, bucket: int, calls: int, troubled: int) -> None:
-        before = self._buckets.get(bucket, (0, 0))
-        self._buckets[bucket] = before[0] + calls, before[1] + troubled
+    def _count(self, bucket: int, counts: _Counts) -> None:
+        self._buckets[bucket] = self._buckets.get(bucket, _Counts()).plus(counts)
 
     def _widen(self) -> None:
         old, self._buckets = self._buckets, {}
         self._width *= 2
         for bucket, counts in old.items():
-            self._count(bucket // 2, *counts)
+            self._count(bucket // 2, counts)
 
     def window(self, most: int) -> Window | None:
         """Return the stretch of at most about ``most`` calls that has the most trouble; None for an empty log."""
-        found = list(self._windows(most))
-        if not found:
+        stretches = list(self._stretches())
+        parts = [part for number, one in enumerate(stretches) for part in self._parts(number, one, most)]
+        if not parts:
             return None
-        worst = max(one.troubled for one in found)
-        best = [one for one in found if one.troubled == worst]
-        fullest = max(one.calls for one in best)
-        full = [one for one in best if one.calls >= 0.9 * fullest]
-        return full[len(full) // 2]  # in the middle, so that there is a before and an after
+        fullest = max(one.counts.calls for one in parts)
+        means = sorted(one.counts.mean for one in parts if one.counts.timed and one.counts.calls >= fullest / 2)
+        usual = means[int(_QUIET * len(means))] if means else 0.0
+        worst = max(one.counts.trouble(usual) for one in parts)
+        best = [one for one in parts if one.counts.trouble(usual) >= worst * (1 - 1e-9)]
+        fullest = max(one.counts.calls for one in best)
+        full = [one for one in best if one.counts.calls >= 0.9 * fullest]
+        chosen = full[len(full) // 2]  # in the middle, so that there is a before and an after
+        if worst and self._goes_on(stretches[chosen.stretch], chosen, usual):
+            chosen = _with_change(parts, chosen, usual)
+        buckets, counts = stretches[chosen.stretch], chosen.counts
+        start, end = buckets[chosen.first] * self._width, (buckets[chosen.last - 1] + 1) * self._width
+        more = counts.mean - usual if counts.timed and counts.mean - usual > _SLOWER else 0.0
+        return Window(start, end, counts.calls, self.calls, counts.troubled, self.troubled, math.exp(more))
 
-    def _windows(self, most: int) -> Iterator[Window]:
-        for stretch in self._stretches():
-            last, calls, troubled = 0, 0, 0
-            for first, bucket in enumerate(stretch):
-                while last < len(stretch) and (last == first or calls + self._buckets[stretch[last]][0] <= most):
-                    calls += self._buckets[stretch[last]][0]
-                    troubled += self._buckets[stretch[last]][1]
-                    last += 1
-                start, end = bucket * self._width, (stretch[last - 1] + 1) * self._width
-                yield Window(start, end, calls, self.calls, troubled, self.troubled)
-                if last == len(stretch):
-                    break
-                calls -= self._buckets[bucket][0]
-                troubled -= self._buckets[bucket][1]
+    def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
+        last, counts = 0, _Counts()
+        for first, bucket in enumerate(stretch):
+            while last < len(stretch) and (last == first or counts.calls + self._buckets[stretch[last]].calls <= most):
+                counts = counts.plus(self._buckets[stretch[last]])
+                last += 1
+            yield _Part(number, first, last, counts)
+            if last == len(stretch):
+                break
+            counts = counts.plus(self._buckets[bucket], -1)
+
+    def _goes_on(self, stretch: list[int], part: _Part, usual: float) -> bool:
+        """True if there is as much trouble at the beginning of a part as later, so that its cause came before."""
+        begin = _Counts()
+        for bucket in stretch[part.first : part.last]:
+            begin = begin.plus(self._buckets[bucket])
+            if begin.calls >= part.counts.calls / 10:
+                break
+        expected = part.counts.trouble(usual) * begin.calls / part.counts.calls
+        return begin.trouble(usual) >= _GOES_ON * expected
 
     def _stretches(self) -> Iterator[list[int]]:
         stretch: list[int] = []
@@ -100,6 +165,15 @@ class Survey:
             stretch.append(bucket)
         if stretch:
             yield stretch
+
+
+def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
+    """The nearest part that trouble as long as the worst one begins in, else the nearest that it ends in."""
+    most = _MOSTLY * worst.counts.trouble(usual)
+    same = [one for one in parts if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls]
+    earlier = [one for one in same if one.first < worst.first and one.counts.trouble(usual) <= most]
+    later = [one for one in same if one.first > worst.first and one.counts.trouble(usual) <= most]
+    return earlier[-1] if earlier else later[0] if later else worst
 
 
 def survey(records: Iterable[LoggedCall]) -> Survey:

@@ -60,6 +60,13 @@ def test_a_long_log_is_learned_from_where_it_has_most_trouble(tmp_path: Path) ->
     assert "50 of 50 calls that failed or were retried" in told
 
 
+def test_nothing_is_said_about_calls_that_were_not_examined(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "e.ndjson", [call(n, 1e9 + n) for n in range(600)])
+    code, told, _ = sfusion("learn", log, "--calls", 300, "-o", tmp_path / "s.yaml", "--no-check")
+    assert code == 0
+    assert "nothing went wrong in the 300 of 600 calls that were examined" in told
+
+
 def test_input_that_cannot_be_used_is_refused(log: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.ndjson"
     empty.write_text("")

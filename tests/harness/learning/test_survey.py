@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
+import pytest
+
 from sfusion.harness.learning.survey import Survey, sample, survey
 from tests.harness.learning.records import call
 
@@ -16,6 +21,27 @@ def test_the_stretch_with_most_trouble_is_chosen() -> None:
     assert 400 <= len(chosen) <= 500
     numbers = [int(one.call[1:]) for one in chosen]
     assert numbers[0] < 3000 < 3100 < numbers[-1], "there is a before and an after"
+
+
+def test_calls_that_are_only_slow_are_trouble_too() -> None:
+    draw = random.Random(1)
+    calls = [call(n, 1e9 + n, draw.lognormvariate(-1, 0.4) * (10 if 4000 <= n < 4200 else 1)) for n in range(5000)]
+    window = survey(calls).window(500)
+    assert window is not None
+    assert window.start < 1e9 + 4000 < 1e9 + 4200 < window.end
+    assert window.slower > 2
+
+
+@pytest.mark.parametrize("facts", [{"seconds": 2.0}, {"outcome": "unreachable", "status": None}])
+@pytest.mark.parametrize(("first", "last"), [(3000, 5000), (0, 2000), (1500, 4000)])
+def test_trouble_longer_than_a_stretch_is_seen_where_it_begins_or_ends(
+    facts: dict[str, Any], first: int, last: int
+) -> None:
+    calls = [call(n, 1e9 + n, **(facts if first <= n < last else {})) for n in range(5000)]
+    window = survey(calls).window(500)
+    assert window is not None
+    change = first or last
+    assert window.start + 50 < 1e9 + change < window.end - 50
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
