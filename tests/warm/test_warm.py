@@ -21,8 +21,14 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("environ", [{}, {"PYTHONHASHSEED": "5"}], ids=["warm", "cold"])
-def test_a_program_sees_its_own_words_folder_environment_and_streams(tmp_path: Path, environ: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("environ", "is_warm"),
+    [({}, True), ({"PYTHONBREAKPOINT": "a.b"}, True), ({"PYTHONHASHSEED": "5"}, False)],
+    ids=["warm", "after Ray", "cold"],
+)
+def test_a_program_sees_its_own_words_folder_environment_and_streams(
+    tmp_path: Path, environ: dict[str, str], is_warm: bool
+) -> None:
     (tmp_path / "program.py").write_text(SHOWN)
     done = subprocess.run(
         [warm("python"), "program.py", "a b"],
@@ -33,7 +39,7 @@ def test_a_program_sees_its_own_words_folder_environment_and_streams(tmp_path: P
         text=True,
         check=False,
     )
-    shown = f"['program.py', 'a b'] {tmp_path} ü typed {tmp_path} __main__ {not environ}\n"
+    shown = f"['program.py', 'a b'] {tmp_path} ü typed {tmp_path} __main__ {is_warm}\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, shown, "to stderr\n")
 
 

@@ -40,6 +40,8 @@ PRODUCT = (
 )
 READ_AT_START = ("LANG", "LC_", "PYTHON", "SSL_", "TZ")
 """Variables that an interpreter or a library reads once, when it starts."""
+READ_LATER = "PYTHONBREAKPOINT"
+"""Not one of them; Ray sets it in whatever process starts it."""
 
 
 def serve(listener: socket.socket) -> Callable[[], None] | None:
@@ -94,7 +96,7 @@ def _can_be_warm(request: dict[str, Any]) -> bool:
     """Whether a new interpreter would load the same product and the same settings."""
 
     def at_start(environ: Any) -> dict[str, str]:
-        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START)}
+        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START) and name != READ_LATER}
 
     words = request["words"]
     known = words[:1] in (["-m"], ["-c"]) or (words and not words[0].startswith("-"))
