@@ -70,6 +70,30 @@ class Load:
 
 
 @dataclass(slots=True)
+class SandboxSums:
+    """The attempts that one sandbox got in one stretch of time, in few bytes."""
+
+    attempts: int = 0
+    failed: int = 0
+    timed: int = 0
+    """How many have a duration."""
+    logs: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def typical(self) -> float | None:
+        """The geometric mean of the durations."""
+        return math.exp(self.logs / self.timed) if self.timed else None
+
+    def include(self, part: SandboxSums) -> None:
+        self.attempts += part.attempts
+        self.failed += part.failed
+        self.timed += part.timed
+        self.logs += part.logs
+        self.squares += part.squares
+
+
+@dataclass(slots=True)
 class TimeBucket:
     """What began in one stretch of time."""
 
@@ -84,6 +108,7 @@ class TimeBucket:
     squares: float = 0.0
     in_flight: Load = field(default_factory=Load)
     waiting: Load = field(default_factory=Load)
+    sandboxes: dict[str, SandboxSums] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -103,6 +128,8 @@ class TimeBucket:
         self.squares += part.squares
         self.in_flight.include(part.in_flight, rest)
         self.waiting.include(part.waiting, rest)
+        for name, sums in part.sandboxes.items():
+            self.sandboxes.setdefault(name, SandboxSums()).include(sums)
 
 
 @dataclass(slots=True)
@@ -180,15 +207,26 @@ class Digest:
 
     def _add_attempt(self, attempt: LoggedAttempt, began: float) -> None:
         self.attempts += 1
-        counts = self.sandboxes.get(attempt.sandbox)
+        label = attempt.sandbox
+        counts = self.sandboxes.get(label)
         if counts is None:
-            label = attempt.sandbox if len(self.sandboxes) < MOST_NAMES else OTHERS
+            label = label if len(self.sandboxes) < MOST_NAMES else OTHERS
             counts = self.sandboxes.setdefault(label, SandboxCounts())
         outcome = attempt.outcome or (ANSWERED if attempt.status == 200 else UNKNOWN)
         counts.outcomes[outcome] += 1
-        self._bucket(attempt.began).attempts[outcome] += 1
+        bucket = self._bucket(attempt.began)
+        bucket.attempts[outcome] += 1
+        sums = bucket.sandboxes.get(label)
+        if sums is None:
+            sums = bucket.sandboxes[label] = SandboxSums()
+        sums.attempts += 1
+        sums.failed += outcome in FAILURES
         if attempt.seconds is not None:
             counts.seconds.add(attempt.seconds)
+            size = math.log(max(attempt.seconds, 1e-6))
+            sums.timed += 1
+            sums.logs += size
+            sums.squares += size * size
             self._occupy("in_flight", attempt.began, attempt.began + attempt.seconds)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sfusion.harness.logs.changes import Shift, changed_durations, changed_shares
 from sfusion.harness.logs.digest import FAILURES, Digest, SandboxCounts, TimeBucket, failures, loads
 from sfusion.harness.logs.histogram import Durations
+from sfusion.harness.logs.suspects import Suspect, suspect
 from sfusion.harness.logs.values import OUTCOMES
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
@@ -21,8 +22,6 @@ STRETCHES = 240
 """Stretches of time in which changes are looked for."""
 _EARLIEST_DATE = 1e8
 """Smaller times count from the beginning of a run."""
-_WORSE, _APART = 2.0, 0.05
-"""A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
 _RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
@@ -96,6 +95,9 @@ class Overview:
     sandboxes: list[SandboxRow]
     suspect: str
     """The sandbox that does worse than the others; empty if none does."""
+    suspect_since: float | None
+    suspect_until: float | None
+    """When it began and ceased to, if not in all of the log."""
     faults: dict[str, int]
     malformed: dict[str, int]
     read: list[tuple[str, int, str]]
@@ -127,6 +129,7 @@ class Overview:
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
     fine = digest.merged(STRETCHES)
+    worst = suspect(digest.sandboxes, fine) or Suspect("")
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
@@ -145,7 +148,9 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _stretches(digest.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
-        _suspect(digest.sandboxes),
+        worst.sandbox,
+        worst.since,
+        worst.until,
         dict(digest.faults.most_common()),
         dict(digest.problems.most_common()),
         [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
@@ -224,25 +229,6 @@ def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
     p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
     return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
-
-
-def _suspect(sandboxes: dict[str, SandboxCounts]) -> str:
-    """Return the sandbox that fails much more often than all others together, or is much slower; empty if none is."""
-    for name, counts in sorted(sandboxes.items(), key=lambda item: -item[1].failed):
-        others = [other for label, other in sandboxes.items() if label != name]
-        attempts = sum(other.attempts for other in others)
-        if not attempts or counts.attempts < 5:
-            continue
-        share, rest = counts.failed / counts.attempts, sum(other.failed for other in others) / attempts
-        if share > _WORSE * rest and share - rest > _APART:
-            return name
-        times = Durations()
-        for other in others:
-            times.merge(other.seconds)
-        mine, theirs = counts.seconds.percentile(0.5), times.percentile(0.5)
-        if counts.attempts >= 20 and mine and theirs and mine > _WORSE * theirs and share >= rest / _WORSE:
-            return name
-    return ""
 
 
 def _percentiles(durations: Durations) -> dict[str, float | None]:

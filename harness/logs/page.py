@@ -10,7 +10,7 @@ from sfusion.harness.journal import Event
 from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Digest, TimeBucket, kind_of, loads
 from sfusion.harness.logs.overview import Overview, Stretch
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
-from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, title
+from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, suspicion, title
 from sfusion.harness.reports.calls import OUTCOMES, call_timelines
 from sfusion.harness.reports.html import render_board, render_page
 from sfusion.harness.reports.page_data import timeline_data
@@ -59,6 +59,7 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "turns": [{"text": _capital(sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
         "sandboxes": [sandbox_cells(row) for row in found.sandboxes],
         "suspect": found.suspect,
+        "suspicion": suspicion(found),
         "read": found.read,
         "lists": [
             (name, key, counts)

@@ -71,7 +71,7 @@ class LookReporter(ProgressReporter):
                 texts=1,
             )
             if found.suspect:
-                self.print(f"{found.suspect} does worse than the others.", "bold red")
+                self.print(f"{suspicion(found)}.", "bold red")
         for name, counts in (("faults that struck", found.faults), ("malformed calls", found.malformed)):
             if counts:
                 listed = ", ".join(f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN])
@@ -136,6 +136,16 @@ def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
     """Return the row of a sandbox: its address, attempts, share of failures, p50 and p95."""
     failed = _share(row.failed, row.attempts)
     return row.sandbox or "(not named)", f"{row.attempts:,}", failed, _time(row.p50), _time(row.p95)
+
+
+def suspicion(found: Overview) -> str:
+    """Return which sandbox does worse than the others, and when."""
+    text = f"{found.suspect} does worse than the others"
+    if found.suspect_since is not None:
+        text += f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"
+    if found.suspect_until is not None:
+        text += f" {'to' if found.suspect_since is not None else 'until'} {found.when(found.suspect_until)}"
+    return text
 
 
 def brief(turn: Turn) -> str:

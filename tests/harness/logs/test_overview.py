@@ -9,7 +9,7 @@ import pytest
 from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.digest import Digest
 from sfusion.harness.logs.overview import Overview, overview
-from sfusion.harness.logs.telling import sentence
+from sfusion.harness.logs.telling import sentence, suspicion
 from tests.harness.logs.made_up import OUTAGE, START, degrading
 
 
@@ -53,6 +53,46 @@ def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     )
     assert told.suspect == "s1"
     assert told.turns == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "until"), [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5900)]
+)
+def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, until):
+    def attempts() -> Iterable[LoggedAttempt]:
+        for number in range(6000):
+            bad = number % 3 == 1 and 5700 <= number < until
+            took, ended = (seconds, outcome) if bad else (1.0, "ok")
+            yield LoggedAttempt(START + number, took, f"s{number % 3}", 200, ended)
+
+    told = found(call("client", one) for one in attempts())
+    assert told.suspect == "s1"
+    assert told.suspect_since is not None
+    assert told.suspect_since - START == pytest.approx(5700, abs=40)
+    assert suspicion(told).startswith("s1 does worse than the others from 2025-11-15 11:2")
+    if until == 6000:
+        assert told.suspect_until is None
+    else:
+        assert told.suspect_until is not None
+        assert told.suspect_until - START == pytest.approx(until, abs=40)
+
+
+def test_sandboxes_that_break_together_are_no_suspects():
+    told = found(
+        call(
+            "client", LoggedAttempt(START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled")
+        )
+        for number in range(2000)
+    )
+    assert told.suspect == ""
+
+
+@pytest.mark.parametrize("unnamed", ["", "(others)"])
+def test_only_a_sandbox_with_a_name_is_a_suspect(unnamed):
+    bad = [LoggedAttempt(START + number, 1.0, unnamed, 500, "sandbox_error") for number in range(30)]
+    worse = [LoggedAttempt(START + number, 1.0, "s", 500, "sandbox_error") for number in range(20)]
+    good = [LoggedAttempt(START + number, 1.0, sandbox, 200, "ok") for number in range(100) for sandbox in ("t", "u")]
+    assert found(call("client", one) for one in [*bad, *worse, *good]).suspect == "s"
 
 
 def test_one_sandbox_is_never_a_suspect():
