@@ -164,6 +164,8 @@ class Digest:
         self.workers: set[str] = set()
         self.seconds, self.waits = Durations(), Durations()
         self.retried = 0
+        self.refused = 0
+        """Calls that the guard did not let through."""
         self.timed = True
         self.start, self.end = math.inf, -math.inf
         self._samples = _Samples()
@@ -180,6 +182,8 @@ class Digest:
             self.workers.add(record.worker)
         if record.problem is not None:
             _count(self.problems, record.problem)
+        if record.refused:
+            self.refused += 1
         if not record.timed and self.timed:
             self.timed = False
             self._coarsen_to(1.0)

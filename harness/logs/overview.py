@@ -90,6 +90,8 @@ class Overview:
     seconds: dict[str, float | None]
     waits: dict[str, float | None]
     retried: int
+    refused: int
+    """Calls that the guard did not let through."""
     over_time: list[Stretch]
     turns: list[Turn]
     sandboxes: list[SandboxRow]
@@ -145,6 +147,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _percentiles(digest.seconds),
         _percentiles(digest.waits),
         digest.retried,
+        digest.refused,
         _stretches(digest.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),

@@ -155,6 +155,8 @@ def _told(record: LoggedCall) -> Iterator[Told]:
         until = attempt.began + (attempt.seconds or 0.0)
     if record.problem is not None:
         yield record.began, "client", "malformed", {"problem": record.problem}
+    if record.refused:
+        yield record.began, "client", "refused", {"by": record.refused}
     kind = kind_of(record)
     if kind != UNFINISHED:
         ended = max(until, record.began + (record.seconds or 0.0))

@@ -108,6 +108,8 @@ def notes(found: Overview) -> list[str]:
         lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
     if found.skipped:
         lines.append(f"Left out, because they are not about calls: {_number(found.skipped, 'line')}.")
+    if found.refused:
+        lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")
     if set(found.sources) == {"access"}:
         lines.append("An access log does not tell how programs ended: status 200 counts as answered.")
     return lines

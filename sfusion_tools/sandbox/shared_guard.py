@@ -22,10 +22,9 @@ _LIMITER = "the limiter"
 
 
 class Watch:
-    """Watches one call, from entering this context manager to leaving it; give it the result, if there is one.
+    """A context manager for a call that the guard let through; give it the result, if there is one.
 
-    Raises GuardTripped, if the settings ask for it: at once for a call that is not let through, and at the end for one
-    that has failed with the others.
+    At the end it raises GuardTripped, if the settings ask for it and the call has failed with the others.
     """
 
     __slots__ = ("_call", "_clock", "_guard", "_result")
@@ -34,9 +33,9 @@ class Watch:
         self._guard = guard
         self._clock = clock
         self._result: CallResult | None = None
+        self._call = guard.begin(clock())
 
     def __enter__(self) -> Watch:
-        self._call = self._guard.begin(self._clock())
         return self
 
     def __call__(self, result: CallResult) -> None:
@@ -61,7 +60,7 @@ class SandboxGuard(LoopResource):
             return self._core.state(now)
 
     def watch(self, clock: Callable[[], float]) -> Watch:
-        """Return the context manager of one call."""
+        """Begin a call; raise GuardTripped if it must not be made."""
         return Watch(self, clock)
 
     def begin(self, now: float) -> GuardedCall:

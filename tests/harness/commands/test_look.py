@@ -113,6 +113,16 @@ def test_an_empty_log_says_so(tmp_path):
     assert "</html>" in (tmp_path / "page.html").read_text()
 
 
+def test_calls_that_the_guard_refused_are_counted(tmp_path):
+    log = write(tmp_path / "events.ndjson", degrading(50))
+    refused = '{"event_log":1,"call":"r","began":1763200800,"seconds":0,"outcome":"cancelled","refused":"guard"}\n'
+    log.write_text(log.read_text() + refused * 3)
+    code, output = look(log, "--html", tmp_path / "page.html")
+    assert (code, output.startswith("54 calls, ")) == (0, True)
+    assert "Refused by the guard, because too many calls had failed: 3 calls.\n" in output
+    assert "Refused by the guard" in (tmp_path / "page.html").read_text()
+
+
 def test_the_path_of_a_config_stands_for_the_files_of_all_processes(tmp_path):
     for worker in ("a-1", "b-2"):
         write(tmp_path / f"events.{worker}-001.ndjson", degrading(10))
