@@ -28,8 +28,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 _LONGEST = 10_000
 
 
-def access_record(line: bytes, number: int) -> LoggedCall | None:
-    """Return the request of a line; None for other lines, and for requests that are not calls, such as pings.
+def access_records(line: bytes, number: int) -> tuple[LoggedCall, ...] | None:
+    """Return the request of a line, nothing if that is not a call, such as a ping; None for other lines.
 
     ``number`` stands for the time where the line has none.
     """
@@ -40,14 +40,18 @@ def access_record(line: bytes, number: int) -> LoggedCall | None:
         text = _COLOUR.sub("", text)
     if (found := _NGINX.match(text)) is not None:
         ended = _nginx_time(found["time"])
-        return _nginx_record(found, ended) if ended is not None and found["method"] == "POST" else None
+        if ended is None:
+            return None
+        return (_nginx_record(found, ended),) if found["method"] == "POST" else ()
     start, _, rest = text.partition(' - "')
-    if (found := _UVICORN.match(rest)) is None or found["method"] != "POST":
+    if (found := _UVICORN.match(rest)) is None:
         return None
+    if found["method"] != "POST":
+        return ()
     status, at = int(found["status"]), _stamp(start)
     began, timed = (float(number), False) if at is None else (at, True)
     attempt = LoggedAttempt(began, None, status=status, outcome=outcome_of_status(status))
-    return LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed)
+    return (LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed),)
 
 
 def _nginx_record(found: re.Match[str], ended: float) -> LoggedCall:

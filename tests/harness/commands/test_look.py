@@ -106,10 +106,10 @@ def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
     assert "</script><b>" not in page
 
 
-def test_an_empty_log_says_so(tmp_path):
-    (tmp_path / "events.ndjson").write_text("")
+def test_a_log_without_a_call_says_so(tmp_path):
+    (tmp_path / "journal.ndjson").write_text('{"journal": 1, "scenario": "s"}\n')
     code, output = look(tmp_path, "--html", tmp_path / "page.html")
-    assert (code, output) == (0, "no call in 1 file of 0 lines\n")
+    assert (code, output) == (0, "no call in 1 file of 1 line\n")
     assert "</html>" in (tmp_path / "page.html").read_text()
 
 
@@ -135,5 +135,9 @@ def test_what_cannot_be_read_or_written_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
     code, output = look(tmp_path / "notes.txt")
     assert (code, "notes.txt:1: not a line of a log that sfusion knows" in output) == (2, True)
+    (tmp_path / "empty.ndjson").write_text("")
+    code, output = look(tmp_path / "empty.ndjson", "--html", tmp_path / "page.html")
+    assert (code, "empty.ndjson: no line in it" in output) == (2, True)
+    assert not (tmp_path / "page.html").exists()
     code, output = look(tmp_path / "notes.txt", "--html", tmp_path)
     assert (code, "is a folder; give a file" in output) == (2, True)
