@@ -30,6 +30,7 @@ from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
+from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.session import HttpSession
 from sfusion_tools.sandbox.shared_guard import SandboxGuard, Watch
 from sfusion_tools.wording import counted
@@ -72,6 +73,7 @@ class _Address:
     """The redacted URL."""
     target: URL
     proxy: str | None
+    secrets: Sequence[str]
 
 
 class SandboxClient:
@@ -107,7 +109,12 @@ class SandboxClient:
         self._guard = guard
         self._call_log = call_log
         self._addresses = {
-            url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
+            url: _Address(
+                redact(url),
+                URL(route(url, "run_code")),
+                _proxy(url) if trust_proxy_env else None,
+                secrets_of(url, self._headers),
+            )
             for url in self._urls
         }
         for url, address in self._addresses.items():
@@ -250,8 +257,10 @@ class SandboxClient:
                     finally:
                         ended = loop.time()
                     slot.report(ended, _health(sent), asked=sent.asked)
-                    if address.proxy is not None and not sent.reading.outcome.is_from_program:
-                        sent.reading.message += f" (through the proxy {redact(address.proxy)})"
+                    if not sent.reading.outcome.is_from_program:
+                        sent.reading.message = hide(sent.reading.message, address.secrets)
+                        if address.proxy is not None:
+                            sent.reading.message += f" (through the proxy {redact(address.proxy)})"
                 if permit is not None:
                     outcome = sent.reading.outcome
                     permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)

@@ -182,3 +182,24 @@ def test_calls_that_the_guard_refuses_are_in_the_log(tmp_path, include):
         ("c3", "cancelled", "guard", 0),
     ]
     assert [one.get("code") for one in lines(tmp_path)] == [("print(1)" if include else None)] * 4
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+def test_no_secret_of_the_config_reaches_the_log_or_the_metrics(tmp_path, status):
+    """Also if the server, or a gateway before it, quotes the request in its answer."""
+
+    async def run() -> dict[str, Any]:
+        echo = {"status": status, "body": "no route /faas/T0KEN-path/ ?key=T0KEN-query T0KEN-header T0KEN-password"}
+        async with FakeSandbox(
+            executor="scripted", faults=[{"path": "/faas/T0KEN-path/run_code", "what": echo}]
+        ) as sandbox:
+            url = sandbox.url.replace("://", "://user:T0KEN-password@") + "/faas/T0KEN-path/run_code?key=T0KEN-query"
+            log = {"path": str(tmp_path / "events.ndjson"), "include": ["code", "output"]}
+            tool = make(url, event_log=log, headers={"X-Key": "T0KEN-header"}, max_attempts=1)
+            return (await tool.execute("trajectory", {"code": "print(1)"}))[2] or {}
+
+    metrics = asyncio.run(run())
+    assert "no route" in metrics["message"]
+    (written,) = lines(tmp_path)
+    assert "T0KEN" not in json.dumps([metrics, written])
+    assert written["attempts"][0]["sandbox"].count("/***-") == 1
