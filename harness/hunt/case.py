@@ -102,10 +102,12 @@ def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Hunt
     began = time.perf_counter()
     scenario = scenario_of(case, tools)
     logged: list[str] = []
+    gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
         few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
         result = run_bounded(Task(few, "sim", tools_given=tools is not None))
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
+    gc.unfreeze()
     journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
         logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing

@@ -242,3 +242,10 @@ def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
     assert "it stalls" in page
     assert "Nothing broke" not in page
     assert "http://" not in page
+
+
+def test_a_long_program_that_is_lost_after_it_ran_may_be_ended_by_the_deadline_of_its_call() -> None:
+    """Found by `sfusion hunt --seed 7`, case 63: three runs of 30 s in 90 s."""
+    rule = {"every": 1, "phase": "after", "what": {"status": 504}}
+    load = {"calls": 1, "program": {"seconds": 60.0}}
+    assert not play_case(HuntCase(0, {"sandbox": {"faults": [rule]}, "load": load})).findings
