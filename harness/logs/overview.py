@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from sfusion.harness.logs.axis import FAILURES, TimeBucket, failures, loads
 from sfusion.harness.logs.changes import Shift, changed_durations, changed_shares
-from sfusion.harness.logs.digest import FAILURES, Digest, SandboxCounts, TimeBucket, failures, loads
+from sfusion.harness.logs.digest import Clock, Digest, SandboxCounts
 from sfusion.harness.logs.histogram import Durations
 from sfusion.harness.logs.suspects import Suspect, suspect
 from sfusion.harness.logs.values import OUTCOMES
@@ -20,8 +21,6 @@ from sfusion_tools.sandbox.text import model_text
 
 STRETCHES = 240
 """Stretches of time in which changes are looked for."""
-_EARLIEST_DATE = 1e8
-"""Smaller times count from the beginning of a run."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
 _RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
@@ -81,8 +80,9 @@ class Overview:
     end: float
     timed: bool
     """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a training."""
-    unit: str
-    """``unix`` time, ``seconds`` of a run, ``line`` or ``step``."""
+    unit: Clock
+    off_axis: int
+    """Calls that are not among those over time: without a time, of another clock, or far from all others."""
     outcomes: dict[str, int]
     failed: int
     workers: int
@@ -130,16 +130,18 @@ class Overview:
 
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
-    fine = digest.merged(STRETCHES)
+    axis = digest.axis
+    fine = axis.merged(STRETCHES)
     worst = suspect(digest.sandboxes, fine) or Suspect("")
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
         digest.attempts,
-        digest.start if digest.calls else 0.0,
-        digest.end if digest.calls else 0.0,
+        axis.start,
+        axis.end,
         digest.timed,
-        _unit(digest),
+        digest.clock,
+        digest.off_axis,
         dict(digest.kinds.most_common()),
         sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
         len(digest.workers),
@@ -148,7 +150,7 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _percentiles(digest.waits),
         digest.retried,
         digest.refused,
-        _stretches(digest.merged(stretches)),
+        _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
         worst.sandbox,
@@ -158,12 +160,6 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         dict(digest.problems.most_common()),
         [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
     )
-
-
-def _unit(digest: Digest) -> str:
-    if not digest.timed:
-        return "step" if digest.sources["dump"] else "line"
-    return "unix" if digest.calls and digest.start > _EARLIEST_DATE else "seconds"
 
 
 def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:

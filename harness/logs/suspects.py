@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from sfusion.harness.logs.axis import SandboxSums, TimeBucket
 from sfusion.harness.logs.changes import changed_durations, changed_shares
-from sfusion.harness.logs.digest import OTHERS, SandboxCounts, SandboxSums, TimeBucket
+from sfusion.harness.logs.digest import OTHERS, SandboxCounts
 from sfusion.harness.logs.histogram import Durations
 
 _WORSE, _APART = 2.0, 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from sfusion.harness.logs.digest import FAILURES
+from sfusion.harness.logs.axis import FAILURES
 from sfusion.harness.logs.overview import Overview, SandboxRow, Stretch, Turn
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.terminal import ProgressReporter
@@ -103,7 +103,11 @@ def notes(found: Overview) -> list[str]:
     """Return what a reader must know to trust the numbers."""
     lines = []
     if not found.timed and found.unit == "line":
-        lines.append("The log has no times: its lines stand for them, and durations are unknown.")
+        lack = "Most calls have no time: lines stand" if found.off_axis else "The log has no times: its lines stand"
+        lines.append(f"{lack} for them, and durations are unknown.")
+    if found.off_axis:
+        why = "have none, or one that is far from all others" if found.timed else "have other times than most"
+        lines.append(f"Not on the time axis, because they {why}: {_number(found.off_axis, 'call')}.")
     if found.problems:
         lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
     if found.skipped:
