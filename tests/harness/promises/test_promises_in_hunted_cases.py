@@ -226,3 +226,9 @@ def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_call
         schedule={"priority": 622486, "changes": 1},
     )
     assert told.startswith("held")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_output_that_a_fault_adds_to_any_stream_is_counted_where_it_is_cut(stream: str) -> None:
+    told = states("cuts_marked", sandbox={"faults": [{"what": {"output": {"what": "huge", "stream": stream}}}]})
+    assert told.startswith("held: 6 tool messages cut")
