@@ -13,6 +13,7 @@ from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
 from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
+from sfusion.harness.learning.permits import find_permit_waits
 from sfusion.harness.learning.programs import ProgramFit, find_programs
 from sfusion.harness.learning.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion.harness.learning.waves import find_waves
@@ -75,7 +76,9 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(sandboxes, programs, find_waves(calls), len(requests), end - start),
+        causes=find_causes(
+            sandboxes, programs, find_waves(calls), find_permit_waits(requests), len(requests), end - start
+        ),
         remarks=(
             *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
