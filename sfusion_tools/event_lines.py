@@ -10,6 +10,8 @@ from json.encoder import encode_basestring_ascii
 from sfusion_tools.outcome import Outcome
 
 VERSION = 1
+LINE_OPENING = b'{"event_log":'
+"""How every line begins, of any version."""
 
 quoted = encode_basestring_ascii
 """Returns a text as JSON."""

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import socket
+import stat
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from sfusion_tools._loops import tells_real_time
+from sfusion_tools.event_lines import LINE_OPENING
 from sfusion_tools.runtime import LoopResource, LoopScope
 
 logger = logging.getLogger(__name__)
@@ -180,10 +182,11 @@ class EventLog:
     def _delete_oldest(self) -> None:
         """Make room for a new file within the total size."""
         found = []
-        for path in self._folder.glob(f"{_escaped(self._stem)}.*-*{_escaped(self._suffix)}"):
+        for path in event_log_files(self._folder / f"{self._stem}{self._suffix}"):
             with suppress(OSError):
                 facts = path.lstat()
-                found.append((facts.st_mtime_ns, facts.st_size, path))
+                if stat.S_ISREG(facts.st_mode) and _begins_as_ours(path):
+                    found.append((facts.st_mtime_ns, facts.st_size, path))
         room = self.settings.max_total_mb * _MB - self._most
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
@@ -222,8 +225,12 @@ _logs_lock = threading.Lock()
 
 def open_event_log(settings: EventLogSettings) -> EventLog:
     """Return the log of this process for these settings; tools with the same settings share it."""
-    path = Path(os.path.expanduser(settings.path)).absolute()  # unlike Path's, it leaves an unknown user alone
-    if path.is_dir() or settings.path.endswith(("/", os.sep)):
+    path = Path(os.path.expanduser(settings.path))  # unlike Path's, it leaves an unknown user alone
+    is_folder = settings.path.endswith(("/", os.sep))
+    with suppress(OSError):  # a path that cannot be reached; the first line that is written says so
+        path = path.absolute()
+        is_folder = is_folder or path.is_dir()
+    if is_folder:
         path = path / f"{_NAME}{_SUFFIX}"
     with _logs_lock:
         key = path, settings
@@ -239,8 +246,15 @@ def flush_event_logs() -> None:
         log.flush()
 
 
-def _escaped(text: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", text)
+def event_log_files(path: Path) -> list[Path]:
+    """Return the files that processes of any host write for this path, by their names, which are sorted."""
+    name = re.compile(rf"{re.escape(path.stem)}\.[A-Za-z0-9-]+-\d+-\d{{3,}}{re.escape(path.suffix or _SUFFIX)}")
+    return sorted(one for one in path.parent.iterdir() if name.fullmatch(one.name))
+
+
+def _begins_as_ours(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(LINE_OPENING)) == LINE_OPENING
 
 
 def _forget() -> None:

@@ -24,7 +24,9 @@ _EARLIEST_DATE = 1e8
 _WORSE, _APART = 2.0, 0.05
 """A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
 
-What = Literal["failed", "attempts", "malformed", "duration"]
+What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
+_RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
+"""Outcomes of calls whose program ran to its end, whatever that was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A time from which on more or fewer calls or attempts failed, or were malformed, or calls took longer."""
+    """A time from which on another share of calls, attempts or programs failed, or calls took another time."""
 
     at: float
     what: What
     before: float
     after: float
     mostly: str = ""
-    """The kind of calls, or the sandbox's fault, that there are more of."""
+    """The outcome of calls, attempts or programs that there are more of."""
 
     @property
     def worse(self) -> bool:
@@ -176,24 +178,32 @@ def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretc
 
 
 def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
-    malformed = Outcome.BAD_ARGUMENTS.value
     buckets = [bucket for _, _, bucket in fine]
-    found: list[tuple[What, list[Shift]]] = [
-        ("failed", changed_shares([(one.calls, one.failed) for one in buckets])),
-        ("attempts", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
-        ("malformed", changed_shares([(one.calls, one.kinds[malformed]) for one in buckets])),
-        ("duration", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
+
+    def calls_that_were(outcome: Outcome) -> list[Shift]:
+        return changed_shares([(one.calls, one.kinds[outcome.value]) for one in buckets])
+
+    found: list[tuple[What, str, list[Shift]]] = [
+        ("failed", "", changed_shares([(one.calls, one.failed) for one in buckets])),
+        ("attempts", "", changed_shares([(one.attempts.total(), failures(one.attempts)) for one in buckets])),
+        ("malformed", "", calls_that_were(Outcome.BAD_ARGUMENTS)),
+        ("cancelled", "", calls_that_were(Outcome.CANCELLED)),
+        ("duration", "", changed_durations([(float(one.seconds.count), one.logs, one.squares) for one in buckets])),
     ]
+    # Of the programs that ran: an outage does not make them better.
+    for kind in _RAN[1:]:
+        counts = [(sum(one.kinds[ran] for ran in _RAN), one.kinds[kind]) for one in buckets]
+        found.append(("programs", kind, changed_shares(counts)))
     if sum(one.attempts.total() for one in buckets) < 1.02 * sum(one.calls for one in buckets):
         found = [one for one in found if one[0] != "attempts"]  # nearly every call is one attempt: the same news twice
     turns = []
-    for what, changes in found:
+    for what, kind, changes in found:
         places = [change.place for change in changes]
         for number, change in enumerate(changes):
             before = buckets[places[number - 1] if number else 0 : change.place]
             after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
             sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
-            mostly = _grown(*sides) if what in ("failed", "attempts") else ""
+            mostly = _grown(*sides) if what in ("failed", "attempts") else kind
             turns.append(Turn(fine[change.place][0], what, change.before, change.after, mostly))
     return sorted(turns, key=lambda turn: (turn.at, turn.what))
 

@@ -41,7 +41,7 @@ def render_log(digest: Digest, found: Overview) -> str:
 
 
 def _values(found: Overview, sampled: int) -> dict[str, Any]:
-    worst = ("failed", "attempts", "malformed", "duration")
+    worst = ("failed", "attempts", "malformed", "programs", "cancelled", "duration")
     worse = min((turn for turn in found.turns if turn.worse), key=lambda one: worst.index(one.what), default=None)
     share = found.failed / found.calls if found.calls else 0.0
     return {

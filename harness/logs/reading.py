@@ -6,7 +6,6 @@ import gzip
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from glob import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +25,7 @@ from sfusion.harness.logs.record import LoggedCall
 from sfusion.harness.logs.values import BadLine
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
+from sfusion_tools.event_log import event_log_files
 
 LONGEST_LINE = 20_000_000
 LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
@@ -168,7 +168,7 @@ def log_files(paths: Iterable[Path]) -> Iterator[Path]:
             mode = path.stat().st_mode
         except (OSError, ValueError) as error:
             # The path of an event log in a tool config stands for the files of all processes.
-            found = sorted(path.parent.glob(f"{escape(path.stem)}.*-*{escape(path.suffix)}")) if path.name else []
+            found = event_log_files(path) if path.name and path.parent.is_dir() else []
             if not found:
                 raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
             yield from found

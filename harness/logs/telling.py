@@ -120,9 +120,12 @@ def sentence(found: Overview, turn: Turn) -> str:
         case "duration":
             verb = "took longer" if turn.worse else "became faster"
             return f"{at}: calls {verb}: typically {duration(turn.after)} instead of {duration(turn.before)}"
-        case "malformed":
+        case "malformed" | "cancelled":
             verb = "more" if turn.worse else "fewer"
-            return f"{at}: {verb} calls were malformed: {turn.after:.1%} instead of {turn.before:.1%}"
+            return f"{at}: {verb} calls were {turn.what}: {turn.after:.1%} instead of {turn.before:.1%}"
+        case "programs":
+            verb = "more" if turn.worse else "fewer"
+            return f"{at}: {verb} programs failed: {turn.after:.1%} {turn.mostly} instead of {turn.before:.1%}"
     verb = "it got worse" if turn.worse else "it got better"
     whose = "calls" if turn.what == "failed" else "attempts"
     mostly = f", mostly {turn.mostly}" if turn.worse else ""
@@ -139,7 +142,7 @@ def brief(turn: Turn) -> str:
     """Return what changed as a label."""
     if turn.what == "duration":
         return f"{duration(turn.before)} → {duration(turn.after)} a call"
-    what = "attempts failed" if turn.what == "attempts" else turn.what
+    what = {"attempts": "attempts failed", "programs": turn.mostly}.get(turn.what, turn.what)
     return f"{what} {turn.before:.1%} → {turn.after:.1%}"
 
 

@@ -17,7 +17,7 @@ WITHIN_SPREAD = 0.05
 SMALL_LOSS = 0.03
 """Values that lose less than this share are called equally good."""
 NOTICED = 0.01
-"""Share of refused attempts from which a refusal is worth a word."""
+"""Share of refused attempts, or of calls that do not end ok, from which they are worth a word."""
 RISING = 0.5
 """Throughput rises as long as it gains at least this share of what proportional growth would gain."""
 
@@ -53,6 +53,8 @@ def recommend(values: Sequence[Any], curve: Sequence[Measured]) -> Recommendatio
     if losses[chosen] > NEAR_BEST:
         rate += ", which is within the spread over the seeds"
     reason = f"{rate}{_end_of_growth(values, curve, chosen, losses)}"
+    if curve[chosen].ok_share < 1 - NOTICED:
+        reason += f"; {1 - curve[chosen].ok_share:.0%} of the calls do not end ok: mostly {curve[chosen].main_failure}"
     if curve[chosen].broken:
         reason += f"; every value breaks a promise ({', '.join(sorted(set().union(*(one.broken for one in curve))))})"
     sensitivity = "; ".join(_sensitivity(values, curve, chosen, losses, allowed))
@@ -93,10 +95,15 @@ def _as_good(one: Measured, best: Measured) -> bool:
 
 
 def _allowed(curve: Sequence[Measured]) -> list[bool]:
-    """Which settings may be recommended: those that work and, if there are any, keep every promise."""
+    """Which settings may be recommended: those that work and, if there are any, keep every promise.
+
+    Of these, the ones at which most calls end ok: failing fast is no throughput.
+    """
     working = [one.throughput.median > 0 and not one.errors for one in curve]
     keeping = [works and not one.broken for works, one in zip(working, curve, strict=True)]
-    return keeping if any(keeping) else working
+    good = keeping if any(keeping) else working
+    most = max((one.ok_share for one, may in zip(curve, good, strict=True) if may), default=0.0)
+    return [may and one.ok_share >= most - NOTICED for one, may in zip(curve, good, strict=True)]
 
 
 def _losses(curve: Sequence[Measured]) -> list[float]:
@@ -128,6 +135,8 @@ def _end_of_growth(values: Sequence[Any], curve: Sequence[Measured], chosen: int
     if len(values) == 1:
         return ""
     if max(map(abs, losses)) < SMALL_LOSS:
+        if not _are_numbers(values):
+            return f"; all values are within {SMALL_LOSS:.0%} of each other"
         return f"; all values from {label(values[0])} to {label(values[-1])} are within {SMALL_LOSS:.0%} of each other"
     if not _are_numbers(values):
         return ""
@@ -172,12 +181,12 @@ def _cause(one: Measured, chosen: Measured) -> str:
     new = [promise for promise in one.broken if promise not in chosen.broken]
     if new:
         return f" and breaks {', '.join(new)}"
+    if one.ok_share < chosen.ok_share - NOTICED:
+        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
     if _refusal_share(one) > max(NOTICED, 2 * _refusal_share(chosen)):
         return f" (the sandbox gives {_main_reason(one)} to {_refusal_share(one):.0%} of the attempts)"
     if one.wasted.median > NOTICED * one.attempts.median and one.wasted.median > 2 * chosen.wasted.median:
         return f" ({one.wasted.median / one.attempts.median:.0%} of the attempts end with {_main_reason(one)})"
-    if one.ok_share < chosen.ok_share - NOTICED:
-        return f" ({1 - one.ok_share:.0%} of the calls do not end ok: mostly {one.main_failure})"
     return ""
 
 

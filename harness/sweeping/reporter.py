@@ -9,6 +9,7 @@ from typing import TextIO
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.sweeping.axes import label
 from sfusion.harness.sweeping.grid import Grid, Measured, Values
+from sfusion.harness.sweeping.recommendation import NOTICED
 from sfusion.harness.sweeping.result import HEAD, SweepResult, shown
 from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
@@ -58,12 +59,19 @@ class SweepReporter(ProgressReporter):
                 for values, one in result.settings
                 if one.broken
             ),
+            *(
+                f"{self._named(values)}: {1 - one.ok_share:.0%} of the calls do not end ok, mostly {one.main_failure}"
+                for values, one in result.settings
+                if one.main_failure and one.ok_share < 1 - NOTICED
+            ),
             *(f"{self._named(values)}: {one.errors[0]}" for values, one in result.settings if one.errors),
         ]
         for note in notes[:5]:
             self.print(note, "yellow")
         if len(notes) > 5:
-            self.print(f"and {counted(len(notes) - 5, 'setting')} more with broken promises or errors", "yellow")
+            self.print(
+                f"and {counted(len(notes) - 5, 'setting')} more with broken promises, failed calls or errors", "yellow"
+            )
         if notes:
             self.print()
         for sentence in result.sentences():

@@ -15,6 +15,7 @@ from sfusion_tools import event_log
 from sfusion_tools.event_log import EventLog, EventLogSettings, flush_event_logs, open_event_log
 
 KB = 1 / 1024
+OPENING = '{"event_log":'
 
 
 def make(folder: Path, **settings: float) -> EventLog:
@@ -62,18 +63,44 @@ def test_tools_with_the_same_settings_share_a_log(tmp_path, monkeypatch):
 
 def test_files_are_rotated_and_the_oldest_deleted(tmp_path):
     other = tmp_path / "events.elsewhere-17-001.ndjson"
-    other.write_text("o" * 1024)
+    other.write_text(f"{OPENING}{'o' * 1024}\n")
     os.utime(other, (1, 1))
-    unrelated = tmp_path / "notes.txt"
-    unrelated.write_text("keep me")
     log = make(tmp_path, max_file_mb=KB, max_total_mb=3 * KB)
     for number in range(20):
-        write_one(log, f"{number:02}{'x' * 509}\n")
+        line = f"{OPENING}{number:02}"
+        write_one(log, f"{line}{'x' * (511 - len(line))}\n")
         assert sum(path.stat().st_size for path in tmp_path.glob("events.*")) <= 3 * 1024
     assert not other.exists()
-    assert unrelated.exists()
-    assert [line[:2] for line in written(tmp_path) if line[0] in "01"] == ["14", "15", "16", "17", "18", "19"]
+    kept = [line.removeprefix(OPENING)[:2] for line in written(tmp_path)]
+    assert kept == ["14", "15", "16", "17", "18", "19"]
     assert log.dropped == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "events.2026-11-15.ndjson",
+        "events.eval.vm-1-001.ndjson",
+        "events.vm-1-001.ndjson.bak",
+        "events.vm-one-001.ndjson",
+        "events-vm-1-001.ndjson",
+    ],
+)
+def test_files_of_another_name_are_never_deleted(tmp_path, name):
+    precious = tmp_path / name
+    precious.write_text(f"{OPENING}{'o' * 5000}\n")
+    write_one(make(tmp_path, max_file_mb=KB, max_total_mb=KB), "x\n")
+    assert precious.exists()
+
+
+def test_only_files_of_event_lines_are_deleted(tmp_path):
+    notes = tmp_path / "events.2026-11-015.ndjson"
+    notes.write_text("my notes\n" * 500)
+    link, pipe = tmp_path / "events.vm-1-001.ndjson", tmp_path / "events.vm-1-002.ndjson"
+    link.symlink_to(notes)
+    os.mkfifo(pipe)
+    write_one(make(tmp_path, max_file_mb=KB, max_total_mb=KB), "x\n")
+    assert {notes, link, pipe} <= set(tmp_path.iterdir())
 
 
 def test_a_file_that_was_removed_is_replaced(tmp_path):
@@ -116,7 +143,9 @@ def test_a_full_disk_is_logged_once_and_lines_stay_whole(tmp_path, monkeypatch, 
     assert "No space left" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["file/events.ndjson", "a\0b.ndjson", "file/~nobody-here/"])
+@pytest.mark.parametrize(
+    "name", ["file/events.ndjson", "a\0b.ndjson", "file/~nobody-here/", "x" * 300, "x" * 300 + "/"]
+)
 def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog, name):
     (tmp_path / "file").write_text("")
     log = open_event_log(EventLogSettings(path=f"{tmp_path}/{name}"))
@@ -124,6 +153,15 @@ def test_a_path_that_cannot_be_written_does_not_raise(tmp_path, caplog, name):
     write_one(log, "y\n")
     assert log.dropped == 2
     assert len(caplog.records) == 1
+
+
+def test_a_working_directory_that_is_gone_does_not_raise(tmp_path, monkeypatch, caplog):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    log = open_event_log(EventLogSettings(path="logs/events.ndjson"))
+    write_one(log, "x\n")
+    assert (log.dropped, len(caplog.records)) == (1, 1)
 
 
 def test_a_line_that_cannot_be_made_is_dropped(tmp_path):

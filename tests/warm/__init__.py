@@ -8,6 +8,7 @@ starting, importing, hash seeds and sudden death use the real commands.
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _LAUNCHER = (_HERE / "launcher.py").read_text(encoding="utf-8")
+_ENVIRON = dict(os.environ)
+"""As the session began: the first test to ask for a warm command may have set variables of its own."""
 
 
 @cache
@@ -34,7 +37,7 @@ def _folder() -> Path:
         listener.listen(100)
         number = listener.fileno()
         command = [sys.executable, "-P", str(_HERE / "zygote.py"), str(number)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[number])
+        process = subprocess.Popen(command, env=_ENVIRON, stdin=subprocess.PIPE, pass_fds=[number])
     atexit.register(process.communicate)
     return folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.warm import warm
+from tests.warm import _folder, warm
 
 SHOWN = """
 import os, sys
@@ -21,8 +21,14 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("environ", [{}, {"PYTHONHASHSEED": "5"}], ids=["warm", "cold"])
-def test_a_program_sees_its_own_words_folder_environment_and_streams(tmp_path: Path, environ: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("environ", "is_warm"),
+    [({}, True), ({"PYTHONBREAKPOINT": "a.b"}, True), ({"PYTHONHASHSEED": "5"}, False)],
+    ids=["warm", "after Ray", "cold"],
+)
+def test_a_program_sees_its_own_words_folder_environment_and_streams(
+    tmp_path: Path, environ: dict[str, str], is_warm: bool
+) -> None:
     (tmp_path / "program.py").write_text(SHOWN)
     done = subprocess.run(
         [warm("python"), "program.py", "a b"],
@@ -33,8 +39,18 @@ def test_a_program_sees_its_own_words_folder_environment_and_streams(tmp_path: P
         text=True,
         check=False,
     )
-    shown = f"['program.py', 'a b'] {tmp_path} ü typed {tmp_path} __main__ {not environ}\n"
+    shown = f"['program.py', 'a b'] {tmp_path} ü typed {tmp_path} __main__ {is_warm}\n"
     assert (done.returncode, done.stdout, done.stderr) == (7, shown, "to stderr\n")
+
+
+def test_what_the_first_test_to_ask_had_set_does_not_make_later_commands_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    _folder.cache_clear()  # the launchers of before serve on until the session ends
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    warm()
+    monkeypatch.undo()
+    code = "import sys; print('sfusion_tools' in sys.modules)"
+    done = subprocess.run([warm("python"), "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_the_usage_names_the_command_as_the_console_script_does() -> None:

@@ -40,6 +40,8 @@ PRODUCT = (
 )
 READ_AT_START = ("LANG", "LC_", "PYTHON", "SSL_", "TZ")
 """Variables that an interpreter or a library reads once, when it starts."""
+READ_LATER = "PYTHONBREAKPOINT"
+"""Not one of them; Ray sets it in whatever process starts it."""
 
 
 def serve(listener: socket.socket) -> Callable[[], None] | None:
@@ -77,10 +79,13 @@ def _mind(asked: socket.socket) -> Callable[[], None]:
         return _become(request, files)
     for file in files:
         os.close(file)
-    asked.send(marshal.dumps(pid))
+    with contextlib.suppress(OSError):  # a launcher that was killed already, because the command was quicker than this
+        asked.send(marshal.dumps(pid))
     ended = os.pidfd_open(pid)
     if ended not in select.select([asked, ended], [], [])[0]:
-        os.killpg(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # not yet a group of its own
+            os.killpg(pid, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(OSError):
         asked.send(marshal.dumps(code))
@@ -91,7 +96,7 @@ def _can_be_warm(request: dict[str, Any]) -> bool:
     """Whether a new interpreter would load the same product and the same settings."""
 
     def at_start(environ: Any) -> dict[str, str]:
-        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START)}
+        return {name: value for name, value in environ.items() if name.startswith(READ_AT_START) and name != READ_LATER}
 
     words = request["words"]
     known = words[:1] in (["-m"], ["-c"]) or (words and not words[0].startswith("-"))

@@ -9,6 +9,7 @@ import pytest
 from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.digest import Digest
 from sfusion.harness.logs.overview import Overview, overview
+from sfusion.harness.logs.telling import sentence
 from tests.harness.logs.made_up import OUTAGE, START, degrading
 
 
@@ -94,3 +95,32 @@ def test_retried_failures_are_told_as_those_of_attempts():
     assert (turn.what, turn.worse, turn.mostly) == ("attempts", True, "unreachable")
     assert turn.after == pytest.approx(0.5, abs=0.02)
     assert turn.at - START == pytest.approx(300, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "mostly", "said"),
+    [
+        ("program_error", "programs", "program_error", "more programs failed: 100.0% program_error instead of"),
+        ("program_timeout", "programs", "program_timeout", "more programs failed: 100.0% program_timeout instead of"),
+        ("cancelled", "cancelled", "", "more calls were cancelled: 100.0% instead of"),
+    ],
+)
+def test_a_wave_of_any_outcome_is_told_without_counting_as_failed(kind, what, mostly, said):
+    told = found(
+        call("client", LoggedAttempt(START + number, 1.0, "s", 200, kind if number >= 300 else "ok"))
+        for number in range(600)
+    )
+    (turn,) = told.turns
+    assert (turn.what, turn.mostly, turn.after) == (what, mostly, 1.0)
+    assert turn.before < 0.02
+    assert turn.at - START == pytest.approx(300, abs=5)
+    assert said in sentence(told, turn)
+    assert told.failed == 0
+
+
+def test_an_outage_is_not_told_as_better_programs():
+    outcomes = ["program_error", "ok"] * 150 + ["unreachable"] * 300
+    told = found(
+        call("client", LoggedAttempt(START + number, 1.0, "s", 200, outcome)) for number, outcome in enumerate(outcomes)
+    )
+    assert [turn.what for turn in told.turns] == ["failed"]

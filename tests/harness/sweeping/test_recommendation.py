@@ -69,6 +69,16 @@ def test_calls_that_do_not_end_ok_are_the_reason() -> None:
     assert "8 loses 40% (40% of the calls do not end ok: mostly program_timeout)" in found.sentence
 
 
+def test_failing_fast_is_no_throughput() -> None:
+    """Calls that give up at once make room for others, which end ok: more of these per second, but fewer of all."""
+    found = recommend([1, 2, 3], [measured(50, ok=80), measured(40, ok=96), measured(33, ok=100)])
+    assert found.value == 3
+    assert "2 is 21% faster (4% of the calls do not end ok" in found.sensitivity
+    assert recommend_for_all([1, 3], {"all": [measured(50, ok=80), measured(33, ok=100)]}) == (3, 0.0)
+    lost = recommend([1, 2], [measured(50, ok=80), measured(20, ok=80)])
+    assert "20% of the calls do not end ok" in lost.reason
+
+
 def test_nothing_is_recommended_where_nothing_works() -> None:
     found = of(0, 0, ok=0)
     assert found.value is None
