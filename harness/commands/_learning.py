@@ -16,6 +16,7 @@ from sfusion.harness.errors import BadOption, LogError
 from sfusion.harness.learning.attempts import joined
 from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
+from sfusion.harness.learning.figures import FEWEST
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.learning.survey import Survey, Window, sample
 from sfusion.harness.logs import LoggedCall, LogReader
@@ -137,7 +138,9 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:
         shown.print(f"programs: {program.why}")
-    if not learned.causes:
+    if not learned.causes and not figures.is_enough:
+        shown.print("too few calls to name a cause", "yellow")
+    elif not learned.causes:
         unseen = "" if window.is_whole else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
         shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
     for place, cause in enumerate(learned.causes):
@@ -163,5 +166,8 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
         shown.print(f"broken: {one}", "bold red")
     if checked.agrees:
         shown.print("the scenario, run in virtual time, behaves like the log", "green")
+    elif not checked.is_enough:
+        few = counted(learned.figures.calls, "call")
+        shown.print(f"{few}: too few to judge whether the scenario behaves like the log; {FEWEST} are needed", "yellow")
     else:
         shown.print("the scenario does NOT behave like the log in what is marked: use it with care", "bold red")

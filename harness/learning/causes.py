@@ -27,7 +27,7 @@ class Cause:
 
     kind: str
     """quota, queue, contention, degradation, slow_spell, crash, wedge, slow_sandbox, malformed_calls, rate_limit,
-    an ending, or the wave of an outcome."""
+    unknown_limit, an ending, or the wave of an outcome."""
     says: str
     evidence: str
     weight: float
@@ -49,10 +49,9 @@ def find_causes(
         label = sandbox.label if len(sandboxes) > 1 else ""
         part = sandbox.requests / max(requests, 1)
         if (quota := sandbox.quota) is not None:
-            kind = str(quota.model["kind"])
-            causes.append(Cause(kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
+            causes.append(Cause(quota.kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
         slow = sandbox.slowness
-        if slow.kind != "none" and not (quota is not None and slow.kind == quota.model["kind"]):
+        if slow.kind != "none" and not (quota is not None and slow.kind == quota.kind):
             causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label))
         for one in sandbox.failures:
             kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)
@@ -92,5 +91,5 @@ def find_causes(
 
 def _cause_kind(one: FailureFit) -> str:
     ending, status = one.family
-    name = f"status_{status}" if ending == "status" else ending
+    name = "unknown_limit" if status == 429 else f"status_{status}" if ending == "status" else ending
     return f"{name}_burst" if one.kind == "burst" else name

@@ -28,7 +28,8 @@ class _Draft:
 
     def text(self, name: str, origin: str) -> str:
         learned = self._learned
-        main = f"Main cause: {learned.causes[0].says}." if learned.causes else "Nothing was wrong."
+        nothing = "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
+        main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
         data: dict[str, Any] = {
             "scenario": name,
             "about": f"Behaves like {origin}. {main}",

@@ -108,6 +108,8 @@ def _fits(
         share = f"{len(failed):,} of {counted(len(rest), 'request')}"
         rate = len(failed) / len(rest)
         evidence = f"{share}, at no particular time"
+        if family[1] == 429:
+            evidence += "; neither requests in flight nor their rate tell which"
         yield FailureFit(
             "rate", family, len(failed), len(rest), what, phase, f"{name}: {rate:.2%} of the requests", evidence
         )
@@ -217,9 +219,12 @@ def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tupl
 def _name(family: Family) -> str:
     ending, status = family
     if ending == "status":
-        return {502: "bad gateway (502)", 503: "unavailable (503)", 504: "gateway timeout (504)"}.get(
-            status or 0, f"status {status}"
-        )
+        return {
+            429: "refused (429) by an unknown limit",
+            502: "bad gateway (502)",
+            503: "unavailable (503)",
+            504: "gateway timeout (504)",
+        }.get(status or 0, f"status {status}")
     return {
         "hang": "requests without an answer",
         "lost": "lost connections",

@@ -11,6 +11,7 @@ from sfusion.harness.learning.arrivals import LoadFit, find_load
 from sfusion.harness.learning.attempts import LoggedRequest, requests_of, seconds_of
 from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
+from sfusion.harness.learning.clocks import with_one_clock
 from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
 from sfusion.harness.learning.permits import find_permit_waits
@@ -53,7 +54,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
     Where both sides of the same traffic are logged, the client's side says more.
     """
     everything = calls
-    calls = [call for call in calls if call.source == "client"] or calls
+    calls, clocks = with_one_clock([call for call in calls if call.source == "client"] or calls)
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
@@ -80,6 +81,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
             sandboxes, programs, find_waves(calls), find_permit_waits(requests), len(requests), end - start
         ),
         remarks=(
+            *([clocks] if clocks else []),
             *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
         ),
