@@ -26,7 +26,7 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
-_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "crash", "wedge")
+_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "slowdown", "crash", "wedge")
 """Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 

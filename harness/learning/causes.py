@@ -26,8 +26,8 @@ class Cause:
     """One reason why calls failed or took longer."""
 
     kind: str
-    """quota, queue, contention, degradation, slow_spell, crash, wedge, slow_sandbox, malformed_calls, rate_limit,
-    unknown_limit, an ending, or the wave of an outcome."""
+    """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox, malformed_calls,
+    rate_limit, unknown_limit, an ending, or the wave of an outcome."""
     says: str
     evidence: str
     weight: float

@@ -48,12 +48,16 @@ class _Draft:
         events = self._events()
         if events:
             data["events"] = events
-        data["horizon"] = min(max(3600, math.ceil(4 * learned.span)), _LONGEST)
+        data["horizon"] = self._horizon
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."
         if learned.remarks:
             head += f" Note: {'; '.join(learned.remarks)}."
         return commented_yaml(data, self._notes, head)
+
+    @property
+    def _horizon(self) -> int:
+        return min(max(3600, math.ceil(4 * self._learned.span)), _LONGEST)
 
     def _sandbox(self) -> dict[str, Any]:
         sandboxes = self._learned.sandboxes
@@ -85,7 +89,8 @@ class _Draft:
         rules: list[tuple[dict[str, Any], str]] = []
         slow = sandbox.slowness
         if slow.what:
-            rules.append((_rule(slow.kind, slow.what, slow.between), f"{slow.says}: {slow.evidence}"))
+            between = (slow.between[0], min(slow.between[1], self._horizon)) if slow.between is not None else None
+            rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
         if sandbox.slower is not None:
             why_slow = f"slower than the other sandboxes: {sandbox.slower}"
             rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))

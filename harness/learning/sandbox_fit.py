@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sfusion.harness.learning.attempts import LoggedRequest
-from sfusion.harness.learning.distributions import Fit, fit, sample_distance
+from sfusion.harness.learning.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.learning.failures import FailureFit, find_failures
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.learning.quota import QuotaFit, find_quota
-from sfusion.harness.learning.slowness import Slowness, find_slowness
+from sfusion.harness.learning.slowness import Slowness
+from sfusion.harness.learning.slowness_fit import find_slowness
 
 MOST_SANDBOXES = 64
 ENDED_EARLY = ("compile_error", "program_timeout")
@@ -72,7 +72,7 @@ def _failures(
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
     explained = set(refused)
-    if slowness.kind in ("contention", "degradation"):
+    if slowness.kind in ("contention", "degradation", "slowdown"):
         busy = InFlight((one.began, one.ended) for one in inside)
         for place, one in enumerate(requests):
             if one.ending == "hang" and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2:
@@ -96,20 +96,5 @@ def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
             and statistics.median(own) > _SLOWER * statistics.median(quick)
             and sample_distance(own, quick) > _APART
         )
-        compared.append(one if not is_slow else _slower(one, own, quick))
+        compared.append(replace(one, slower=added_delay(own, quick)) if is_slow else one)
     return compared
-
-
-def _slower(sandbox: SandboxFit, own: list[float], quick: list[float]) -> SandboxFit:
-    more = statistics.median(own) - statistics.median(quick)
-    extra = statistics.pvariance(own) - statistics.pvariance(quick)
-    deviation = math.sqrt(extra) if extra > (0.2 * more) ** 2 else 0.0
-    distance = sample_distance([one + more for one in quick], own)
-    if deviation == 0.0 or distance < _APART / 2:
-        delay = Fit("constant", (more,), len(own), distance)
-    elif deviation < 0.33 * more:
-        delay = Fit("normal", (more, deviation), len(own), distance)
-    else:
-        # Whatever the program takes, the delay is drawn beside it.
-        delay = fit([max(0.0, one - statistics.median(quick)) for one in own])
-    return replace(sandbox, slower=delay)
