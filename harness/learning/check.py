@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sfusion.harness.learning.course import compare_courses
 from sfusion.harness.learning.figures import Comparison, compare
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.logs.journal_records import journal_records
@@ -41,7 +42,7 @@ def check(learned: Learned, text: str) -> Checked:
     if not calls:
         return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
     again = learn(calls)
-    rows = tuple(compare(learned.figures, again.figures))
+    rows = (*compare(learned.figures, again.figures), *compare_courses(learned.course, again.course))
     same_cause = _names(again, learned.headline) or _is_rare(learned)
     return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
 

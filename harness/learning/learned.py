@@ -12,6 +12,7 @@ from sfusion.harness.learning.attempts import LoggedRequest, requests_of, second
 from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
 from sfusion.harness.learning.clocks import with_one_clock
+from sfusion.harness.learning.course import Course, course_of
 from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
 from sfusion.harness.learning.permits import find_permit_waits
@@ -31,6 +32,7 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
+    course: Course
     span: float
     source: str
     load: LoadFit
@@ -69,6 +71,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
     figures = figures_of(calls)
     return Learned(
         figures=figures,
+        course=course_of(calls),
         span=end - start if all(call.timed for call in calls) else 0.0,
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,

@@ -17,6 +17,8 @@ from sfusion.harness.learning.waiting_line import find_waiting_line
 _FEWEST = 40
 _GAIN = 0.93
 """A cause is named if it leaves at most this share of the spread of the durations."""
+_GAIN_OF_A_SPELL = 0.9
+"""The same, of a stretch of time, of which there are many to choose from."""
 _EVEN = 0.02
 
 
@@ -31,12 +33,12 @@ def find_slowness(
     line = find_waiting_line(answered, everything)
     if line is not None:
         return line
-    found = [
-        one
-        for one in (find_slow_spell(answered, durations), find_degradation(answered, durations, timed_out))
-        if one is not None and one.spread < _GAIN * plain.spread
-    ]
-    by_time = min(found, key=lambda one: one.spread, default=None)
+    by_time = find_degradation(answered, durations, timed_out)
+    if by_time is not None and by_time.spread >= _GAIN * plain.spread:
+        by_time = None
+    spell = find_slow_spell(answered, durations)
+    if spell is not None and spell.spread < (_GAIN_OF_A_SPELL * plain.spread if by_time is None else by_time.spread):
+        by_time = spell
     by_load = find_contention(answered, everything, durations)
     if by_load is None or by_load.spread >= _GAIN * plain.spread:
         return by_time or plain
