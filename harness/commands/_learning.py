@@ -165,7 +165,8 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
     for one in checked.broken:
         shown.print(f"broken: {one}", "bold red")
     if checked.agrees:
-        shown.print("the scenario, run in virtual time, behaves like the log", "green")
+        rest = "" if learned.figures.p95 else ", as far as a log without durations shows"
+        shown.print(f"the scenario, run in virtual time, behaves like the log{rest}", "green")
     elif not checked.is_enough:
         few = counted(learned.figures.calls, "call")
         shown.print(f"{few}: too few to judge whether the scenario behaves like the log; {FEWEST} are needed", "yellow")

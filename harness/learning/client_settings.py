@@ -44,8 +44,13 @@ def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
 
 def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
-    stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
-    longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
+    stopped = [
+        seconds
+        for one in requests
+        if one.record.outcome == "program_timeout" and (seconds := one.record.seconds) is not None
+    ]
+    answers = (one.record.seconds for one in requests if one.ending == "answered")
+    longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
     found: Noted = {}
     whole: float | None = None
     if timed_out and max(timed_out) > _SHORTEST:

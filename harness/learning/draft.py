@@ -64,7 +64,9 @@ class _Draft:
         if len(sandboxes) == 1:
             return self._one(sandboxes[0], ("sandbox",))
         part: dict[str, Any] = {"instances": len(sandboxes)}
-        names = ", ".join(f"sandbox-{number} is {one.label}" for number, one in enumerate(sandboxes[:8], 1))
+        names = ", ".join(
+            f"sandbox-{number} is {one.label or 'one without a name'}" for number, one in enumerate(sandboxes[:8], 1)
+        )
         self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
         each: dict[str, Any] = {}
         for number, one in enumerate(sandboxes, 1):
@@ -129,8 +131,11 @@ class _Draft:
             self._notes["load", "cancel"] = f"{counted(count, 'call')} cancelled; after: {after}"
         programs = []
         for place, one in enumerate(learned.programs):
-            seconds = one.seconds.yaml if one.seconds is not None else _LONGER_THAN_ANY_TIMEOUT
-            keys = one.keys if one.outcome == "bad_arguments" else {"seconds": seconds, **one.keys}
+            keys = dict(one.keys)
+            if one.seconds is not None:
+                keys = {"seconds": one.seconds.yaml, **keys}
+            elif one.outcome == "program_timeout":
+                keys = {"seconds": _LONGER_THAN_ANY_TIMEOUT, **keys}
             share = {"share": max(one.share, 1)} if len(learned.programs) > 1 else {}
             programs.append({**share, **keys})
             self._notes["load", "program", place] = one.why
@@ -184,6 +189,8 @@ def _rule(name: str, what: dict[str, Any], between: tuple[float, float] | None =
 def _failure_rule(one: FailureFit) -> dict[str, Any]:
     ending, status = one.family
     rule = _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between)
+    if one.after is not None:
+        rule |= {"after": one.after, "times": one.failed}
     if one.rate < 1:
         rule["probability"] = float(f"{one.rate:.4g}")
     if one.phase is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.learning.attempts import LoggedRequest
+from sfusion.harness.learning.attempts import Known, LoggedRequest
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion_tools.wording import counted
@@ -34,14 +34,17 @@ class QuotaFit:
     """Places of the refused requests in the sample."""
 
 
-def find_quota(requests: Sequence[LoggedRequest]) -> QuotaFit | None:
+def find_quota(requests: Sequence[LoggedRequest], known: Known) -> QuotaFit | None:
     """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
+    if known == "order":
+        return None
     for status in REFUSALS:
         refused = frozenset(
             place for place, one in enumerate(requests) if one.ending == "status" and one.record.status == status
         )
         if _FEWEST <= len(refused) < len(requests):
-            found = _in_flight(requests, refused, status) or _per_second(requests, refused, status)
+            found = _in_flight(requests, refused, status) if known == "durations" else None
+            found = found or _per_second(requests, refused, status)
             if found is not None:
                 return found
     return None

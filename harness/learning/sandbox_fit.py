@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.learning.attempts import LoggedRequest
+from sfusion.harness.learning.attempts import Known, LoggedRequest
 from sfusion.harness.learning.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.learning.failures import FailureFit, find_failures
 from sfusion.harness.learning.in_flight import InFlight
@@ -37,29 +37,31 @@ class SandboxFit:
     """What it takes longer than the other sandboxes."""
 
 
-def find_sandboxes(requests: Sequence[LoggedRequest]) -> tuple[SandboxFit, ...]:
+def find_sandboxes(requests: Sequence[LoggedRequest], known: Known) -> tuple[SandboxFit, ...]:
     by_label: dict[str, list[LoggedRequest]] = {}
     for one in requests:
         by_label.setdefault(one.record.sandbox, []).append(one)
     labels = sorted(by_label, key=lambda label: (-len(by_label[label]), label))[:MOST_SANDBOXES]
-    found = [_sandbox(label, by_label[label]) for label in sorted(labels)]
-    return tuple(_compared(found)) or (_sandbox("", []),)
+    found = [_sandbox(label, by_label[label], known) for label in sorted(labels)]
+    return tuple(_compared(found)) or (_sandbox("", [], known),)
 
 
-def _sandbox(label: str, requests: Sequence[LoggedRequest]) -> SandboxFit:
-    quota = find_quota(requests)
-    timed = [one for one in requests if one.ending == "answered" and one.record.seconds is not None]
+def _sandbox(label: str, requests: Sequence[LoggedRequest], known: Known) -> SandboxFit:
+    quota = find_quota(requests, known)
+    timed = [
+        one for one in requests if known == "durations" and one.ending == "answered" and one.record.seconds is not None
+    ]
     answered = [one for one in timed if one.record.outcome not in ENDED_EARLY]
     timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [one for place, one in enumerate(requests) if place not in refused]
     slowness = find_slowness(answered, inside, timed_out)
-    failures = _failures(requests, inside, refused, slowness)
+    failures = _failures(requests, inside, refused, slowness, known)
     outages = [one.between for one in failures if one.kind in ("crash", "wedge") and one.between is not None]
     if outages:  # what waited for its end was not slow by itself
         answered = [one for one in answered if not any(one.began < end and start < one.ended for start, end in outages)]
         slowness = find_slowness(answered, inside, timed_out)
-        failures = _failures(requests, inside, refused, slowness)
+        failures = _failures(requests, inside, refused, slowness, known)
     base = tuple(
         (answered[place].record.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
@@ -68,7 +70,11 @@ def _sandbox(label: str, requests: Sequence[LoggedRequest]) -> SandboxFit:
 
 
 def _failures(
-    requests: Sequence[LoggedRequest], inside: Sequence[LoggedRequest], refused: frozenset[int], slowness: Slowness
+    requests: Sequence[LoggedRequest],
+    inside: Sequence[LoggedRequest],
+    refused: frozenset[int],
+    slowness: Slowness,
+    known: Known,
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
     explained = set(refused)
@@ -78,7 +84,7 @@ def _failures(
             if one.ending == "hang" and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2:
                 explained.add(place)
     usual = statistics.median(slowness.base) if slowness.base else 0.0
-    return find_failures(requests, frozenset(explained), usual)
+    return find_failures(requests, frozenset(explained), usual, known)
 
 
 def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:

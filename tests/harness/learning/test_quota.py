@@ -15,7 +15,7 @@ from tests.harness.learning.records import call
 
 def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
-    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1))
+    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1), "durations")
 
 
 def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
