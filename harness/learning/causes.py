@@ -56,7 +56,7 @@ def find_causes(
         for one in sandbox.failures:
             kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)
             lasted = (
-                (one.between[1] - one.between[0]) / max(span, 1e-9)
+                (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
                 if one.between and kind in ("crash", "wedge")
                 else 0.0
             )

@@ -151,14 +151,9 @@ class _Draft:
                 if one.kind in ("crash", "wedge") and one.between is not None:
                     start, end = one.between
                     self._notes["events", len(events)] = f"{one.says}: {one.evidence}"
-                    events.append(
-                        {
-                            "at": rounded(max(start, 0.0)),
-                            one.kind: target,
-                            "seconds": rounded(end - start),
-                            "may_not_strike": True,
-                        }
-                    )
+                    lasts = {"seconds": rounded(end - start)} if end < math.inf else {}
+                    at = rounded(max(start, 0.0))
+                    events.append({"at": at, one.kind: target, **lasts, "may_not_strike": True})
         return events
 
     def _outcomes(self) -> list[dict[str, Any]]:

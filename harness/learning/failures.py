@@ -19,6 +19,8 @@ _CLEAR = 8.0
 """How much likelier, as a logarithm, a burst must be than a steady rate."""
 _ALL = 0.9
 _FEWEST_OF_AN_OUTAGE = 4
+_APART = 1.0
+"""Seconds between failures that make an outage of fewer, which few see where a client has other sandboxes."""
 
 Family = tuple[str, int | None]
 """The ending of a request, and its status."""
@@ -39,6 +41,7 @@ class FailureFit:
     says: str
     evidence: str
     between: tuple[float, float] | None = None
+    """Without an end (infinite) for an outage that the log does not see the end of."""
     after: int | None = None
     """How many requests came before a burst, where a log has no times."""
 
@@ -113,26 +116,24 @@ def _fits(
         silent = _silence(requests, hit, usual)
         after_death = [one for one in inside if requests[one].ended > dead or one in failed]
         failed -= set(hit)
-        if sees_outages and family[0] == "lost" and _is_outage(hit, after_death):
+        if sees_outages and family[0] == "lost" and _is_outage(requests, hit, after_death):
             # What was in flight died with the server; later attempts found nobody there.
-            lasted = max(ended - dead, 0.01)
-            text = f"down for {lasted:.3g} s, from {dead:.4g} s on"
+            end = max(ended, dead + 0.01) if last < len(seen) else math.inf
             yield FailureFit(
-                "crash", family, len(hit), len(after_death), {}, None, text,
+                "crash", family, len(hit), len(after_death), {}, None, f"down {_lasting(dead, end)}",
                 f"{len(hit):,} of {counted(len(after_death), 'request')} in that time found no connection or lost it",
-                (dead, dead + lasted),
+                (dead, end),
             )  # fmt: skip
         elif (
             sees_outages
             and family[0] == "hang"
-            and _is_outage(hit, [*hit, *_answered_within(requests, inside, *silent)])
+            and _is_outage(requests, hit, [*hit, *_answered_within(requests, inside, *silent)])
         ):
-            start, end = silent
             yield FailureFit(
                 "wedge", family, len(hit), len(inside), {}, None,
-                f"no answers for {end - start:.3g} s, from {start:.4g} s on, though requests were accepted",
+                f"no answers {_lasting(*silent)}, though requests were accepted",
                 f"{share} of that time got no answer, and none was answered in between",
-                (start, end),
+                silent,
             )  # fmt: skip
         else:
             yield FailureFit(
@@ -153,8 +154,20 @@ def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: s
     return FailureFit("rate", family, failed, of, what, phase, says, evidence)
 
 
-def _is_outage(hit: Sequence[int], of: Sequence[int]) -> bool:
-    return len(hit) >= max(_FEWEST_OF_AN_OUTAGE, _ALL * len(of))
+def _is_outage(requests: Sequence[LoggedRequest], hit: Sequence[int], of: Sequence[int]) -> bool:
+    """True if nearly all failed, and either many did or some time passed between the first and the last."""
+    if len(hit) < _ALL * len(of):
+        return False
+    apart = max(requests[place].began for place in hit) - min(requests[place].ended for place in hit)
+    return len(hit) >= _FEWEST_OF_AN_OUTAGE or apart >= _APART
+
+
+def _lasting(start: float, end: float) -> str:
+    return (
+        f"for {end - start:.3g} s, from {start:.4g} s on"
+        if end < math.inf
+        else f"from {start:.4g} s to the end of the log"
+    )
 
 
 def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], start: float, end: float) -> list[int]:
@@ -226,7 +239,7 @@ def _silence(requests: Sequence[LoggedRequest], hit: list[int], usual: float) ->
     last = max(requests[place].began for place in hit)
     again = min((one.ended for one in requests if one.ending == "answered" and one.ended > last), default=None)
     if again is None:
-        return start, max(requests[place].ended for place in hit)
+        return start, math.inf
     return start, max(again - usual, start + 0.001, last)
 
 
