@@ -10,6 +10,8 @@ from typing import Literal
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.outcome import Outcome
 
+Known = Literal["order", "times", "durations"]
+"""What a log says about time: nothing but the order of calls, when they came, or also how long they took."""
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
 
 PROGRAM = frozenset(one.value for one in Outcome if one.is_from_program)
@@ -17,6 +19,14 @@ INFRASTRUCTURE = frozenset(one.value for one in Outcome if one.is_infrastructure
 _CLIENT_LEFT = 499
 _NEXT_ATTEMPT = 120.0
 """Seconds within which a request of the same name is another attempt."""
+
+
+def known_of(calls: Iterable[LoggedCall]) -> Known:
+    """What most calls of a log say about time."""
+    calls = list(calls)
+    if not all(call.timed for call in calls):
+        return "order"
+    return "durations" if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2 else "times"
 
 
 def ending_of(attempt: LoggedAttempt) -> Ending:
