@@ -44,10 +44,11 @@ def look(
             skipped=reader.skipped,
             problems=problems.count,
         )
-        reporter.tell(found, overview(digest, stretches=ROWS).over_time)
-        for problem in problems.first:
-            reporter.print(problem, "dim")
+        # Files first: a summary that is piped into `head` ends there.
         if html is not None:
             write_file(html, render_log(digest, found))
         if json is not None:
             write_json(json, found.as_data())
+        reporter.tell(found, overview(digest, stretches=ROWS).over_time)
+        for problem in problems.first:
+            reporter.print(problem, "dim")

@@ -10,7 +10,7 @@ from itertools import pairwise
 MOST_CHANGES = 4
 _EVIDENCE = 25.0
 """How much better two shares must explain the counts than one, as a log-likelihood ratio: by chance it is under 10."""
-_LEAST_SHARE, _LEAST_RATIO = 0.02, 1.3
+_LEAST_SHARE, LEAST_RATIO = 0.02, 1.3
 """Smaller changes, of a share or of a duration, are not worth a line."""
 
 
@@ -37,7 +37,7 @@ def changed_durations(sums: Sequence[Sums]) -> list[Shift]:
     """Find the changes of the typical duration, given the sums of the logarithms for each stretch of time."""
     found = _changes(sums, _gauss)
     changes = [Shift(one.place, math.exp(one.before), math.exp(one.after)) for one in found]
-    return [one for one in changes if not 1 / _LEAST_RATIO < one.after / one.before < _LEAST_RATIO]
+    return [one for one in changes if not 1 / LEAST_RATIO < one.after / one.before < LEAST_RATIO]
 
 
 def _bernoulli(number: float, total: float, _: float) -> float:

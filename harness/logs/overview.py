@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sfusion.harness.logs.axis import FAILURES, TimeBucket, failures, loads
-from sfusion.harness.logs.changes import Shift, changed_durations, changed_shares
+from sfusion.harness.logs.changes import LEAST_RATIO, Shift, changed_durations, changed_shares
 from sfusion.harness.logs.digest import Clock, Digest, SandboxCounts
 from sfusion.harness.logs.histogram import Durations
 from sfusion.harness.logs.suspects import Suspect, suspect
@@ -206,10 +206,27 @@ def _turns(fine: Sequence[tuple[float, float, TimeBucket]]) -> list[Turn]:
         for number, change in enumerate(changes):
             before = buckets[places[number - 1] if number else 0 : change.place]
             after = buckets[change.place : places[number + 1] if number + 1 < len(places) else None]
+            lasting = _lasting(change, before, after) if what == "duration" else change
+            if lasting is None:
+                continue
             sides = ([one.kinds if what == "failed" else one.attempts for one in side] for side in (before, after))
             mostly = _grown(*sides) if what in ("failed", "attempts") else kind
-            turns.append(Turn(fine[change.place][0], what, change.before, change.after, mostly))
+            turns.append(Turn(fine[change.place][0], what, lasting.before, lasting.after, mostly))
     return sorted(turns, key=lambda turn: (turn.at, turn.what))
+
+
+def _lasting(change: Shift, before: Sequence[TimeBucket], after: Sequence[TimeBucket]) -> Shift | None:
+    """Return a change of durations without the few odd ones that may have made it; None if that is no change."""
+    typical = []
+    for side in (before, after):
+        times = Durations()
+        for one in side:
+            times.merge(one.seconds)
+        typical.append(times.typical())
+    old, new = typical
+    if old is None or new is None or 1 / LEAST_RATIO < new / old < LEAST_RATIO:
+        return None
+    return replace(change, before=old, after=new)
 
 
 def _grown(before: Sequence[Counter[str]], after: Sequence[Counter[str]]) -> str:
