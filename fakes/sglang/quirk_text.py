@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,23 +76,15 @@ def held(text: str, tokens: Sequence[str]) -> int:
     return 0
 
 
-class QuirkStream:
-    """Parses one text as it streams; by default in steps that consume the front of the buffer."""
+class QuirkStream(ABC):
+    """Parses one text as it streams."""
 
     def __init__(self, tools: Sequence[Any]) -> None:
         self.table = ToolTable.of(tools)
         self.buffer = ""
 
-    def feed(self, delta: str) -> Extract:
-        self.buffer += delta
-        result = Extract()
-        while self._step(result):
-            pass
-        return result
-
-    def _step(self, result: Extract) -> bool:
-        """Move something from the front of the buffer to ``result``; return False if more text is needed."""
-        raise NotImplementedError
+    @abstractmethod
+    def feed(self, delta: str) -> Extract: ...
 
     def finish(self, reason: str) -> Extract:
         return Extract()
@@ -101,6 +94,21 @@ class QuirkStream:
         size = len(self.buffer) - held(self.buffer, tokens)
         text, self.buffer = self.buffer[:size], self.buffer[size:]
         return text
+
+
+class SteppedQuirkStream(QuirkStream):
+    """Consumes the front of the buffer in steps."""
+
+    def feed(self, delta: str) -> Extract:
+        self.buffer += delta
+        result = Extract()
+        while self._step(result):
+            pass
+        return result
+
+    @abstractmethod
+    def _step(self, result: Extract) -> bool:
+        """Move something from the front of the buffer to ``result``; return False if more text is needed."""
 
 
 class TokenQuirkStream(QuirkStream):

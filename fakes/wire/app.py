@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -140,7 +141,7 @@ def call_of(text: str, body: bytes) -> str:
 Handler = Callable[[Request], Awaitable[Answer]]
 
 
-class PlainVisit:
+class PlainVisit(ABC):
     """Defaults for a visit: every POST is work, everyone is admitted, content faults change nothing."""
 
     __slots__ = ("ping", "reads_body", "request")
@@ -158,10 +159,10 @@ class PlainVisit:
         return None
 
     def leave(self) -> None:
-        pass
+        return None
 
-    async def answer(self, execution: Execution) -> Answer:
-        raise NotImplementedError
+    @abstractmethod
+    async def answer(self, execution: Execution) -> Answer: ...
 
     def spoil(self, answer: Answer | None, action: ContentFault) -> tuple[Answer, float]:
         return answer or Answer(status=500, body=b'{"detail":"Internal Server Error"}'), 0.0

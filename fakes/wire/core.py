@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,7 +34,7 @@ class WorkEvents:
     """How much of the code has run, as far as the server knows."""
 
 
-class ServerCore:
+class ServerCore(ABC):
     """The state of a server apart from its sockets."""
 
     def __init__(
@@ -93,9 +94,9 @@ class ServerCore:
             self.plan.seed = seed
         self.plan.replace(rules, started=self.now())
 
+    @abstractmethod
     def crash(self, *, restart_after: float | None = None) -> None:
         """Close the port, reset every connection and cancel what runs."""
-        raise NotImplementedError
 
     def wedge(self, *, ping: Ping = "alive", seconds: float | None = None, rule: str = "wedge") -> None:
         """From now on accept requests and never answer."""

@@ -21,7 +21,7 @@ from typing import Any
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.hunt.coverage import behaviour, strikes_of
 from sfusion.harness.hunt.expectations import promises_of
-from sfusion.harness.hunt.findings import Finding, findings_in
+from sfusion.harness.hunt.findings import HuntFinding, findings_in
 from sfusion.harness.hunt.generate import Data, named
 from sfusion.harness.journal import Journal
 from sfusion.harness.promises.registry import judge_timed
@@ -36,7 +36,7 @@ REAL_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Case:
+class HuntCase:
     """A scenario to play, without name and promises."""
 
     number: int
@@ -53,12 +53,12 @@ class Case:
 
 
 @dataclass(frozen=True)
-class CaseResult:
+class HuntResult:
     """What a case showed."""
 
     number: int
     digest: str
-    findings: list[Finding]
+    findings: list[HuntFinding]
     behaviour: frozenset[str]
     strikes: frozenset[tuple[str, str]]
     states: dict[str, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ def digest_of(data: Data) -> str:
     return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
-def scenario_of(case: Case, tools: list[dict[str, Any]] | None = None) -> Scenario:
+def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Scenario:
     """Return the whole scenario of a case, with every promise that applies."""
     data = copy.deepcopy(case.data)
     if tools is not None:
@@ -97,15 +97,17 @@ HANG = Failure(ERROR, "TooLong: no end in time")
 """How a case fails that used up its real time."""
 
 
-def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResult:
+def play_case(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> HuntResult:
     """Play and judge one case."""
     began = time.perf_counter()
     scenario = scenario_of(case, tools)
     logged: list[str] = []
+    gc.freeze()  # the collection below looks only at what the case has made
     with _listening(logged):
         few = scenario.changed(promises=["every_call_ends_once"])  # all are judged below
         result = run_bounded(Task(few, "sim", tools_given=tools is not None))
         gc.collect()  # what nobody retrieved is reported here, by the case that left it behind
+    gc.unfreeze()
     journal = result.journal
     if any(event["event"] == "worker_died" for event in journal.events):
         logged = [text for text in logged if "Unclosed" not in text]  # the dead close nothing
@@ -117,7 +119,7 @@ def play_case(case: Case, tools: list[dict[str, Any]] | None = None) -> CaseResu
     for event in journal.events:
         if event["event"] == "returned" and event.get("outcome"):
             outcomes[event["outcome"]] = outcomes.get(event["outcome"], 0) + 1
-    return CaseResult(
+    return HuntResult(
         case.number,
         case.digest,
         findings_in(result, logged),

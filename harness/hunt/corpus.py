@@ -13,8 +13,8 @@ from typing import Any
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
-from sfusion.harness.hunt.case import Case, CaseResult
-from sfusion.harness.hunt.findings import Finding
+from sfusion.harness.hunt.case import HuntCase, HuntResult
+from sfusion.harness.hunt.findings import HuntFinding
 from sfusion.harness.hunt.hunt import Found, Hunt, Tally
 from sfusion.harness.shrinking import Failure
 from sfusion_tools.bounded_input import MAX_LINE, bounded_lines, parse_json, read_bounded
@@ -53,7 +53,7 @@ class Corpus:
         hunt.tally = _tally(state["tally"])
         return hunt.tally.cases
 
-    def add(self, hunt: Hunt, played: Iterable[tuple[Case, CaseResult]]) -> None:
+    def add(self, hunt: Hunt, played: Iterable[tuple[HuntCase, HuntResult]]) -> None:
         """Write a batch that the hunt has learned from."""
         kept = {case.number for case in hunt.corpus[-1000:]}
         with (self._folder / CASES).open("a", encoding="utf-8") as file:
@@ -96,7 +96,7 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
     hunt.seen.add(line["digest"])
     if "data" not in line:
         return
-    case = Case(line["number"], line["data"], line["origin"], tuple(line["promises"]))
+    case = HuntCase(line["number"], line["data"], line["origin"], tuple(line["promises"]))
     if "behaviour" in line:
         hunt.covered.update(line["behaviour"])
         hunt.corpus.append(case)
@@ -105,7 +105,7 @@ def _learn(hunt: Hunt, line: dict[str, Any]) -> None:
         if failure in hunt.found:
             hunt.found[failure].count += 1
         else:
-            hunt.found[failure] = Found(Finding(failure, sentence), case)
+            hunt.found[failure] = Found(HuntFinding(failure, sentence), case)
 
 
 def _data(tally: Tally) -> dict[str, Any]:

@@ -335,6 +335,9 @@ class _Expectation:
             for rule in self._rules:
                 for action in rule.what:
                     found |= _outcomes_of(action)
+            attempts = int(self._value("max_attempts", 1.0))
+            if found and not self._in_time(attempts, waits=8.0 * attempts):
+                found.add("transport_timeout")  # its deadline ends the last attempt
         return frozenset(found)
 
     @cached_property
@@ -364,8 +367,12 @@ class _Expectation:
         if healthy == 0 or (hangs and failures > 1) or failures >= self._value("max_attempts", 1.0):
             return False
         waits = sum(min(8.0, 2.0**one) for one in range(failures)) + failures * pauses
+        return self._in_time(failures + 1, waits)
+
+    def _in_time(self, attempts: int, waits: float) -> bool:
+        """Do this many attempts of the longest program, and the waits between them, end before the call's deadline?"""
         work = max(longest(part.seconds) for part in self.programs)
-        return bool(waits + (failures + 1) * (min(work, self._longest_timeout) + 1.0) < self._attempt + 5.0)
+        return bool(waits + attempts * (min(work, self._longest_timeout) + 1.0) < self._attempt + 5.0)
 
     @cached_property
     def _has_room(self) -> bool:

@@ -14,19 +14,19 @@ LOGGED = "error_logged"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HuntFinding:
     """One thing that broke in one run."""
 
     failure: Failure
     sentence: str
 
 
-def findings_in(result: RunResult, logged: Iterable[str]) -> list[Finding]:
+def findings_in(result: RunResult, logged: Iterable[str]) -> list[HuntFinding]:
     """Return what broke in a run, each failure once."""
     broken = {failure_of(one): one.sentence for one in reversed(result.verdicts) if one.state == "broken"}
-    found = [Finding(one, broken.get(one) or result.error or one.how) for one in failures_of(result)]
+    found = [HuntFinding(one, broken.get(one) or result.error or one.how) for one in failures_of(result)]
     errors = [
         str(one["text"]) for one in result.journal.events if one["event"] == "log" and one.get("level") == "error"
     ]
     told = {failure_of(Verdict(LOGGED, "broken", text)): text for text in [*errors, *logged]}
-    return [*found, *(Finding(failure, text) for failure, text in told.items())]
+    return [*found, *(HuntFinding(failure, text) for failure, text in told.items())]

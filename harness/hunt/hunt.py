@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sfusion.harness.hunt.case import Case, CaseResult, digest_of
-from sfusion.harness.hunt.findings import Finding
+from sfusion.harness.hunt.case import HuntCase, HuntResult, digest_of
+from sfusion.harness.hunt.findings import HuntFinding
 from sfusion.harness.hunt.generate import Data, generate
 from sfusion.harness.hunt.mutate import mutate
 from sfusion.harness.shrinking import Failure
@@ -38,8 +38,8 @@ class Start:
 class Found:
     """A finding, the first case that showed it, and how many did."""
 
-    finding: Finding
-    case: Case
+    finding: HuntFinding
+    case: HuntCase
     count: int = 1
 
 
@@ -57,7 +57,7 @@ class Tally:
     growth: list[tuple[int, int]] = field(default_factory=list)
     """Cases and behaviours after each batch."""
 
-    def add(self, result: CaseResult) -> None:
+    def add(self, result: HuntResult) -> None:
         self.cases += 1
         self.strikes.update(result.strikes)
         self.states.update(result.states.items())
@@ -70,15 +70,15 @@ class Hunt:
         self.seed = seed
         self.tally = Tally()
         self.covered: set[str] = set()
-        self.corpus: list[Case] = []
+        self.corpus: list[HuntCase] = []
         self.found: dict[Failure, Found] = {}
         self.seen: set[str] = set()
         self._keys = keys
         self._near = list(near)
 
-    def decide(self, count: int = BATCH) -> list[Case]:
+    def decide(self, count: int = BATCH) -> list[HuntCase]:
         """Return the cases of the next batch, none of which was played before."""
-        decided: list[Case] = []
+        decided: list[HuntCase] = []
         seen = set(self.seen)
         for number in range(self.tally.cases, self.tally.cases + count):
             draw = random.Random(f"{self.seed}:{number}")
@@ -90,19 +90,19 @@ class Hunt:
             decided.append(case)
         return decided
 
-    def _draw(self, number: int, draw: random.Random) -> Case:
+    def _draw(self, number: int, draw: random.Random) -> HuntCase:
         near = self._near
         if number < len(near) and digest_of(near[number].data) not in self.seen:
-            return Case(number, near[number].data, "near", near[number].promises)
+            return HuntCase(number, near[number].data, "near", near[number].promises)
         if near and draw.random() < _NEAR:
             start = draw.choice(near)
-            return Case(number, mutate(start.data, draw, self._keys), "near")
+            return HuntCase(number, mutate(start.data, draw, self._keys), "near")
         if self.corpus and draw.random() < _MUTATED:
             parent = draw.choice(self.corpus[-_RECENT:])
-            return Case(number, mutate(parent.data, draw, self._keys), "mutated")
-        return Case(number, generate(draw, self._keys))
+            return HuntCase(number, mutate(parent.data, draw, self._keys), "mutated")
+        return HuntCase(number, generate(draw, self._keys))
 
-    def fold(self, played: Iterable[tuple[Case, CaseResult]]) -> list[Found]:
+    def fold(self, played: Iterable[tuple[HuntCase, HuntResult]]) -> list[Found]:
         """Learn from the results of a batch, in order; return what was found for the first time."""
         fresh: list[Found] = []
         for case, result in played:

@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProofRun:
     """One run of the proof."""
 
     row: str
@@ -90,14 +90,14 @@ class Case:
 
 
 @dataclass(frozen=True)
-class CaseResult:
+class ProofRunResult:
     row: str
     cell: str
     verdicts: list[Verdict]
     error: str
 
 
-def play(case: Case) -> CaseResult:
+def play(case: ProofRun) -> ProofRunResult:
     """Play one case, in any process.
 
     A mistake is judged by the promises of the scenario, and by all others that the right tool holds there.
@@ -112,7 +112,7 @@ def play(case: Case) -> CaseResult:
         more = judge(result.journal, _other_promises(case.task.scenario))
         verdicts += [one for one in more if one.promise in held and one.state in ("held", "broken")]
     plain = [Verdict(one.promise, one.state, one.sentence) for one in verdicts]
-    return CaseResult(case.row, case.task.name, plain, result.error)
+    return ProofRunResult(case.row, case.task.name, plain, result.error)
 
 
 _held: dict[tuple[str, str, str], frozenset[str]] = {}
@@ -151,7 +151,7 @@ class Proof:
         self.whole = not keyword
         """Every row is played, so that a promise without a mistake is noticed."""
         self.rows: dict[str, Row] = {}
-        self.cases: list[Case] = []
+        self.cases: list[ProofRun] = []
         self._matches: Callable[[str], bool] = read_keyword(keyword)
         self._tasks = [task for task in read_tasks(scenario_files([]), "sim") if "sim" in task.scenario.worlds]
         self._cells = {name: task for task in reversed(self._tasks) for name in (task.scenario.scenario, task.name)}
@@ -166,7 +166,7 @@ class Proof:
         if self._matches(row.name.removesuffix(WITHOUT)):
             self.rows[row.name] = row
             beside = itertools.chain(right, itertools.repeat(None))
-            self.cases += [Case(row.name, task, change, same) for task, same in zip(tasks, beside, strict=False)]
+            self.cases += [ProofRun(row.name, task, change, same) for task, same in zip(tasks, beside, strict=False)]
 
     def _add_the_right_ones(self) -> None:
         for name, stated in ((GOOD, True), (SILENT, False)):
@@ -200,12 +200,12 @@ class Proof:
     def _at(self, names: Iterable[str]) -> list[Task]:
         return [self._cells[name] for name in names]
 
-    def run(self, jobs: int = 1) -> Iterator[CaseResult]:
+    def run(self, jobs: int = 1) -> Iterator[ProofRunResult]:
         """Play all cases and fill the rows; yield each result as it comes."""
         with open_workers(jobs) as workers:
             yield from map(self._taken, workers.map(play, self.cases))
 
-    def _taken(self, result: CaseResult) -> CaseResult:
+    def _taken(self, result: ProofRunResult) -> ProofRunResult:
         self.rows[result.row].add(result.cell, result.verdicts, result.error)
         return result
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from sfusion.harness.peers.changes import CHANGES
-from sfusion.harness.peers.proof import Case, Proof
+from sfusion.harness.peers.proof import Proof, ProofRun
 from sfusion.harness.promises import PROMISES
 from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task
@@ -22,12 +22,12 @@ _BUDGET = Budget(cases=2000, seconds=None)
 
 
 @dataclass(frozen=True)
-class Prey:
+class ShownMistake:
     """A mistake, and the cases in which it may be shown."""
 
     name: str
     promise: str
-    cases: tuple[Case, ...]
+    cases: tuple[ProofRun, ...]
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class ShrunkMistake:
         )
 
 
-def prey_of(keyword: str) -> Iterator[Prey]:
+def prey_of(keyword: str) -> Iterator[ShownMistake]:
     """Yield the mistakes and changes whose name matches."""
     proof = Proof(keyword)
     for name, row in proof.rows.items():
         if row.promise is not None:
-            yield Prey(name, row.promise, tuple(case for case in proof.cases if case.row == name))
+            yield ShownMistake(name, row.promise, tuple(case for case in proof.cases if case.row == name))
 
 
-def shrink_mistake(prey: Prey) -> ShrunkMistake:
+def shrink_mistake(prey: ShownMistake) -> ShrunkMistake:
     """Shrink the first case that shows it, in any process."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # what a killed worker leaves open
     for case in prey.cases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -22,7 +23,7 @@ PROMISES: dict[str, type[Promise]] = {}
 """Every promise by the name it is written with."""
 
 
-class Promise(BaseModel):
+class Promise(BaseModel, ABC):
     """A named property of a run. `sfusion explain` and the docs show the docstring of each subclass."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -48,9 +49,9 @@ class Promise(BaseModel):
         """Return the parameters of a promise written with a single value."""
         raise ValueError(f"{cls.name} takes a mapping of parameters, found {value!r}")
 
+    @abstractmethod
     def judge(self, story: Story) -> Verdict:
         """Decide from the events of a run whether the promise held."""
-        raise NotImplementedError
 
     def held(self, sentence: str) -> Verdict:
         return Verdict(self.name, "held", sentence)

@@ -40,7 +40,7 @@ def running_as(process: str) -> Iterator[None]:
         _PROCESS.reset(token)
 
 
-class Arrival(asyncio.Handle):
+class ArrivalHandle(asyncio.Handle):
     """A callback for something that arrives over a connection; ``end`` is the number of the receiving end."""
 
     __slots__ = ("end",)
@@ -136,7 +136,7 @@ class _Ready:
         self.process = context.get(_PROCESS, DRIVER)
         self.due: float | None = None
         self.source: Hashable = self.process
-        if isinstance(handle, Arrival):
+        if isinstance(handle, ArrivalHandle):
             self.source = handle.end
         elif isinstance(handle, asyncio.TimerHandle):
             self.due = handle.when()

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from sfusion.harness.errors import NoProgress, NothingLeft
 from sfusion.harness.worlds.memory_network import MemoryNetwork, MemoryServer
-from sfusion.harness.worlds.schedules import Arrival, ScheduledQueue
+from sfusion.harness.worlds.schedules import ArrivalHandle, ScheduledQueue
 
 T = TypeVar("T")
 
@@ -148,7 +148,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return timer
 
     def call_on_arrival(self, callback: Callable[..., object], *args: Any, end: int, context: Context) -> None:
-        self._ready.append(Arrival(callback, args, self, context, end=end))
+        self._ready.append(ArrivalHandle(callback, args, self, context, end=end))
 
     def create_future(self) -> asyncio.Future[Any]:
         return _NumberedFuture(loop=self)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 __all__ = ["Declaration"]
 
 
-class Declaration:
+class Declaration(ABC):
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     marks: ClassVar[tuple[re.Pattern[str], ...]] = ()
@@ -16,6 +17,6 @@ class Declaration:
     markers. Families that share a marker declare the same pattern."""
 
     @property
+    @abstractmethod
     def example(self) -> str:
         """How to write a call, as shown to the model."""
-        raise NotImplementedError

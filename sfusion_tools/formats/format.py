@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -21,7 +21,7 @@ CallLike: TypeAlias = Any
 """Anything with ``name`` and ``arguments``, as attributes or as keys."""
 
 
-class Format(Declaration, ABC):
+class Format(Declaration):
     """One way in which a model family writes tool calls.
 
     A subclass in a module of ``families`` is registered under its ``name`` and its ``aliases``.

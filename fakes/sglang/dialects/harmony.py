@@ -9,7 +9,7 @@ from typing import Any
 
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialect import Dialect
-from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable
+from sfusion.fakes.sglang.quirk_text import SteppedQuirkStream, ToolTable
 
 _TOKENS = re.compile(r"<\|(?:call|end|return|start)\|>")
 _MARKERS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>")
@@ -52,7 +52,7 @@ def _call(recipient: str, body: str, place: int, table: ToolTable) -> list[CallP
     return [CallPiece(place, name, arguments_text(arguments))] if name in table.places else []
 
 
-class HarmonyQuirkStream(QuirkStream):
+class HarmonyQuirkStream(SteppedQuirkStream):
     """Sends a call in one piece when its message ends.
 
     Two parts of sglang read the same text, each with its own buffer. The parser of messages waits for a marker and then

@@ -10,7 +10,7 @@ from typing import Any
 from sfusion.fakes.sglang.calls import CallPiece, Extract, arguments_text
 from sfusion.fakes.sglang.dialect import Dialect
 from sfusion.fakes.sglang.malformed_kinds import bad_sibling
-from sfusion.fakes.sglang.quirk_text import QuirkStream, ToolTable, literal
+from sfusion.fakes.sglang.quirk_text import SteppedQuirkStream, ToolTable, literal
 
 
 def _parse(text: str, table: ToolTable) -> Extract:
@@ -58,7 +58,7 @@ def _value(text: str, kind: str | None) -> Any:
     return text
 
 
-class CoderQuirkStream(QuirkStream):
+class CoderQuirkStream(SteppedQuirkStream):
     """Sends a brace, one piece for each parameter when it is complete, and a brace."""
 
     def __init__(self, tools: Sequence[Any]) -> None:

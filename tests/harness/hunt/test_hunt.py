@@ -15,10 +15,10 @@ from sfusion.fakes.faults import KINDS, Rule
 from sfusion.fakes.faults.action import Action
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt import case as case_module
-from sfusion.harness.hunt.case import Case, CaseResult, play_case, scenario_of
+from sfusion.harness.hunt.case import HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
 from sfusion.harness.hunt.drawing import draw_action
-from sfusion.harness.hunt.findings import LOGGED, Finding
+from sfusion.harness.hunt.findings import LOGGED, HuntFinding
 from sfusion.harness.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.hunt.hunt import BATCH, Hunt, Start
 from sfusion.harness.hunt.mistakes import Prey, hunt_mistake
@@ -34,13 +34,13 @@ from tests.harness.hunt.bad_tools import Blocking, Exiting, Forgetful, Raising, 
 CALM: dict[str, Any] = {"load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}}}
 
 
-def made_up(case: Case) -> CaseResult:
+def made_up(case: HuntCase) -> HuntResult:
     """A result that depends on the case alone, without playing it."""
     number = int(case.digest, 16)
-    findings = [Finding(Failure("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
+    findings = [HuntFinding(Failure("no_stall", f"way {number % 3}"), "it stalls")] if number % 7 == 0 else []
     behaviour = frozenset({f"b{number % 97}", f"c{number % 31}"})
     strikes = frozenset({("status", "before")}) if number % 2 else frozenset()
-    return CaseResult(case.number, case.digest, findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
+    return HuntResult(case.number, case.digest, findings, behaviour, strikes, {"no_stall": "held"}, {"ok": 2})
 
 
 def hunted(hunt: Hunt, batches: int, corpus: Corpus | None = None) -> list[str]:
@@ -159,7 +159,7 @@ def test_near_scenarios_are_played_first_with_their_own_promises_and_then_varied
 
 
 def test_every_promise_that_applies_is_judged_without_being_asked_for() -> None:
-    result = play_case(Case(0, CALM))
+    result = play_case(HuntCase(0, CALM))
     of_load = {name for name, cls in PROMISES.items() if not cls.of_rollouts}
     assert of_load - result.states.keys() <= {"recovers_within"}  # nothing was disturbed
     assert not result.findings
@@ -183,7 +183,7 @@ def test_exceptions_hangs_and_tracebacks_are_findings(
     monkeypatch.setattr(virtual_time, "_FRUITLESS", 5000)
     monkeypatch.setattr(case_module, "REAL_SECONDS", 2.0)
     several = {"load": {"calls": 4, "concurrency": 2}}
-    result = play_case(Case(0, several), tool_config(tool))
+    result = play_case(HuntCase(0, several), tool_config(tool))
     assert found in {one.failure.promise for one in result.findings}
 
 
@@ -191,13 +191,13 @@ def test_a_request_that_was_given_up_is_not_in_flight_although_the_run_ends_befo
     late = {"times": 1, "what": {"delay": 600}}
     program = {"seconds": 5, "prints": "{call}"}
     data = {"tools": {"rate_limit": 1}, "sandbox": {"faults": [late]}, "load": {"calls": 2, "program": program}}
-    result = play_case(Case(0, data), tool_config(GoodTool))
+    result = play_case(HuntCase(0, data), tool_config(GoodTool))
     assert result.states["in_flight_within_limit"] == "held"
 
 
 def test_rollouts_longer_than_the_context_of_the_model_need_not_be_answered() -> None:
     turns = [{"say": "Compute.", "programs": [{"prints": "{fill:30000}"}]}] * 2 + [{"say": "It is 4."}]
-    assert not play_case(Case(0, {"rollouts": {"count": 1, "turns": turns}})).findings
+    assert not play_case(HuntCase(0, {"rollouts": {"count": 1, "turns": turns}})).findings
 
 
 def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError("no calls")
 
     monkeypatch.setattr(PROMISES["no_stall"], "judge", judge)
-    (found,) = play_case(Case(0, CALM)).findings
+    (found,) = play_case(HuntCase(0, CALM)).findings
     assert found.failure.promise == "error"
     assert "ZeroDivisionError: no calls" in found.sentence
 
@@ -242,3 +242,10 @@ def test_the_page_tells_what_was_found_and_what_never_happened() -> None:
     assert "it stalls" in page
     assert "Nothing broke" not in page
     assert "http://" not in page
+
+
+def test_a_long_program_that_is_lost_after_it_ran_may_be_ended_by_the_deadline_of_its_call() -> None:
+    """Found by `sfusion hunt --seed 7`, case 63: three runs of 30 s in 90 s."""
+    rule = {"every": 1, "phase": "after", "what": {"status": 504}}
+    load = {"calls": 1, "program": {"seconds": 60.0}}
+    assert not play_case(HuntCase(0, {"sandbox": {"faults": [rule]}, "load": load})).findings

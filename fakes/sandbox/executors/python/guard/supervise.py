@@ -30,7 +30,7 @@ FEW = 4
 class Supervisor:
     def __init__(
         self,
-        program: Program,
+        program: GuardedProgram,
         control: int,
         bounds: ResourceBounds,
         census: Census | None,
@@ -114,7 +114,7 @@ class Supervisor:
         return ""
 
 
-class Program(Protocol):
+class GuardedProgram(Protocol):
     """Tells whether the program has ended."""
 
     @property

@@ -29,8 +29,8 @@ from .memory import SHARED_MEMORY, Memory
 from .spec import Abilities, CommandReport, CommandSpec, ResourceBounds
 from .supervise import (
     ChildProgram,
+    GuardedProgram,
     NamespaceProgram,
-    Program,
     Supervisor,
     end_everything,
     end_namespace,
@@ -232,7 +232,7 @@ def _run_keeper(spec: CommandSpec, fds: list[int], groups: ControlGroups | None)
     os._exit(0)
 
 
-_Started = tuple[Program, Callable[[], None], Census | None, str, Attributes | None]
+_Started = tuple[GuardedProgram, Callable[[], None], Census | None, str, Attributes | None]
 
 
 def _start_in_namespace(spec: CommandSpec, standard: list[int], group: ControlGroup | None) -> _Started:
