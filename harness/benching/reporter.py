@@ -36,8 +36,6 @@ class BenchReporter(ProgressReporter):
         self.table(rows, _HEAD, styles, texts=3)
         for name, why in left_out.items():
             self.print(f"not measured: {name}: {why}", "yellow")
-        if not results:
-            return
         rounds = sorted({len(result.samples[OURS]) for result in results}, reverse=True)
         self.print(f"medians of {' or '.join(map(str, rounds))} interleaved rounds; {machine}", "dim")
         notes = dict.fromkeys(f"{name}: {why}" for result in results for name, why in result.missing.items())
