@@ -141,7 +141,7 @@ def main() -> int:
             play(production(name), folder)
             learned, checked = learned_from(folder / given.log, name)
             rows = {row.name: row for row in checked.rows}
-            points = [float(row.difference.split()[0]) for row in checked.rows if row.bound.endswith("points")]
+            points = [float(row.difference.split()[0]) for row in checked.rows if row.name in learned.figures.outcomes]
             ok = checked.agrees and learned.headline == CAUSES[name]
             right = right and ok
             cells = [name, learned.causes[0].says if learned.causes else "none", f"{max(map(abs, points)):.1f} points"]

@@ -16,6 +16,7 @@ from sfusion.harness.errors import BadOption, LogError
 from sfusion.harness.learning.attempts import joined
 from sfusion.harness.learning.check import Checked, check
 from sfusion.harness.learning.draft import scenario_text
+from sfusion.harness.learning.figures import FEWEST
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.learning.survey import Survey, Window, sample
 from sfusion.harness.logs import LoggedCall, LogReader
@@ -25,7 +26,7 @@ from sfusion.harness.terminal import ProgressReporter
 from sfusion_tools.wording import counted
 
 _EVERY = 10_000
-_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "crash", "wedge")
+_NAMED = ("quota", "queue", "contention", "degradation", "slow_spell", "slowdown", "crash", "wedge")
 """Causes whose sentence does not contain their name."""
 HEAD = ("figure", "log", "scenario", "difference", "bound", "")
 
@@ -133,11 +134,19 @@ def _tell(shown: ProgressReporter, learned: Learned, window: Window) -> None:
             f"{figures.calls:,} of {window.of:,} calls, the stretch of {learned.span:.4g} s with most trouble: "
             f"{window.troubled:,} of {window.troubled_of:,} calls that failed or were retried"
             + (f"; calls take {window.slower:.3g} times as long as usual" if window.slower > 1 else "")
+            + (
+                f"; {window.otherwise:.0%} of calls end neither ok nor by a failure of the sandbox, usually "
+                f"{window.usually:.0%}"
+                if window.otherwise > window.usually
+                else ""
+            )
         )
     shown.print(f"load: {learned.load.says} ({learned.load.evidence})")
     for program in learned.programs:
         shown.print(f"programs: {program.why}")
-    if not learned.causes:
+    if not learned.causes and not figures.is_enough:
+        shown.print("too few calls to name a cause", "yellow")
+    elif not learned.causes:
         unseen = "" if window.is_whole else f" in the {figures.calls:,} of {window.of:,} calls that were examined"
         shown.print(f"nothing went wrong{unseen or ', as far as this log shows'}", "green")
     for place, cause in enumerate(learned.causes):
@@ -162,6 +171,10 @@ def _tell_check(shown: ProgressReporter, learned: Learned, checked: Checked) -> 
     for one in checked.broken:
         shown.print(f"broken: {one}", "bold red")
     if checked.agrees:
-        shown.print("the scenario, run in virtual time, behaves like the log", "green")
+        rest = "" if learned.figures.p95 else ", as far as a log without durations shows"
+        shown.print(f"the scenario, run in virtual time, behaves like the log{rest}", "green")
+    elif not checked.is_enough:
+        few = counted(learned.figures.calls, "call")
+        shown.print(f"{few}: too few to judge whether the scenario behaves like the log; {FEWEST} are needed", "yellow")
     else:
         shown.print("the scenario does NOT behave like the log in what is marked: use it with care", "bold red")

@@ -32,10 +32,10 @@ def learn(
     see what that would have done.
 
     Then the scenario is run in virtual time and compared with the log: outcomes within 5 points, p50, p95, rate
-    and attempts within 25%, the same main cause.
+    and attempts within 25%, when things happened within 15 points, the same main cause.
 
-    Exit code 0 if it behaves like the log, 1 if it does not (the file is written all the same), 2 if the input is
-    wrong.
+    Exit code 0 if it behaves like the log, 1 if it does not or if there are too few calls to judge (the file is written
+    all the same), 2 if the input is wrong.
 
     Example: sfusion learn /shared/logs -o friday.yaml && sfusion run friday.yaml --out runs
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from sfusion.harness.learning.attempts import seconds_of
+from sfusion.harness.learning.attempts import known_of, seconds_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.logs.record import LoggedCall
@@ -21,7 +21,7 @@ _FEWER_COME = -0.7
 _VISIBLE = 0.03
 """How uneven calls must be expected to be, as a share of all, for evenness to say anything."""
 _MOST_CALLERS = 100_000
-_GUESSED = 16
+_ASSUMED = 16
 _MOMENT = 0.0005
 """Seconds of a pause that nobody would notice."""
 _PLATEAU = 0.03
@@ -46,9 +46,12 @@ class LoadFit:
 
 def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
     """``calls`` are in the order in which they began."""
-    if not all(call.timed for call in calls):
-        callers = min(_GUESSED, len(calls))
-        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "the log has no times: a guess")
+    known = known_of(calls)
+    if known == "order":
+        callers = min(_ASSUMED, len(calls))
+        return LoadFit("closed", callers, None, 1, 0.0, counted(callers, "caller"), "assumed, the log has no times")
+    if known == "times":
+        return _open([call.began - start for call in calls], "the log does not say how many were under way")
     spans = [(call.began, end if (took := seconds_of(call)) is None else call.began + took) for call in calls]
     outstanding = InFlight(spans)
     peak = max(1, outstanding.peak)
@@ -67,11 +70,7 @@ def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
     is_full = mean >= _STEADY * lasting
     callers = lasting if is_full else _callers([call.began for call in calls], outstanding, mean, low, high)
     if not is_full and _is_open(calls, outstanding, callers):
-        return LoadFit(
-            "open", min(len(calls), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
-            f"{rate:.3g} calls per second, whatever becomes of them",
-            f"calls came evenly, whether few or up to {peak} were under way",
-        )  # fmt: skip
+        return _open(starts, f"calls came evenly, whether few or up to {peak} were under way")
     pause = max(0.0, (callers - mean) / rate)
     took = statistics.fmean(ended - began for began, ended in spans)
     think: Any = {"exponential": rounded(pause)} if pause > 0.05 * took else rounded(pause)
@@ -79,6 +78,14 @@ def find_load(calls: Sequence[LoggedCall], start: float, end: float) -> LoadFit:
         "closed", callers, think if pause > _MOMENT else None, 1, 0.0,
         f"{counted(callers, 'caller')}, each making one call after the other",
         f"at most {counted(peak, 'call')} under way, {mean:.3g} on average, {rate:.3g} per second",
+    )  # fmt: skip
+
+
+def _open(starts: Sequence[float], evidence: str) -> LoadFit:
+    rate = len(starts) / max(starts[-1], _MOMENT)
+    return LoadFit(
+        "open", min(len(starts), _MOST_CALLERS), {"uniform": [0, rounded(starts[-1])]}, 1, 0.0,
+        f"{rate:.3g} calls per second, whatever becomes of them", evidence,
     )  # fmt: skip
 
 

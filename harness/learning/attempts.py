@@ -10,6 +10,8 @@ from typing import Literal
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.outcome import Outcome
 
+Known = Literal["order", "times", "durations"]
+"""What a log says about time: nothing but the order of calls, when they came, or also how long they took."""
 Ending = Literal["answered", "status", "sandbox_error", "bad_response", "hang", "lost", "unknown"]
 
 PROGRAM = frozenset(one.value for one in Outcome if one.is_from_program)
@@ -17,6 +19,14 @@ INFRASTRUCTURE = frozenset(one.value for one in Outcome if one.is_infrastructure
 _CLIENT_LEFT = 499
 _NEXT_ATTEMPT = 120.0
 """Seconds within which a request of the same name is another attempt."""
+
+
+def known_of(calls: Iterable[LoggedCall]) -> Known:
+    """What most calls of a log say about time."""
+    calls = list(calls)
+    if not all(call.timed for call in calls):
+        return "order"
+    return "durations" if sum(seconds_of(call) is not None for call in calls) > len(calls) / 2 else "times"
 
 
 def ending_of(attempt: LoggedAttempt) -> Ending:
@@ -86,11 +96,13 @@ class LoggedRequest:
 def joined(records: Iterable[LoggedCall]) -> list[LoggedCall]:
     """Return calls in the order in which they began; requests that a server logged for one call become its attempts.
 
+    Calls that a guard refused were never made.
     A request belongs to the call of the same name before it if that one was not answered and had ended.
     """
     calls: list[LoggedCall] = []
     latest: dict[str, int] = {}
-    for one in sorted(records, key=lambda record: record.began):
+    made = (record for record in records if not record.refused)
+    for one in sorted(made, key=lambda record: record.began):
         place = latest.get(one.call) if one.source == "server" else None
         if place is not None and _goes_on(calls[place], one):
             first = calls[place]

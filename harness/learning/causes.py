@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.failures import FailureFit
+from sfusion.harness.learning.permits import PermitWaits
 from sfusion.harness.learning.programs import ProgramFit
 from sfusion.harness.learning.sandbox_fit import SandboxFit
 from sfusion.harness.learning.waves import Wave
@@ -16,14 +17,17 @@ from sfusion_tools.wording import counted
 _SMALLEST = 0.005
 """The share of what it cost up to which a cause is not worth a line beside others."""
 
+_MATTERS = 0.05
+"""The weight from which on a cause may be the reason for waits for permits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """One reason why calls failed or took longer."""
 
     kind: str
-    """quota, queue, contention, degradation, slow_spell, crash, wedge, slow_sandbox, malformed_calls, an ending, or the
-    wave of an outcome."""
+    """quota, queue, contention, degradation, slow_spell, slowdown, crash, wedge, slow_sandbox, malformed_calls,
+    rate_limit, unknown_limit, an ending, or the wave of an outcome."""
     says: str
     evidence: str
     weight: float
@@ -35,6 +39,7 @@ def find_causes(
     sandboxes: Sequence[SandboxFit],
     programs: Sequence[ProgramFit],
     waves: Sequence[Wave],
+    permits: PermitWaits | None,
     requests: int,
     span: float,
 ) -> tuple[Cause, ...]:
@@ -44,15 +49,14 @@ def find_causes(
         label = sandbox.label if len(sandboxes) > 1 else ""
         part = sandbox.requests / max(requests, 1)
         if (quota := sandbox.quota) is not None:
-            kind = str(quota.model["kind"])
-            causes.append(Cause(kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
+            causes.append(Cause(quota.kind, quota.says, quota.evidence, len(quota.refused) / requests, label))
         slow = sandbox.slowness
-        if slow.kind != "none" and not (quota is not None and slow.kind == quota.model["kind"]):
+        if slow.kind != "none" and not (quota is not None and slow.kind == quota.kind):
             causes.append(Cause(slow.kind, slow.says, slow.evidence, slow.weight * part, label))
         for one in sandbox.failures:
             kind = one.kind if one.kind in ("crash", "wedge") else _cause_kind(one)
             lasted = (
-                (one.between[1] - one.between[0]) / max(span, 1e-9)
+                (min(one.between[1], span) - one.between[0]) / max(span, 1e-9)
                 if one.between and kind in ("crash", "wedge")
                 else 0.0
             )
@@ -77,10 +81,15 @@ def find_causes(
         causes.append(Cause("malformed_calls", says, f"{count:,} of {counted(of, 'call')}: {problems}", count / of))
     causes += [Cause(f"{one.outcome}_wave", one.says, one.evidence, one.weight) for one in waves]
     serious = [one for one in causes if one.weight >= _SMALLEST] or causes
-    return tuple(sorted(serious, key=lambda one: -one.weight))
+    found = sorted(serious, key=lambda one: -one.weight)
+    if permits is not None and permits.is_serious:
+        # Requests that the server keeps for longer let others wait, so that is named first.
+        place = sum(one.weight > min(permits.weight, _MATTERS) for one in found)
+        found.insert(place, Cause("rate_limit", permits.says, permits.evidence, permits.weight))
+    return tuple(found)
 
 
 def _cause_kind(one: FailureFit) -> str:
     ending, status = one.family
-    name = f"status_{status}" if ending == "status" else ending
+    name = "unknown_limit" if status == 429 else f"status_{status}" if ending == "status" else ending
     return f"{name}_burst" if one.kind == "burst" else name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sfusion.harness.learning.course import compare_courses
 from sfusion.harness.learning.figures import Comparison, compare
 from sfusion.harness.learning.learned import Learned, learn
 from sfusion.harness.logs.journal_records import journal_records
@@ -25,10 +26,12 @@ class Checked:
     held: bool
     """Every promise of the scenario held."""
     broken: tuple[str, ...]
+    is_enough: bool = True
+    """False: there are too few calls to judge."""
 
     @property
     def agrees(self) -> bool:
-        return self.same_cause and self.held and all(row.agrees for row in self.rows)
+        return self.is_enough and self.same_cause and self.held and all(row.agrees for row in self.rows)
 
 
 def check(learned: Learned, text: str) -> Checked:
@@ -37,11 +40,11 @@ def check(learned: Learned, text: str) -> Checked:
     calls = sorted(journal_records(result.journal.events), key=lambda call: call.began)
     broken = tuple(f"{one.promise}: {one.sentence}" for one in result.verdicts if one.state in ("broken", "unknown"))
     if not calls:
-        return Checked((), None, False, result.ok, broken)
+        return Checked((), None, False, result.ok, broken, learned.figures.is_enough)
     again = learn(calls)
-    rows = tuple(compare(learned.figures, again.figures))
+    rows = (*compare(learned.figures, again.figures), *compare_courses(learned.course, again.course))
     same_cause = _names(again, learned.headline) or _is_rare(learned)
-    return Checked(rows, again, same_cause, result.ok, broken)
+    return Checked(rows, again, same_cause, result.ok, broken, learned.figures.is_enough)
 
 
 def _is_rare(learned: Learned) -> bool:

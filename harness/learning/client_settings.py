@@ -10,6 +10,7 @@ from typing import Any
 from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
+from sfusion.harness.learning.permits import find_permit_waits
 from sfusion.harness.logs.record import LoggedCall
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, is_order_to_wait
 from sfusion_tools.wording import counted
@@ -33,19 +34,23 @@ def client_settings(calls: Sequence[LoggedCall], requests: Sequence[LoggedReques
 
 
 def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
+    waits = find_permit_waits(requests)
+    if waits is not None:
+        return {"rate_limit": (waits.limit, waits.evidence)}
     peak = InFlight((one.began, one.ended) for one in requests).peak
-    waited = [one.record.waited for one in requests if one.record.waited > 0.02]
-    if not waited:
-        why = f"no request waited for a permit; at most {peak} were in flight"
-        return {"rate_limit": (max(concurrency, peak, 1), why)}
-    share = f"{len(waited):,} of {counted(len(requests), 'request')} waited for a permit"
-    return {"rate_limit": (max(peak, 1), f"at most {peak} in flight; {share}, {statistics.median(waited):.3g} s each")}
+    why = f"no request waited for a permit; at most {peak} were in flight"
+    return {"rate_limit": (max(concurrency, peak, 1), why)}
 
 
 def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
-    stopped = [one.seconds for one in requests if one.record.outcome == "program_timeout"]
-    longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
+    stopped = [
+        seconds
+        for one in requests
+        if one.record.outcome == "program_timeout" and (seconds := one.record.seconds) is not None
+    ]
+    answers = (one.record.seconds for one in requests if one.ending == "answered")
+    longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
     found: Noted = {}
     whole: float | None = None
     if timed_out and max(timed_out) > _SHORTEST:

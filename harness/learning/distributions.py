@@ -6,16 +6,19 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _QUANTILES = 40
+_PLACES = tuple((number + 0.5) / _QUANTILES for number in range(_QUANTILES))
 _NEARLY_CONSTANT = 0.1
 _NOISE = 0.002
 """Seconds of difference that no machine can avoid."""
 _FEW = 8
 _GOOD = 0.08
 """A Kolmogorov-Smirnov distance up to which a shape is preferred to a list of quantiles."""
+_CLEARLY = 0.03
+"""By how much nearer another shape must be than a constant delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,7 @@ def fit(sample: Sequence[float]) -> Fit:
     best = min(found, key=lambda one: one.distance)
     if best.distance <= max(_GOOD, 1.5 / math.sqrt(size)):
         return best
-    places = [(number + 0.5) / _QUANTILES for number in range(_QUANTILES)]
-    return Fit("choice", tuple(quantile(ordered, one) for one in places), size, 1 / (2 * _QUANTILES))
+    return Fit("choice", tuple(quantile(ordered, one) for one in _PLACES), size, 1 / (2 * _QUANTILES))
 
 
 Cdf = Callable[[float], float]
@@ -124,3 +126,34 @@ def sample_distance(one: Sequence[float], other: Sequence[float]) -> float:
         return 1.0
     a, b = sorted(one), sorted(other)
     return max(abs(bisect_right(a, x) / len(a) - bisect_right(b, x) / len(b)) for x in (*a, *b))
+
+
+def added_delay(slow: Sequence[float], quick: Sequence[float]) -> Fit:
+    """Fit the delay that, drawn beside each value of one sample, gives the other; neither is empty."""
+    a, b = sorted(slow), sorted(quick)
+    more = max(0.0, quantile(a, 0.5) - quantile(b, 0.5))
+    found = [_delayed(Fit("constant", (more,), len(a), 0.0), [more], a, b)]
+    mean = statistics.fmean(clipped(a)) - statistics.fmean(clipped(b))
+    variance = statistics.pvariance(clipped(a)) - statistics.pvariance(clipped(b))
+    if mean > 0 and variance > 0:
+        sigma = math.sqrt(math.log1p(variance / mean**2))
+        middle = mean / math.sqrt(1 + variance / mean**2)
+        normals = [statistics.NormalDist().inv_cdf(one) for one in _PLACES]
+        drawn = {
+            ("lognormal", (middle, sigma)): [middle * math.exp(sigma * one) for one in normals],
+            ("exponential", (mean,)): [-mean * math.log(1 - one) for one in _PLACES],
+        }
+        found += [_delayed(Fit(shape, numbers, len(a), 0.0), draws, a, b) for (shape, numbers), draws in drawn.items()]
+    best = min(found, key=lambda one: one.distance)
+    return found[0] if found[0].distance < best.distance + _CLEARLY else best
+
+
+def _delayed(delay: Fit, drawn: Sequence[float], slow: list[float], quick: list[float]) -> Fit:
+    values = [quantile(quick, place) + one for place in _PLACES for one in drawn]
+    return replace(delay, distance=sample_distance(values, slow))
+
+
+def clipped(ordered: list[float]) -> list[float]:
+    """A sorted sample whose few outliers are moved to the others."""
+    low, high = quantile(ordered, 0.025), quantile(ordered, 0.975)
+    return [min(high, max(low, one)) for one in ordered]

@@ -28,7 +28,8 @@ class _Draft:
 
     def text(self, name: str, origin: str) -> str:
         learned = self._learned
-        main = f"Main cause: {learned.causes[0].says}." if learned.causes else "Nothing was wrong."
+        nothing = "Nothing was wrong." if learned.figures.is_enough else "Too few calls to judge it by."
+        main = f"Main cause: {learned.causes[0].says}." if learned.causes else nothing
         data: dict[str, Any] = {
             "scenario": name,
             "about": f"Behaves like {origin}. {main}",
@@ -47,19 +48,25 @@ class _Draft:
         events = self._events()
         if events:
             data["events"] = events
-        data["horizon"] = min(max(3600, math.ceil(4 * learned.span)), _LONGEST)
+        data["horizon"] = self._horizon
         data["promises"] = ["every_call_ends_once", *self._outcomes()]
         head = f"Learned by `sfusion learn` from {origin}."
         if learned.remarks:
             head += f" Note: {'; '.join(learned.remarks)}."
         return commented_yaml(data, self._notes, head)
 
+    @property
+    def _horizon(self) -> int:
+        return min(max(3600, math.ceil(4 * self._learned.span)), _LONGEST)
+
     def _sandbox(self) -> dict[str, Any]:
         sandboxes = self._learned.sandboxes
         if len(sandboxes) == 1:
             return self._one(sandboxes[0], ("sandbox",))
         part: dict[str, Any] = {"instances": len(sandboxes)}
-        names = ", ".join(f"sandbox-{number} is {one.label}" for number, one in enumerate(sandboxes[:8], 1))
+        names = ", ".join(
+            f"sandbox-{number} is {one.label or 'one without a name'}" for number, one in enumerate(sandboxes[:8], 1)
+        )
         self._notes["sandbox", "instances"] = names + (", ..." if len(sandboxes) > 8 else "")
         each: dict[str, Any] = {}
         for number, one in enumerate(sandboxes, 1):
@@ -84,7 +91,8 @@ class _Draft:
         rules: list[tuple[dict[str, Any], str]] = []
         slow = sandbox.slowness
         if slow.what:
-            rules.append((_rule(slow.kind, slow.what, slow.between), f"{slow.says}: {slow.evidence}"))
+            between = (slow.between[0], min(slow.between[1], self._horizon)) if slow.between is not None else None
+            rules.append((_rule(slow.kind, slow.what, between), f"{slow.says}: {slow.evidence}"))
         if sandbox.slower is not None:
             why_slow = f"slower than the other sandboxes: {sandbox.slower}"
             rules.append(({"name": "slow", "what": {"delay": sandbox.slower.yaml}}, why_slow))
@@ -123,8 +131,11 @@ class _Draft:
             self._notes["load", "cancel"] = f"{counted(count, 'call')} cancelled; after: {after}"
         programs = []
         for place, one in enumerate(learned.programs):
-            seconds = one.seconds.yaml if one.seconds is not None else _LONGER_THAN_ANY_TIMEOUT
-            keys = one.keys if one.outcome == "bad_arguments" else {"seconds": seconds, **one.keys}
+            keys = dict(one.keys)
+            if one.seconds is not None:
+                keys = {"seconds": one.seconds.yaml, **keys}
+            elif one.outcome == "program_timeout":
+                keys = {"seconds": _LONGER_THAN_ANY_TIMEOUT, **keys}
             share = {"share": max(one.share, 1)} if len(learned.programs) > 1 else {}
             programs.append({**share, **keys})
             self._notes["load", "program", place] = one.why
@@ -140,14 +151,9 @@ class _Draft:
                 if one.kind in ("crash", "wedge") and one.between is not None:
                     start, end = one.between
                     self._notes["events", len(events)] = f"{one.says}: {one.evidence}"
-                    events.append(
-                        {
-                            "at": rounded(max(start, 0.0)),
-                            one.kind: target,
-                            "seconds": rounded(end - start),
-                            "may_not_strike": True,
-                        }
-                    )
+                    lasts = {"seconds": rounded(end - start)} if end < math.inf else {}
+                    at = rounded(max(start, 0.0))
+                    events.append({"at": at, one.kind: target, **lasts, "may_not_strike": True})
         return events
 
     def _outcomes(self) -> list[dict[str, Any]]:
@@ -178,6 +184,8 @@ def _rule(name: str, what: dict[str, Any], between: tuple[float, float] | None =
 def _failure_rule(one: FailureFit) -> dict[str, Any]:
     ending, status = one.family
     rule = _rule(f"status-{status}" if ending == "status" else ending, one.what, one.between)
+    if one.after is not None:
+        rule |= {"after": one.after, "times": one.failed}
     if one.rate < 1:
         rule["probability"] = float(f"{one.rate:.4g}")
     if one.phase is not None:

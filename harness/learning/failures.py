@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sfusion.harness.learning.attempts import LoggedRequest
+from sfusion.harness.learning.attempts import Known, LoggedRequest
 from sfusion.harness.learning.distributions import fit, rounded
 from sfusion_tools.wording import counted
 
@@ -19,6 +19,8 @@ _CLEAR = 8.0
 """How much likelier, as a logarithm, a burst must be than a steady rate."""
 _ALL = 0.9
 _FEWEST_OF_AN_OUTAGE = 4
+_APART = 1.0
+"""Seconds between failures that make an outage of fewer, which few see where a client has other sandboxes."""
 
 Family = tuple[str, int | None]
 """The ending of a request, and its status."""
@@ -39,13 +41,18 @@ class FailureFit:
     says: str
     evidence: str
     between: tuple[float, float] | None = None
+    """Without an end (infinite) for an outage that the log does not see the end of."""
+    after: int | None = None
+    """How many requests came before a burst, where a log has no times."""
 
     @property
     def rate(self) -> float:
         return self.failed / self.of
 
 
-def find_failures(requests: Sequence[LoggedRequest], explained: frozenset[int], usual: float) -> list[FailureFit]:
+def find_failures(
+    requests: Sequence[LoggedRequest], explained: frozenset[int], usual: float, known: Known
+) -> list[FailureFit]:
     """Return the failures that nothing else explains; ``usual`` is the median of seconds of an answer."""
     seen = [place for place, one in enumerate(requests) if one.ending != "unknown"]
     families: dict[Family, list[int]] = {}
@@ -56,12 +63,41 @@ def find_failures(requests: Sequence[LoggedRequest], explained: frozenset[int], 
             families.setdefault((one.ending, status), []).append(place)
     found: list[FailureFit] = []
     for family, places in sorted(families.items(), key=lambda item: -len(item[1])):
-        found += _fits(requests, seen, family, places, usual)
+        if known == "order":
+            found += _ordered_fits(requests, seen, family, places)
+        else:
+            found += _fits(requests, seen, family, places, usual, sees_outages=known == "durations")
     return found
 
 
+def _ordered_fits(
+    requests: Sequence[LoggedRequest], seen: list[int], family: Family, places: list[int]
+) -> Iterator[FailureFit]:
+    failed = set(places)
+    what, phase = _what(family, [requests[place] for place in places], 0.0)
+    name, rest = _name(family), len(seen)
+    for first, last in bursts([place in failed for place in seen]):
+        hit = failed.intersection(seen[first:last])
+        failed -= hit
+        rest -= last - first
+        yield FailureFit(
+            "burst", family, len(hit), last - first, what, phase,
+            f"{name} from request {first + 1} to request {last}, {len(hit) / (last - first):.0%} of the requests",
+            f"{len(hit):,} of {counted(last - first, 'request')}; when is not in the log",
+            after=first,
+        )  # fmt: skip
+    if failed:
+        yield _steady(family, len(failed), rest, what, phase)
+
+
 def _fits(
-    requests: Sequence[LoggedRequest], seen: list[int], family: Family, places: list[int], usual: float
+    requests: Sequence[LoggedRequest],
+    seen: list[int],
+    family: Family,
+    places: list[int],
+    usual: float,
+    *,
+    sees_outages: bool,
 ) -> Iterator[FailureFit]:
     failed = set(places)
     rest = set(seen)
@@ -80,22 +116,24 @@ def _fits(
         silent = _silence(requests, hit, usual)
         after_death = [one for one in inside if requests[one].ended > dead or one in failed]
         failed -= set(hit)
-        if family[0] == "lost" and _is_outage(hit, after_death):
+        if sees_outages and family[0] == "lost" and _is_outage(requests, hit, after_death):
             # What was in flight died with the server; later attempts found nobody there.
-            lasted = max(ended - dead, 0.01)
-            text = f"down for {lasted:.3g} s, from {dead:.4g} s on"
+            end = max(ended, dead + 0.01) if last < len(seen) else math.inf
             yield FailureFit(
-                "crash", family, len(hit), len(after_death), {}, None, text,
+                "crash", family, len(hit), len(after_death), {}, None, f"down {_lasting(dead, end)}",
                 f"{len(hit):,} of {counted(len(after_death), 'request')} in that time found no connection or lost it",
-                (dead, dead + lasted),
+                (dead, end),
             )  # fmt: skip
-        elif family[0] == "hang" and _is_outage(hit, [*hit, *_answered_within(requests, inside, *silent)]):
-            start, end = silent
+        elif (
+            sees_outages
+            and family[0] == "hang"
+            and _is_outage(requests, hit, [*hit, *_answered_within(requests, inside, *silent)])
+        ):
             yield FailureFit(
                 "wedge", family, len(hit), len(inside), {}, None,
-                f"no answers for {end - start:.3g} s, from {start:.4g} s on, though requests were accepted",
+                f"no answers {_lasting(*silent)}, though requests were accepted",
                 f"{share} of that time got no answer, and none was answered in between",
-                (start, end),
+                silent,
             )  # fmt: skip
         else:
             yield FailureFit(
@@ -105,16 +143,31 @@ def _fits(
                 (max(0.0, began), max(ended, began + 0.001)),
             )  # fmt: skip
     if failed and rest:
-        share = f"{len(failed):,} of {counted(len(rest), 'request')}"
-        rate = len(failed) / len(rest)
-        evidence = f"{share}, at no particular time"
-        yield FailureFit(
-            "rate", family, len(failed), len(rest), what, phase, f"{name}: {rate:.2%} of the requests", evidence
-        )
+        yield _steady(family, len(failed), len(rest), what, phase)
 
 
-def _is_outage(hit: Sequence[int], of: Sequence[int]) -> bool:
-    return len(hit) >= max(_FEWEST_OF_AN_OUTAGE, _ALL * len(of))
+def _steady(family: Family, failed: int, of: int, what: dict[str, Any], phase: str | None) -> FailureFit:
+    evidence = f"{failed:,} of {counted(of, 'request')}, at no particular time"
+    if family[1] == 429:
+        evidence += "; neither requests in flight nor their rate tell which"
+    says = f"{_name(family)}: {failed / of:.2%} of the requests"
+    return FailureFit("rate", family, failed, of, what, phase, says, evidence)
+
+
+def _is_outage(requests: Sequence[LoggedRequest], hit: Sequence[int], of: Sequence[int]) -> bool:
+    """True if nearly all failed, and either many did or some time passed between the first and the last."""
+    if len(hit) < _ALL * len(of):
+        return False
+    apart = max(requests[place].began for place in hit) - min(requests[place].ended for place in hit)
+    return len(hit) >= _FEWEST_OF_AN_OUTAGE or apart >= _APART
+
+
+def _lasting(start: float, end: float) -> str:
+    return (
+        f"for {end - start:.3g} s, from {start:.4g} s on"
+        if end < math.inf
+        else f"from {start:.4g} s to the end of the log"
+    )
 
 
 def _answered_within(requests: Sequence[LoggedRequest], places: Sequence[int], start: float, end: float) -> list[int]:
@@ -186,7 +239,7 @@ def _silence(requests: Sequence[LoggedRequest], hit: list[int], usual: float) ->
     last = max(requests[place].began for place in hit)
     again = min((one.ended for one in requests if one.ending == "answered" and one.ended > last), default=None)
     if again is None:
-        return start, max(requests[place].ended for place in hit)
+        return start, math.inf
     return start, max(again - usual, start + 0.001, last)
 
 
@@ -217,9 +270,12 @@ def _what(family: Family, failed: Sequence[LoggedRequest], usual: float) -> tupl
 def _name(family: Family) -> str:
     ending, status = family
     if ending == "status":
-        return {502: "bad gateway (502)", 503: "unavailable (503)", 504: "gateway timeout (504)"}.get(
-            status or 0, f"status {status}"
-        )
+        return {
+            429: "refused (429) by an unknown limit",
+            502: "bad gateway (502)",
+            503: "unavailable (503)",
+            504: "gateway timeout (504)",
+        }.get(status or 0, f"status {status}")
     return {
         "hang": "requests without an answer",
         "lost": "lost connections",

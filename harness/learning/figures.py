@@ -15,6 +15,8 @@ OUTCOME_POINTS = 5.0
 """How many percentage points the share of an outcome may differ; more where there are few calls."""
 RELATIVE = 0.25
 """By which share durations, the rate and the number of attempts may differ; more below 64 calls."""
+FEWEST = 20
+"""Calls from which on a comparison says something."""
 _UNAVOIDABLE = 0.01
 """Seconds of difference that do not count."""
 
@@ -30,6 +32,10 @@ class Figures:
     p95: float
     per_second: float
     attempts_per_call: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.calls >= FEWEST
 
     def share(self, outcome: str) -> float:
         total = sum(self.outcomes.values())

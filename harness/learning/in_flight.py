@@ -31,8 +31,12 @@ class InFlight:
 
     def around(self, time: float) -> int:
         """The larger of the numbers just before a time and just after it."""
+        return max(self.at(time), self.after(time))
+
+    def after(self, time: float) -> int:
+        """The number just after a time."""
         place = bisect_right(self.times, time)
-        return max(self.at(time), self.counts[place - 1] if place else 0)
+        return self.counts[place - 1] if place else 0
 
     def integral(self, speed: Callable[[int], float]) -> list[float]:
         """The integral of a function of the number in flight, from the first time to each time."""
@@ -52,9 +56,20 @@ class InFlight:
     @property
     def lasting_peak(self) -> int:
         """The highest number that was not only a moment's coincidence."""
-        whole = self.times[-1] - self.times[0] if self.times else 0.0
-        so_far = 0.0
-        for count, seconds in sorted(self._seconds().items(), reverse=True):
+        return self._lasting_peak(self._seconds())
+
+    def lasting_peak_while(self, other: InFlight) -> int:
+        """The same, of the time in which there is any of another kind."""
+        spent: dict[int, float] = {}
+        for a, b in pairwise(sorted({*self.times, *other.times})):
+            if other.after(a) > 0:
+                count = self.after(a)
+                spent[count] = spent.get(count, 0.0) + b - a
+        return self._lasting_peak(spent)
+
+    def _lasting_peak(self, spent: dict[int, float]) -> int:
+        whole, so_far = sum(spent.values()), 0.0
+        for count, seconds in sorted(spent.items(), reverse=True):
             so_far += seconds
             if so_far > _COINCIDENCE * whole:
                 return count

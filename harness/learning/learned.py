@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sfusion.harness.learning.arrivals import LoadFit, find_load
-from sfusion.harness.learning.attempts import LoggedRequest, requests_of, seconds_of
+from sfusion.harness.learning.attempts import known_of, requests_of, seconds_of
 from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
+from sfusion.harness.learning.clocks import with_one_clock
+from sfusion.harness.learning.course import Course, course_of
 from sfusion.harness.learning.distributions import Fit, fit
 from sfusion.harness.learning.figures import Figures, figures_of
+from sfusion.harness.learning.permits import find_permit_waits
 from sfusion.harness.learning.programs import ProgramFit, find_programs
 from sfusion.harness.learning.sandbox_fit import MOST_SANDBOXES, SandboxFit, find_sandboxes
 from sfusion.harness.learning.waves import find_waves
@@ -21,6 +24,12 @@ from sfusion_tools.wording import counted
 
 _MOST_WORKERS = 64
 _NOTICED = 0.02
+_UNKNOWN: dict[str, str] = {
+    "order": "the log has no times: how calls arrive, how long programs run, limits and outages cannot be learned "
+    "from it; {} callers are assumed, and programs that take no time",
+    "times": "the log has no durations: how long programs run, how many calls are under way, contention, queues, "
+    "limits of requests in flight and outages cannot be learned from it; programs are assumed to take no time",
+}
 _LEFT_OUT = "{:,} records of servers are left out, because there are also those of a client"
 
 
@@ -29,6 +38,7 @@ class Learned:
     """Everything that a scenario needs to behave like a log."""
 
     figures: Figures
+    course: Course
     span: float
     source: str
     load: LoadFit
@@ -52,7 +62,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
     Where both sides of the same traffic are logged, the client's side says more.
     """
     everything = calls
-    calls = [call for call in calls if call.source == "client"] or calls
+    calls, clocks = with_one_clock([call for call in calls if call.source == "client"] or calls)
     start = calls[0].began
     end = max(
         *(call.began + (seconds_of(call) or 0.0) for call in calls),
@@ -60,14 +70,16 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         start,
     )
     requests = requests_of(calls, start, end)
-    sandboxes = find_sandboxes(requests)
+    known = known_of(calls)
+    sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
     workers = len({call.worker for call in calls})
     figures = figures_of(calls)
     return Learned(
         figures=figures,
-        span=end - start if all(call.timed for call in calls) else 0.0,
+        course=course_of(calls),
+        span=end - start if known != "order" else 0.0,
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
@@ -75,9 +87,13 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(sandboxes, programs, find_waves(calls), len(requests), end - start),
+        causes=find_causes(
+            sandboxes, programs, find_waves(calls), find_permit_waits(requests), len(requests), end - start
+        ),
         remarks=(
-            *_remarks(calls, requests, figures, len({one.record.sandbox for one in requests})),
+            *([clocks] if clocks else []),
+            *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),
+            *_remarks(calls, figures, len({one.record.sandbox for one in requests})),
             *([_LEFT_OUT.format(len(everything) - len(calls))] if len(calls) < len(everything) else []),
         ),
     )
@@ -88,18 +104,14 @@ def _cancel(calls: Sequence[LoggedCall]) -> tuple[float, Fit] | None:
     return (len(after) / len(calls), fit(after)) if after else None
 
 
-def _remarks(
-    calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], figures: Figures, labels: int
-) -> list[str]:
+def _remarks(calls: Sequence[LoggedCall], figures: Figures, labels: int) -> list[str]:
     remarks: list[str] = []
     if len(calls) < 50:
         remarks.append(f"{counted(len(calls), 'call')} only: every number here is rough")
-    if requests and all(one.record.seconds is None for one in requests):
-        remarks.append("the log has no durations of requests: those of programs are a guess")
     if figures.unfinished:
         remarks.append(f"the end of {counted(figures.unfinished, 'call')} is not in the log; they are not modelled")
     if calls[-1].began == calls[0].began and len(calls) > 1:
-        remarks.append("all calls have the same time: how they arrived is a guess")
+        remarks.append("all calls have the same time: how they arrived is not known")
     beside = [
         took - call.attempts[0].seconds - call.attempts[0].waited
         for call in calls

@@ -24,6 +24,7 @@ class ProgramFit:
     calls: int
     of: int
     seconds: Fit | None
+    """None if the log does not say, or if programs took longer than any timeout."""
     keys: dict[str, Any]
     why: str
     share: int
@@ -48,8 +49,8 @@ def find_programs(calls: Sequence[LoggedCall], sandboxes: Sequence[SandboxFit]) 
     everything = [seconds for outcome, seconds in base if outcome not in ENDED_EARLY]
     usual = fit(everything) if everything else None
     if not outcomes and not malformed:
-        why = "no call got the result of its program, so this is a guess"
-        return (ProgramFit("ok", 0, 0, usual or Fit("constant", (0.1,), 0, 0.0), {}, why, 1),)
+        why = "no call got the result of its program; assumed: programs that take no time"
+        return (ProgramFit("ok", 0, 0, usual, {}, why, 1),)
     programs: list[ProgramFit] = []
     for outcome, count in outcomes.most_common():
         own = [seconds for ended, seconds in base if ended == outcome]
@@ -61,9 +62,8 @@ def find_programs(calls: Sequence[LoggedCall], sandboxes: Sequence[SandboxFit]) 
             continue
         is_alone = outcome in ENDED_EARLY or len(own) >= _ENOUGH or not everything
         seconds = fit(own) if own and is_alone else usual
-        if seconds is None:
-            seconds, why = Fit("constant", (0.1,), 0, 0.0), f"{why}; the log says nothing about durations: a guess"
-        why = f"{why}; seconds: {seconds}"
+        unknown = "not in the log, so programs are assumed to take no time"
+        why = f"{why}; seconds: {unknown if seconds is None else seconds}"
         programs.append(ProgramFit(outcome, count, known, seconds, keys, why, round(count * unseen)))
     for problem, count in malformed.most_common(3):
         share = round(count * sum(malformed.values()) / sum(one for _, one in malformed.most_common(3)))

@@ -6,9 +6,9 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from sfusion.harness.learning.attempts import LoggedRequest
+from sfusion.harness.learning.attempts import Known, LoggedRequest
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion_tools.wording import counted
@@ -25,6 +25,8 @@ _CLEAR = 0.2
 class QuotaFit:
     """A limit, with the refusals that it explains."""
 
+    kind: Literal["quota", "queue"]
+    """A queue if requests are seen to wait in the server, else a quota."""
     model: dict[str, Any]
     says: str
     evidence: str
@@ -32,14 +34,17 @@ class QuotaFit:
     """Places of the refused requests in the sample."""
 
 
-def find_quota(requests: Sequence[LoggedRequest]) -> QuotaFit | None:
+def find_quota(requests: Sequence[LoggedRequest], known: Known) -> QuotaFit | None:
     """Return the limit that explains the refusals; None if there are few, or if they came at any load."""
+    if known == "order":
+        return None
     for status in REFUSALS:
         refused = frozenset(
             place for place, one in enumerate(requests) if one.ending == "status" and one.record.status == status
         )
         if _FEWEST <= len(refused) < len(requests):
-            found = _in_flight(requests, refused, status) or _per_second(requests, refused, status)
+            found = _in_flight(requests, refused, status) if known == "durations" else None
+            found = found or _per_second(requests, refused, status)
             if found is not None:
                 return found
     return None
@@ -60,17 +65,24 @@ def _in_flight(requests: Sequence[LoggedRequest], refused: frozenset[int], statu
         f"{sum(load < limit for load in load_admitted):,} of {len(admitted):,} other requests with fewer"
     )
     asked = _retry_after(requests, refused)
-    running = _running_peak(admitted) or None
-    if asked is None or status != 429 or (running is not None and running < 0.8 * limit):
-        workers = running if running is not None and running < 0.8 * limit else limit
-        model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": limit - workers, "status": status}
-        says = f"{workers} run at a time, {limit - workers} wait, the rest get {status}"
-        if asked is not None:
-            model["retry_after"] = rounded(asked)
-    else:
-        model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
-        says = f"{limit} in flight, the rest get 429 with Retry-After {rounded(asked):g} s"
-    return QuotaFit(model, says, evidence, refused)
+    running = _running_peak(admitted)
+    if running is not None and running < 0.8 * limit:
+        model = _queue_model(running, limit - running, status, asked)
+        says = f"{running} run at a time, {limit - running} wait, the rest get {status}"
+        return QuotaFit("queue", model, says, evidence, refused)
+    says = f"{limit} in flight, the rest get {status}"
+    if asked is None:  # a quota of the fake always sends Retry-After
+        model = _queue_model(limit, 0, status, None)
+        return QuotaFit("quota", model, f"{says} without Retry-After", evidence, refused)
+    model = {"kind": "quota", "in_flight": limit, "retry_after": rounded(asked)}
+    if status != 429:
+        model["status"] = status
+    return QuotaFit("quota", model, f"{says} with Retry-After {rounded(asked):g} s", evidence, refused)
+
+
+def _queue_model(workers: int, waiting: int, status: int, retry_after: float | None) -> dict[str, Any]:
+    model: dict[str, Any] = {"kind": "queue", "workers": workers, "waiting": waiting, "status": status}
+    return model if retry_after is None else {**model, "retry_after": rounded(retry_after)}
 
 
 def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], status: int) -> QuotaFit | None:
@@ -93,6 +105,7 @@ def _per_second(requests: Sequence[LoggedRequest], refused: frozenset[int], stat
     if asked is not None:
         model["retry_after"] = rounded(asked)
     return QuotaFit(
+        "quota",
         model,
         f"{rounded(rate):g} requests per second, the rest get {status}",
         f"{within:,} requests were admitted in the {last - first:.3g} s between the first refusal and the last; "

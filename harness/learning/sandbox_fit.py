@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sfusion.harness.learning.attempts import LoggedRequest
-from sfusion.harness.learning.distributions import Fit, fit, sample_distance
+from sfusion.harness.learning.attempts import Known, LoggedRequest
+from sfusion.harness.learning.distributions import Fit, added_delay, sample_distance
 from sfusion.harness.learning.failures import FailureFit, find_failures
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.learning.quota import QuotaFit, find_quota
-from sfusion.harness.learning.slowness import Slowness, find_slowness
+from sfusion.harness.learning.slowness import Slowness
+from sfusion.harness.learning.slowness_fit import find_slowness
 
 MOST_SANDBOXES = 64
 ENDED_EARLY = ("compile_error", "program_timeout")
@@ -37,29 +37,31 @@ class SandboxFit:
     """What it takes longer than the other sandboxes."""
 
 
-def find_sandboxes(requests: Sequence[LoggedRequest]) -> tuple[SandboxFit, ...]:
+def find_sandboxes(requests: Sequence[LoggedRequest], known: Known) -> tuple[SandboxFit, ...]:
     by_label: dict[str, list[LoggedRequest]] = {}
     for one in requests:
         by_label.setdefault(one.record.sandbox, []).append(one)
     labels = sorted(by_label, key=lambda label: (-len(by_label[label]), label))[:MOST_SANDBOXES]
-    found = [_sandbox(label, by_label[label]) for label in sorted(labels)]
-    return tuple(_compared(found)) or (_sandbox("", []),)
+    found = [_sandbox(label, by_label[label], known) for label in sorted(labels)]
+    return tuple(_compared(found)) or (_sandbox("", [], known),)
 
 
-def _sandbox(label: str, requests: Sequence[LoggedRequest]) -> SandboxFit:
-    quota = find_quota(requests)
-    timed = [one for one in requests if one.ending == "answered" and one.record.seconds is not None]
+def _sandbox(label: str, requests: Sequence[LoggedRequest], known: Known) -> SandboxFit:
+    quota = find_quota(requests, known)
+    timed = [
+        one for one in requests if known == "durations" and one.ending == "answered" and one.record.seconds is not None
+    ]
     answered = [one for one in timed if one.record.outcome not in ENDED_EARLY]
     timed_out = [one for one in requests if one.ending == "hang"]
     refused = quota.refused if quota is not None else frozenset()
     inside = [one for place, one in enumerate(requests) if place not in refused]
     slowness = find_slowness(answered, inside, timed_out)
-    failures = _failures(requests, inside, refused, slowness)
+    failures = _failures(requests, inside, refused, slowness, known)
     outages = [one.between for one in failures if one.kind in ("crash", "wedge") and one.between is not None]
     if outages:  # what waited for its end was not slow by itself
         answered = [one for one in answered if not any(one.began < end and start < one.ended for start, end in outages)]
         slowness = find_slowness(answered, inside, timed_out)
-        failures = _failures(requests, inside, refused, slowness)
+        failures = _failures(requests, inside, refused, slowness, known)
     base = tuple(
         (answered[place].record.outcome, seconds) for place, seconds in zip(slowness.kept, slowness.base, strict=True)
     )
@@ -68,17 +70,21 @@ def _sandbox(label: str, requests: Sequence[LoggedRequest]) -> SandboxFit:
 
 
 def _failures(
-    requests: Sequence[LoggedRequest], inside: Sequence[LoggedRequest], refused: frozenset[int], slowness: Slowness
+    requests: Sequence[LoggedRequest],
+    inside: Sequence[LoggedRequest],
+    refused: frozenset[int],
+    slowness: Slowness,
+    known: Known,
 ) -> list[FailureFit]:
     """Return the failures that are neither refusals by a limit nor answers that became too slow."""
     explained = set(refused)
-    if slowness.kind in ("contention", "degradation"):
+    if slowness.kind in ("contention", "degradation", "slowdown"):
         busy = InFlight((one.began, one.ended) for one in inside)
         for place, one in enumerate(requests):
             if one.ending == "hang" and slowness.expected(one.began, busy.mean(one.began, one.ended)) > one.seconds / 2:
                 explained.add(place)
     usual = statistics.median(slowness.base) if slowness.base else 0.0
-    return find_failures(requests, frozenset(explained), usual)
+    return find_failures(requests, frozenset(explained), usual, known)
 
 
 def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
@@ -96,20 +102,5 @@ def _compared(sandboxes: list[SandboxFit]) -> list[SandboxFit]:
             and statistics.median(own) > _SLOWER * statistics.median(quick)
             and sample_distance(own, quick) > _APART
         )
-        compared.append(one if not is_slow else _slower(one, own, quick))
+        compared.append(replace(one, slower=added_delay(own, quick)) if is_slow else one)
     return compared
-
-
-def _slower(sandbox: SandboxFit, own: list[float], quick: list[float]) -> SandboxFit:
-    more = statistics.median(own) - statistics.median(quick)
-    extra = statistics.pvariance(own) - statistics.pvariance(quick)
-    deviation = math.sqrt(extra) if extra > (0.2 * more) ** 2 else 0.0
-    distance = sample_distance([one + more for one in quick], own)
-    if deviation == 0.0 or distance < _APART / 2:
-        delay = Fit("constant", (more,), len(own), distance)
-    elif deviation < 0.33 * more:
-        delay = Fit("normal", (more, deviation), len(own), distance)
-    else:
-        # Whatever the program takes, the delay is drawn beside it.
-        delay = fit([max(0.0, one - statistics.median(quick)) for one in own])
-    return replace(sandbox, slower=delay)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sfusion.harness.learning.attempts import has_trouble, joined, seconds_of
+from sfusion.harness.learning.attempts import has_trouble, joined, outcome_of, seconds_of
+from sfusion.harness.learning.waves import DIFFERENT
 from sfusion.harness.logs.record import LoggedCall
 
 _MOST_BUCKETS = 4096
@@ -20,6 +21,8 @@ _SLOWER = 0.05
 _SHORTEST = 1e-4
 _GOES_ON = 0.5
 """The share of a stretch's trouble, for each call, that its beginning has if the trouble is older than the stretch."""
+_AS_BAD = 0.95
+"""The share of the most trouble of a stretch from which on chance decides which stretch has the most."""
 _MOSTLY = 2 / 3
 
 
@@ -38,6 +41,9 @@ class Window:
     troubled_of: int
     slower: float = 1.0
     """How many times as long as usual in this log a call without trouble takes, by the geometric mean."""
+    otherwise: float = 0.0
+    """The share of calls that ended neither ok nor because of the infrastructure, and what is usual in this log."""
+    usually: float = 0.0
 
     @property
     def is_whole(self) -> bool:
@@ -55,6 +61,8 @@ class _Counts:
     """Calls without trouble whose duration is known."""
     logs: float = 0.0
     """The sum of the logarithms of their durations, which a few very long ones do not change."""
+    otherwise: int = 0
+    """Calls without trouble that did not end ok: program_error, cancelled, ..."""
 
     def plus(self, other: _Counts, sign: int = 1) -> _Counts:
         return _Counts(
@@ -62,16 +70,42 @@ class _Counts:
             self.troubled + sign * other.troubled,
             self.timed + sign * other.timed,
             self.logs + sign * other.logs,
+            self.otherwise + sign * other.otherwise,
         )
 
     @property
     def mean(self) -> float:
         return self.logs / self.timed if self.timed else 0.0
 
-    def trouble(self, usual: float) -> float:
-        """Calls that failed, were retried, or would have fitted into the time that was lost by being slow."""
-        more = self.mean - usual
-        return self.troubled + (self.timed * math.expm1(min(more, 20.0)) if self.timed and more > _SLOWER else 0.0)
+    @property
+    def share(self) -> float:
+        return self.otherwise / self.calls if self.calls else 0.0
+
+    def longer(self, usual: _Usual) -> float:
+        """The logarithm of how many times as long calls take; 0 if that is nothing."""
+        more = self.mean - usual.mean
+        return more if self.timed and more > _SLOWER else 0.0
+
+    def trouble(self, usual: _Usual) -> float:
+        """Calls that failed, were retried, ended otherwise than usual, or would have fitted into the time lost."""
+        lost = self.timed * math.expm1(min(self.longer(usual), 20.0))
+        more = self.share - usual.share
+        return self.troubled + lost + (more * self.calls if more > DIFFERENT else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """What calls are like in the quiet parts of a log."""
+
+    mean: float
+    share: float
+
+    @classmethod
+    def of(cls, parts: Sequence[_Part]) -> _Usual:
+        fullest = max(one.counts.calls for one in parts)
+        full = [one.counts for one in parts if one.counts.calls >= fullest / 2]
+        means, shares = sorted(one.mean for one in full if one.timed), sorted(one.share for one in full)
+        return cls(means[int(_QUIET * len(means))] if means else 0.0, shares[int(_QUIET * len(shares))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +133,10 @@ class Survey:
         self.troubled += trouble
         if math.isfinite(record.began):
             took = None if trouble else seconds_of(record)
+            otherwise = not trouble and outcome_of(record) not in (None, "ok")
             is_timed = took is not None and math.isfinite(took)
             log = math.log(max(took or 0.0, _SHORTEST)) if is_timed else 0.0
-            self._count(math.floor(record.began / self._width), _Counts(1, int(trouble), int(is_timed), log))
+            self._count(math.floor(record.began / self._width), _Counts(1, trouble, is_timed, log, otherwise))
             if len(self._buckets) > _MOST_BUCKETS:
                 self._widen()
 
@@ -120,11 +155,9 @@ class Survey:
         parts = [part for number, one in enumerate(stretches) for part in self._parts(number, one, most)]
         if not parts:
             return None
-        fullest = max(one.counts.calls for one in parts)
-        means = sorted(one.counts.mean for one in parts if one.counts.timed and one.counts.calls >= fullest / 2)
-        usual = means[int(_QUIET * len(means))] if means else 0.0
+        usual = _Usual.of(parts)
         worst = max(one.counts.trouble(usual) for one in parts)
-        best = [one for one in parts if one.counts.trouble(usual) >= worst * (1 - 1e-9)]
+        best = [one for one in parts if one.counts.trouble(usual) >= _AS_BAD * worst]
         fullest = max(one.counts.calls for one in best)
         full = [one for one in best if one.counts.calls >= 0.9 * fullest]
         chosen = full[len(full) // 2]  # in the middle, so that there is a before and an after
@@ -132,8 +165,18 @@ class Survey:
             chosen = _with_change(parts, chosen, usual)
         buckets, counts = stretches[chosen.stretch], chosen.counts
         start, end = buckets[chosen.first] * self._width, (buckets[chosen.last - 1] + 1) * self._width
-        more = counts.mean - usual if counts.timed and counts.mean - usual > _SLOWER else 0.0
-        return Window(start, end, counts.calls, self.calls, counts.troubled, self.troubled, math.exp(more))
+        is_other = counts.share - usual.share > DIFFERENT
+        return Window(
+            start,
+            end,
+            counts.calls,
+            self.calls,
+            counts.troubled,
+            self.troubled,
+            math.exp(counts.longer(usual)),
+            counts.share,
+            usual.share if is_other else counts.share,
+        )
 
     def _parts(self, number: int, stretch: list[int], most: int) -> Iterator[_Part]:
         last, counts = 0, _Counts()
@@ -146,7 +189,7 @@ class Survey:
                 break
             counts = counts.plus(self._buckets[bucket], -1)
 
-    def _goes_on(self, stretch: list[int], part: _Part, usual: float) -> bool:
+    def _goes_on(self, stretch: list[int], part: _Part, usual: _Usual) -> bool:
         """True if there is as much trouble at the beginning of a part as later, so that its cause came before."""
         begin = _Counts()
         for bucket in stretch[part.first : part.last]:
@@ -167,7 +210,7 @@ class Survey:
             yield stretch
 
 
-def _with_change(parts: list[_Part], worst: _Part, usual: float) -> _Part:
+def _with_change(parts: list[_Part], worst: _Part, usual: _Usual) -> _Part:
     """The nearest part that trouble as long as the worst one begins in, else the nearest that it ends in."""
     most = _MOSTLY * worst.counts.trouble(usual)
     same = [one for one in parts if one.stretch == worst.stretch and one.counts.calls >= 0.8 * worst.counts.calls]

@@ -12,7 +12,7 @@ from sfusion_tools.wording import counted
 
 _TIMES_DENSER = 1.5
 _CLEAR = 15.0
-_DIFFERENT = 0.1
+DIFFERENT = 0.1
 """By how much of all calls a share must differ to be more than another batch of tasks."""
 
 
@@ -44,7 +44,7 @@ def _waves(ended: Sequence[tuple[LoggedCall, str]], outcome: str) -> Iterator[Wa
     usual = (sum(flags) - sum(sum(flags[first:last]) for first, last in found)) / max(outside, 1)
     for first, last in found:
         hit, count = sum(flags[first:last]), last - first
-        if hit / count - usual < _DIFFERENT:
+        if hit / count - usual < DIFFERENT:
             continue
         start = ended[0][0].began
         since, until = ended[first][0].began - start, ended[last - 1][0].began - start

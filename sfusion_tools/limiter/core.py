@@ -304,7 +304,8 @@ class LimiterCore:
         client.seen = now
 
     def _expire(self, now: float) -> None:
-        while self._next_expiry() <= now:
+        # The first entry of the heap may be out of date, but never late.
+        while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
             _, name = heapq.heappop(self._expiries)
             self._release(self._permits[name].client, name, "expired")
             self._expired += 1

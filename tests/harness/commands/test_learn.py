@@ -99,3 +99,15 @@ def test_a_scenario_that_does_not_behave_like_its_log_is_said_to(tmp_path: Path)
     assert code == 1, told
     assert "does NOT behave like the log" in told
     assert (tmp_path / "s.yaml").exists()
+
+
+@pytest.mark.parametrize("count", [1, 4, 19])
+def test_a_few_calls_are_too_few_to_judge(count: int, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "e.ndjson", [call(n, 1e9 + n) for n in range(count)])
+    code, told, _ = sfusion("learn", log, "-o", tmp_path / "s.yaml")
+    assert code == 1, told
+    assert "too few calls to name a cause" in told
+    assert "too few to judge whether the scenario behaves like the log; 20 are needed" in told
+    assert "virtual time" not in told
+    assert "nothing went wrong" not in told
+    assert "Too few calls to judge it by." in (tmp_path / "s.yaml").read_text()

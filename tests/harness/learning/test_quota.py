@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from sfusion.harness.learning.attempts import requests_of
+from sfusion.harness.learning.learned import learn
 from sfusion.harness.learning.quota import QuotaFit, find_quota
 from sfusion.harness.logs import LoggedCall
 from tests.harness.learning.records import call
@@ -12,7 +15,7 @@ from tests.harness.learning.records import call
 
 def quota_of(calls: list[LoggedCall]) -> QuotaFit | None:
     calls = sorted(calls, key=lambda one: one.began)
-    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1))
+    return find_quota(requests_of(calls, 0.0, calls[-1].began + 1), "durations")
 
 
 def gateway(limit: int, *, status: int = 429, retry_after: float | None = 0.5) -> list[LoggedCall]:
@@ -49,11 +52,14 @@ def test_requests_that_come_at_the_same_moment_are_counted_too() -> None:
     assert found.model["in_flight"] == 8
 
 
-def test_a_limit_without_retry_after_is_a_queue_that_nobody_waits_in() -> None:
-    """A quota of the fake always sends Retry-After."""
-    found = quota_of(gateway(5, status=503, retry_after=None))
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_limit_without_retry_after_is_a_quota_too(status: int) -> None:
+    """A quota of the fake always sends Retry-After, so the model is a queue that nobody waits in."""
+    found = quota_of(gateway(5, status=status, retry_after=None))
     assert found is not None
-    assert found.model == {"kind": "queue", "workers": 5, "waiting": 0, "status": 503}
+    assert found.kind == "quota"
+    assert found.model == {"kind": "queue", "workers": 5, "waiting": 0, "status": status}
+    assert found.says == f"5 in flight, the rest get {status} without Retry-After"
 
 
 def test_refusals_at_any_load_are_not_a_limit() -> None:
@@ -66,6 +72,9 @@ def test_refusals_at_any_load_are_not_a_limit() -> None:
     calls = [one if one.attempts[0].status == 200 else call(0, one.began, 0.001, outcome="throttled", status=429)
              for one in calls]  # fmt: skip
     assert quota_of(calls) is None
+    learned = learn(sorted(calls, key=lambda one: one.began))
+    assert learned.headline == "unknown_limit"
+    assert "neither requests in flight nor their rate tell which" in learned.causes[0].evidence
 
 
 def test_a_limit_per_second_is_found() -> None:

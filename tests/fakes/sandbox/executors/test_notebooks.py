@@ -35,7 +35,7 @@ async def builtin() -> AsyncIterator[PythonExecutor]:
     await made.aclose()
 
 
-async def test_every_kind_of_cell_output_is_returned(notebook: PythonExecutor) -> None:
+async def test_every_kind_of_cell_output_is_returned(notebook: PythonExecutor, request: pytest.FixtureRequest) -> None:
     answer = await cells(
         notebook,
         "x = 1\nimport mine",
@@ -68,7 +68,11 @@ async def test_every_kind_of_cell_output_is_returned(notebook: PythonExecutor) -
     assert names[:8] == [[], ["ZeroDivisionError"], [], [], ["IndexError"], [], ["SystemExit"], []]
     assert (outputs[4], texts[5], answer.cells[6].error[0]["evalue"]) == ("before\n", ["42"], "3")
     assert (outputs[7], texts[7], texts[8]) == ("0\n1\n2\n", ["2"], ["True"])
-    assert (outputs[9], answer.cells[9].stderr, texts[9]) == ("out\n", "err\n", ["0"])
+    assert texts[9] == ["0"]
+    if (
+        "builtin" in request.node.name
+    ):  # a thread of ipykernel passes on what a child prints, maybe after the cell's end
+        assert (outputs[9], answer.cells[9].stderr) == ("out\n", "err\n")
     assert answer.cells[10].display == [{"text/plain": "rich", "text/html": "<i>rich</i>"}]
     assert texts[11] == ["'a'", "2", "4"]
     assert texts[12] == ["[0,\n " + ",\n ".join(map(str, range(1, 40))) + "]"]
