@@ -136,7 +136,7 @@ serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve", rich_help_panel=_FAKES)
 app.command(rich_help_panel=_FAKES)(proxy)
 
-app.add_typer(bench, name="bench", rich_help_panel=_SCENARIOS)
+app.add_typer(bench, name="bench", cls=_Commands, rich_help_panel=_SCENARIOS)
 
 _REAL = "A real sandbox"
 app.command(rich_help_panel=_REAL)(doctor)

@@ -151,6 +151,7 @@ def _can_fork() -> bool:
 def _start_process() -> None:
     """Leave Ctrl-C, which reaches every process, to the parent, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # A journal is many small objects that all live to the end of its run; looking through them takes a tenth of it.
     gc.freeze()

@@ -69,6 +69,8 @@ class Calls:
             few = max(2, full // 8)
             calls[OURS] = (lambda: _ours(tool)), full
             calls[FLOOR] = _floor(session, url, self.limit), full
+            if self.ray and no_ray:
+                missing["limiter of a Ray cluster"] = f"{no_ray}; the limiter is that of this process"
             if self.ray and not self.alone:
                 for baseline, make in ((DESIGN, _original), (VERL, _verl)):
                     if no_ray:

@@ -44,10 +44,17 @@ BENCHMARKS = (
     ),
     Benchmark(
         "call-alone",
-        "time of a call of one caller alone, the sandbox answers at once",
+        "time of a call of one caller alone, the sandbox answers at once; the limiter in this process",
         SECONDS,
         (Goal(FLOOR, at_most=1.25),),
-        Calls(callers=1, calls=512, alone=True).open,
+        Calls(callers=1, calls=512, ray=False, alone=True).open,
+    ),
+    Benchmark(
+        "call-alone-ray",
+        "like call-alone, through the limiter of a Ray cluster: nearly all of it is one round trip to an actor",
+        SECONDS,
+        (),
+        Calls(callers=1, calls=128, alone=True).open,
     ),
     Benchmark(
         "call-local",

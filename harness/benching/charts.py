@@ -12,14 +12,14 @@ from sfusion.harness.reports.line_chart import ChartLine, ChartPoint, LineChart
 def growth_charts(curves: Sequence[GrowthCurve]) -> dict[str, LineChart]:
     """One chart for each curve and unit, by the name of its file."""
     charts: dict[str, LineChart] = {}
-    for (name, unit), group in groupby(curves, key=lambda one: (one.curve, one.unit)):
+    for (name, _), group in groupby(curves, key=lambda one: (one.curve, one.unit)):
         lines = list(group)
         sizes = sorted({point.size for line in lines for point in line.points if point.cost is not None})
         if not sizes:
             continue
         file = name if name not in charts else f"{name}-{lines[0].line.replace(' ', '-')}"
         charts[file] = LineChart(
-            f"{name}: {unit}" + (f", {named}" if len(lines) == 1 and (named := _named(lines[0])) else ""),
+            _title(lines),
             lines[0].size_name,
             [f"{size:,}" for size in sizes],
             [ChartLine(_named(line), [_point(line, size) for size in sizes]) for line in lines],
@@ -28,9 +28,20 @@ def growth_charts(curves: Sequence[GrowthCurve]) -> dict[str, LineChart]:
     return charts
 
 
+def _title(lines: Sequence[GrowthCurve]) -> str:
+    """Names the exponent of a single line, which has no legend."""
+    first = lines[0]
+    if len(lines) > 1:
+        return f"{first.curve}: {first.unit}"
+    return ", ".join(filter(None, (f"{first.name}: {first.unit}", _exponent(first))))
+
+
 def _named(line: GrowthCurve) -> str:
-    exponent = "" if line.exponent is None or not line.per_unit else f"exponent {line.exponent:.2f}"
-    return ", ".join(filter(None, (line.line, exponent)))
+    return ", ".join(filter(None, (line.line, _exponent(line))))
+
+
+def _exponent(line: GrowthCurve) -> str:
+    return "" if line.exponent is None or not line.per_unit else f"exponent {line.exponent:.2f}"
 
 
 def _point(line: GrowthCurve, size: int) -> ChartPoint:

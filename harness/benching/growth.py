@@ -174,7 +174,7 @@ def _simulated(nodes: int, workers: int, calls: int, worlds: Sequence[str] = ("s
 
 
 def _workers(ground: Ground, workers: int) -> Costs:
-    calls = max(2 * workers, ground.size(500))
+    calls = max(4 * workers, ground.size(500))
     costs: dict[str, float] = {}
     scenario = _simulated(1, workers, calls) if workers < 8 else _simulated(workers // 4, 4, calls)
     with _cpu(costs, "", calls):

@@ -36,10 +36,9 @@ class BenchReporter(ProgressReporter):
         self.table(rows, _HEAD, styles, texts=3)
         for name, why in left_out.items():
             self.print(f"not measured: {name}: {why}", "yellow")
-        if not results:
-            return
         rounds = sorted({len(result.samples[OURS]) for result in results}, reverse=True)
-        self.print(f"medians of {' or '.join(map(str, rounds))} interleaved rounds; {machine}", "dim")
+        listed = " or ".join([*map(str, rounds[:-1]), counted(rounds[-1], "interleaved round")])
+        self.print(f"medians of {listed}; {machine}", "dim")
         notes = dict.fromkeys(f"{name}: {why}" for result in results for name, why in result.missing.items())
         for note in notes:
             self.print(f"not measured: {note}", "yellow")

@@ -54,6 +54,8 @@ def run_benchmarks(only: Sequence[str], *, rounds: int, quick: bool, json: Path 
                 shown.progress(done, line=f"{one.name}: not measured: {why}")
                 continue
             shown.benchmark_ended(done, results[-1])
+        if not results:
+            raise MissingWorld("; ".join(f"{name}: {why}" for name, why in left_out.items()))
         shown.finish(results, on, left_out, judged=not quick)
     if json is not None:
         document = {"machine": on, "quick": quick, "benchmarks": [one.as_dict() for one in results]}

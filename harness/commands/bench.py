@@ -32,7 +32,8 @@ def bench(
     under a semaphore (the floor), a literal implementation of verl's original design, verl 0.7.1 and pytest-httpserver;
     what is not installed is named and left out. Run it on a machine that does nothing else.
 
-    Exit code 0 if every goal is met (always with --quick), 1 if one is missed, 2 if the input is wrong.
+    Exit code 0 if every goal is met (always with --quick), 1 if one is missed, 2 if the input is wrong, 3 if nothing of
+    what was chosen can be measured here.
     """
     if context.invoked_subcommand is not None:
         return

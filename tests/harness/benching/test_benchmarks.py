@@ -82,7 +82,7 @@ def test_goals_name_contestants_of_their_benchmark() -> None:
     named = {one.name: {goal.baseline for goal in one.goals} for one in BENCHMARKS}
     assert named["call"] == {FLOOR, "original design", "verl 0.7.1"}
     assert named["matrix"] == {""}
-    assert len(named) == len(BENCHMARKS) == 13
+    assert len(named) == len(BENCHMARKS) == 14
 
 
 @pytest.mark.parametrize("name", ["callers", "waiters", "workers", "nodes", "journal", "text"])
@@ -140,3 +140,14 @@ def test_growth_writes_plots_and_json(tmp_path: Path) -> None:
 def test_wrong_options_are_named_with_exit_code_2(arguments: list[str], message: str) -> None:
     code, output = run(*arguments)
     assert (code, message in output) == (2, True), output
+
+
+def test_without_ray_its_baselines_are_named_and_benchmarks_that_need_it_left_out(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ground, "no_ray", lambda _: "Ray is not installed")
+    with Calls(callers=2, calls=2).open(ground) as contest:
+        assert set(contest.measure(1)) == {OURS, FLOOR}
+    assert set(contest.missing) == {"limiter of a Ray cluster", "original design", "verl 0.7.1"}
+    code, output = run("--quick", "--only", "permits")
+    assert (code, "permits: Ray is not installed" in output) == (3, True), output

@@ -150,5 +150,5 @@ def test_a_machine_that_is_too_small_for_a_point_says_so_and_measures_the_others
     assert list(charts) == ["nodes", "nodes-memory"]
     drawn = svg_file([charts["nodes"]])
     assert drawn.count("<circle") == 2
-    assert "nodes: µs per call, time, exponent 2.00" in drawn
+    assert "nodes, time: µs per call, exponent 2.00" in drawn
     assert "prefers-color-scheme: dark" in drawn
