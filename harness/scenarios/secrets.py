@@ -33,9 +33,11 @@ def masked(config: Any, name: str = "") -> Any:
         return {key: masked(value, f"{name}.{key}" if name else str(key)) for key, value in config.items()}
     if isinstance(config, list):
         return [masked(value, f"{name}.{number}") for number, value in enumerate(config)]
-    if isinstance(config, str) and _is_secret(name, config):
-        return redact(config) if _USER_IN_URL.match(config) else HIDDEN
-    return config
+    if not isinstance(config, str):
+        return config
+    if _USER_IN_URL.match(config) or "sandbox_fusion_url" in name.split("."):
+        return redact(config)
+    return HIDDEN if _is_secret(name, config) else config
 
 
 def _is_secret(name: str, value: str) -> bool:

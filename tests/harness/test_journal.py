@@ -83,12 +83,15 @@ def test_secrets_of_a_tool_config_are_not_written_to_disk(tmp_path: Path) -> Non
         "headers": {"Authorization": "Bearer abc123"},
         "api_key": "k-999",
         "sandbox_fusion_url": "http://user:hunter2@host/run_code",
+        "more": {"sandbox_fusion_url": ["https://host/p4th/run_code", "http://127.0.0.1:1/run_code?key=qu3ry"]},
+        "judge_url": "https://host/judge",
         "rate_limit": 3,
     }
     assert set(secrets_in(config).values()) == {"Bearer abc123", "k-999", "user:hunter2"}
     text = json.dumps(masked(config))
-    for secret in ("abc123", "k-999", "hunter2"):
+    for secret in ("abc123", "k-999", "hunter2", "p4th", "qu3ry"):
         assert secret not in text
+    assert "https://host/judge" in text
     assert masked(config)["rate_limit"] == 3
     task = Task(scene(tools={"rate_limit": 3, "headers": {"X-Token": "canary-1"}}), "sim")
     folder = write_run(run_one(task), tmp_path)
