@@ -140,9 +140,10 @@ class Digest:
             self.retried += len(record.attempts) > 1
             for attempt in record.attempts:
                 self._add_attempt(attempt, began, axis)
-        elif record.seconds and kind == Outcome.THROTTLED.value:
-            self.waits.add(record.seconds)
-            axis.occupy("waiting", began, ended)
+        # Journals do not tell how long a call waited in vain.
+        elif waited := record.waited or (record.seconds if kind == Outcome.THROTTLED.value else None):
+            self.waits.add(waited)
+            axis.occupy("waiting", began, began + waited)
         self._samples.add(record, kind)
 
     def _add_attempt(self, attempt: LoggedAttempt, began: float, axis: TimeAxis) -> None:

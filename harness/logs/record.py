@@ -46,5 +46,7 @@ class LoggedCall:
     """What was wrong with a malformed tool call."""
     timed: bool = True
     """False: the log has no times, and ``began`` counts its lines, or the steps of a training."""
+    waited: float = 0.0
+    """Seconds for a permit, of a call without an attempt."""
     refused: str = ""
     """Who refused the call before anything was sent: the guard."""

@@ -123,6 +123,15 @@ def test_calls_that_the_guard_refused_are_counted(tmp_path):
     assert "Refused by the guard" in (tmp_path / "page.html").read_text()
 
 
+def test_calls_that_were_cancelled_in_the_queue_were_waiting(tmp_path):
+    line = '{"event_log":1,"call":"w","began":1763200000,"seconds":8,"outcome":"cancelled","waited":8,"attempts":[]}\n'
+    (tmp_path / "events.ndjson").write_text(line * 4)
+    assert look(tmp_path, "--json", tmp_path / "look.json")[0] == 0
+    told = json.loads((tmp_path / "look.json").read_text())
+    assert max(row["waiting"] for row in told["over_time"]) == pytest.approx(4)
+    assert told["waits"]["p50"] == pytest.approx(8, rel=0.03)
+
+
 def test_the_path_of_a_config_stands_for_the_files_of_all_processes(tmp_path):
     for worker in ("a-1", "b-2"):
         write(tmp_path / f"events.{worker}-001.ndjson", degrading(10))
