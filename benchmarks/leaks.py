@@ -14,12 +14,11 @@ import gc
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sfusion.harness.benching.ground import Ground
 
 
 def census(tool: object) -> dict[str, int]:
@@ -41,8 +40,6 @@ def census(tool: object) -> dict[str, int]:
 
 
 def main() -> None:
-    from bench_tool import server
-
     from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -52,7 +49,8 @@ def main() -> None:
     # asyncio and the interpreter report the calls that were under way when their loop was closed.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     sys.unraisablehook = lambda _: None
-    with server() as url:
+    with Ground() as ground:
+        url = ground.url("bare")
         begun: list[asyncio.Event] = []
 
         def observe(event: str, facts: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from sfusion.fakes.errors import FakeError
 from sfusion.harness.commands._exit import say
+from sfusion.harness.commands.bench import app as bench
 from sfusion.harness.commands.chaos import chaos
 from sfusion.harness.commands.check import check
 from sfusion.harness.commands.compare import compare
@@ -134,6 +135,8 @@ serve.command("sandbox")(serve_sandbox)
 serve.command("sglang")(serve_sglang)
 app.add_typer(serve, name="serve", rich_help_panel=_FAKES)
 app.command(rich_help_panel=_FAKES)(proxy)
+
+app.add_typer(bench, name="bench", cls=_Commands, rich_help_panel=_SCENARIOS)
 
 _REAL = "A real sandbox"
 app.command(rich_help_panel=_REAL)(doctor)

@@ -54,10 +54,9 @@ class Journal:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the file."""
-        encode = json.JSONEncoder(separators=(",", ":")).encode
-        yield encode(self.header) + "\n"
+        yield encode_line(self.header)
         for event in self.events:
-            yield encode(event) + "\n"
+            yield encode_line(event)
 
     def digest(self) -> str:
         """Return a digest of every byte of the file; equal runs have equal digests."""
@@ -89,6 +88,19 @@ class Journal:
         if header is None:
             raise JournalError(f"{path}:1: not a journal: the file is empty")
         return cls(header, events)
+
+
+def _line_encoder() -> Callable[[Any], str]:
+    """The encoder of the lines. ``JSONEncoder.encode`` makes the C part of itself anew for every value."""
+    ordinary = json.JSONEncoder(separators=(",", ":"))
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return lambda record: ordinary.encode(record) + "\n"
+    encode = make(None, ordinary.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
+    return lambda record: "".join((*encode(record, 0), "\n"))
+
+
+encode_line = _line_encoder()
 
 
 def _checked_header(record: Any, path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -14,6 +14,7 @@ MAX_LINE = 50_000_000
 MAX_TOTAL = 1_000_000_000
 MAX_DEPTH = 100
 """Of JSON. Python's own limit depends on the stack of whoever reads, and the writer may have less."""
+_PIECE = 2**16
 _OPENING = re.compile(r"[\[{]")
 
 
@@ -50,18 +51,30 @@ def read_lines(path: Path, *, line: int = MAX_LINE, total: int = MAX_TOTAL) -> I
 
 
 def bounded_lines(
-    file: IO[bytes], name: str, *, line: int = MAX_LINE, total: int | None = None
+    file: IO[bytes],
+    name: str,
+    *,
+    line: int = MAX_LINE,
+    total: int | None = None,
+    on_long: Callable[[InputError], None] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the lines of an open file with their numbers; raise InputError beyond the bounds.
 
-    Only line feeds end a line: JSON may contain U+2028 and similar characters unescaped.
+    Lines that are too long are passed over if ``on_long`` is there to be called for them. Only line feeds end a line:
+    JSON may contain U+2028 and similar characters unescaped.
     """
     number = read = 0
     while content := file.readline(line + 1):
         number += 1
         read += len(content)
         if len(content) > line:
-            raise InputError(f"{name}:{number}: a line of more than {line:,} bytes, the most that is read")
+            error = InputError(f"{name}:{number}: a line of more than {line:,} bytes, the most that is read")
+            if on_long is None:
+                raise error
+            while content and not content.endswith(b"\n"):
+                content = file.readline(_PIECE)
+            on_long(error)
+            continue
         if total is not None and read > total:
             raise InputError(f"{name}:{number}: larger than {total:,} bytes, the most that is read")
         yield number, content

@@ -6,12 +6,15 @@ The texts may be hostile: their size, their depth and what their aliases expand 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
+from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
 
 from sfusion_tools.bounded_input import decoded, read_bounded
 from sfusion_tools.errors import InputError, YamlError
@@ -75,16 +78,25 @@ def parse_marked(text: str, file: str, limits: YamlLimits = LIMITS) -> Marked:
     """Read one YAML document; ``file`` is its name in errors."""
     if len(text) > limits.bytes:
         raise YamlError([f"{file}:1: larger than {limits.bytes:,} bytes, the most that is read"])
-    marked = Marked(None, {(): YamlPlace(file, 1)}, text)
+    # libyaml has other rules for tabs, byte-order marks and the line breaks of Unicode
+    if text.isascii() and "\t" not in text:
+        try:
+            return _marked(_FastLoader(text, limits), text, file)
+        except yaml.YAMLError:  # libyaml words its problems differently
+            pass
     try:
-        loader = _Loader(text, limits)
-        node = loader.get_single_node()
-        problems = list(itertools.islice(_walk(node, (), marked.places, file), _MOST_PROBLEMS))
-        if problems:
-            raise YamlError(problems)
-        marked.data = None if node is None else loader.construct_document(node)
+        return _marked(_Loader(text, limits), text, file)
     except yaml.YAMLError as error:
         raise YamlError([_yaml_problem(error, file)]) from None
+
+
+def _marked(loader: Any, text: str, file: str) -> Marked:
+    marked = Marked(None, {(): YamlPlace(file, 1)}, text)
+    node = loader.get_single_node()
+    problems = list(itertools.islice(_walk(node, (), marked.places, file), _MOST_PROBLEMS))
+    if problems:
+        raise YamlError(problems)
+    marked.data = None if node is None else loader.construct_document(node)
     return marked
 
 
@@ -92,11 +104,15 @@ class _TooMuch(yaml.MarkedYAMLError):
     """The text is YAML, but beyond the limits."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Limited(Composer, SafeConstructor, Resolver):
     """Stops at the first node beyond the limits, before anything walks what the aliases expand to."""
 
-    def __init__(self, text: str, limits: YamlLimits) -> None:
-        super().__init__(text)
+    peek_event: Callable[[], Any]
+
+    def __init__(self, limits: YamlLimits) -> None:
+        Composer.__init__(self)
+        SafeConstructor.__init__(self)
+        Resolver.__init__(self)
         self._limits = limits
         self._depth = 0
         self._composed = 0
@@ -105,7 +121,7 @@ class _Loader(yaml.SafeLoader):
         self._heights: dict[int, int] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event = self.peek_event()
         mark = event.start_mark
         self._depth += 1
         if self._depth > self._limits.depth + 1:
@@ -144,6 +160,27 @@ class _Loader(yaml.SafeLoader):
             # A date that does not exist, or a tag that does not fit its value.
             what = f"a value cannot be read: {error}; put it in quotes"
             raise _TooMuch(problem=what, problem_mark=node.start_mark) from None
+
+
+class _Loader(_Limited, yaml.SafeLoader):
+    def __init__(self, text: str, limits: YamlLimits) -> None:
+        yaml.SafeLoader.__init__(self, text)
+        _Limited.__init__(self, limits)
+
+
+_Parser: Any = __import__("yaml._yaml", fromlist=["CParser"]).CParser if yaml.__with_libyaml__ else None
+"""The parser of libyaml, where PyYAML was built with it."""
+
+
+class _LibyamlLoader(_Limited, _Parser or object):  # type: ignore[misc] # a class that is chosen when it runs
+    """Parses in C; nodes are composed as in the other loader, so the limits are the same."""
+
+    def __init__(self, text: str, limits: YamlLimits) -> None:
+        _Parser.__init__(self, text)
+        _Limited.__init__(self, limits)
+
+
+_FastLoader: Any = _LibyamlLoader if _Parser is not None else _Loader
 
 
 def _children(node: Any) -> list[Any]:

@@ -21,7 +21,7 @@ class Upstream:
 
     origin: str
     """``http://host:port``, without a user."""
-    base: str
+    base: str = field(repr=False)
     """Prefix of every path, without a slash at the end."""
     query: str = field(repr=False)
     """Prefix of every query."""
@@ -70,7 +70,7 @@ def read_upstream(url: object) -> Upstream:
         base=base,
         query=parts.query,
         authorization=basic_auth(parts),
-        shown=origin + base,
+        shown=redact(origin + base),
         host=host,
         port=port if port is not None else _PORTS[parts.scheme],
     )

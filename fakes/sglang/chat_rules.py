@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, SchemaError
-
 from sfusion.fakes.errors import BadValue
 from sfusion.fakes.sglang.rendering import Constraint
 from sfusion.fakes.sglang.requests import GenerateCall
@@ -80,6 +78,8 @@ def refusal(request: ChatCompletionRequest, context_length: int) -> str | None:
 @lru_cache(maxsize=512)
 def _schema_flaw(schema: str) -> str | None:
     """Return what is wrong with a schema. Cached: the check takes milliseconds, and rollouts repeat the same tools."""
+    from jsonschema import Draft202012Validator, SchemaError
+
     try:
         Draft202012Validator.check_schema(json.loads(schema))
     except SchemaError as error:

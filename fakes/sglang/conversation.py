@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sfusion_tools.tokenizers import Tokenizer
@@ -32,13 +33,8 @@ def read_ids(ids: Sequence[int], tokenizer: Tokenizer) -> tuple[ChatMessage, ...
     marks = tokenizer.encode(IM_START)
     if len(marks) != 1 or marks[0] not in ids:
         return read_prompt(tokenizer.decode(ids))
-    turns: list[list[int]] = []
-    for number in ids:
-        if number == marks[0]:
-            turns.append([])
-        elif turns:
-            turns[-1].append(number)
-    return _messages([tokenizer.decode(turn) for turn in turns])
+    starts = [place for place, number in enumerate(ids) if number == marks[0]]
+    return _messages([tokenizer.decode(ids[start + 1 : end]) for start, end in pairwise([*starts, len(ids)])])
 
 
 def read_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -6,12 +6,12 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from sfusion.fakes.errors import BadValue, NothingToSay
+
+if TYPE_CHECKING:  # few requests have a schema, and importing it takes as long as a short run
+    from jsonschema import Draft202012Validator
 
 Schema = Mapping[str, Any] | bool
 
@@ -21,6 +21,8 @@ _BY_KEYWORD = {"properties": "object", "required": "object", "items": "array", "
 
 def constrained(text: str, schema: str) -> str:
     """Return the text if the schema allows it, else the smallest value that it allows."""
+    from jsonschema import ValidationError
+
     checker = validator(schema)
     try:
         value = json.loads(text)
@@ -44,6 +46,8 @@ def constrained(text: str, schema: str) -> str:
 @lru_cache(maxsize=512)
 def validator(schema: str) -> Draft202012Validator:
     """Return the validator of a schema; raises BadValue for what is no schema."""
+    from jsonschema import Draft202012Validator, SchemaError
+
     try:
         read = json.loads(schema)
         Draft202012Validator.check_schema(read)
@@ -110,6 +114,8 @@ def _first(options: list[Schema], root: Schema, within: frozenset[str]) -> Any:
 
 def _number(schema: Mapping[str, Any], *, whole: bool) -> float:
     """Return 0, or a number at or near a bound."""
+    from jsonschema import Draft202012Validator
+
     bounds = [schema[key] for key in _BOUNDS if key in schema]
     step = schema.get("multipleOf") or 1
     near = [math.floor(bound / step) * step + more for bound in bounds for more in (0, step, -step)]

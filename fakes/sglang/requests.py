@@ -160,7 +160,7 @@ def _check_length(ids: Sequence[int], params: Mapping[str, Any], context_length:
 
 
 def _check_vocabulary(ids: Sequence[int], tokenizer: Tokenizer) -> None:
-    if any(not 0 <= number < tokenizer.vocab_size for number in ids):
+    if ids and not 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
         raise BadValue(
             f"The input_ids {list(ids)} contains values greater than the vocab size ({tokenizer.vocab_size})."
         )

@@ -33,12 +33,10 @@ def look(
 
     Reports(html=html, json=None if is_stdout(json) else json).check()
     problems = UnreadableLines()
-    reader, digest = LogReader(logs, problems), Digest()
+    reader, digest = LogReader(logs, problems, lambda so_far: reporter.read(so_far)), Digest()
     with LookReporter(sys.stderr if is_stdout(json) else sys.stdout, reader.total_bytes) as reporter:
-        for number, record in enumerate(reader):
+        for record in reader:
             digest.add(record)
-            if not number % 5_000:
-                reporter.read(reader.bytes)
         found = replace(
             overview(digest),
             files=[str(file) for file in reader.files],

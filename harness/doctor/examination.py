@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from sfusion.harness.doctor.stdin_race import check_stdin_race
 from sfusion.harness.doctor.throughput import check_throughput
 from sfusion.harness.doctor.timeouts import check_default_timeout, check_run_timeout
 from sfusion.harness.errors import NotExamined, Vanished
+from sfusion_tools.sandbox.secrets import hide as hide_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ async def examine(
     """Examine one sandbox. ``environ`` and ``root`` stand for this machine's environment and file system."""
     plan, observer = plan or Plan(), observer or NullObserver()
     result = Examination(settings)
-    hide = _hider([*settings.secrets(), *secrets_of_proxies(environ or {})])
+    hide = partial(hide_secrets, secrets=[*settings.secrets(), *secrets_of_proxies(environ or {})])
     async with HttpClient(headers=settings.headers, connect=plan.connect) as http:
         context = CheckContext(settings, plan, http, environ or {}, root, observer.announce)
         try:
@@ -157,15 +159,6 @@ async def _run(check: Check, context: CheckContext) -> tuple[list[Finding], str]
         return [stopped_answering(check.name, str(error))], ""
     except NotExamined as error:
         return [], str(error)
-
-
-def _hider(secrets: Sequence[str]) -> Callable[[str], str]:
-    def hide(text: str) -> str:
-        for secret in secrets:
-            text = text.replace(secret, "***")
-        return text
-
-    return hide
 
 
 def _hidden(finding: Finding, hide: Callable[[str], str]) -> Finding:

@@ -10,8 +10,9 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from sfusion.harness.doctor.settings import SHORTEST_PASSWORD, Client, SandboxSettings
+from sfusion.harness.doctor.settings import Client, SandboxSettings
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for, proxy_variable
+from sfusion_tools.sandbox.secrets import SHORTEST_PASSWORD
 
 
 def proxy_of_requests(url: str, environ: Mapping[str, str]) -> str | None:

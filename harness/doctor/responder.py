@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from sfusion.harness.doctor.finding import Finding, breaks
 from sfusion.harness.doctor.http import HttpAnswer
@@ -109,16 +109,25 @@ def _redirect(answer: HttpAnswer, url: str) -> Finding:
         )
     elif answer.status in (301, 302, 303):
         training = "clients repeat the request as a GET without the program: calls fail"
-        change = f"put the final address into the URL: {redact(target)}"
+        change = f"put the final address into the URL: {_shown(target, url)}"
     else:
         training = "sfusion follows no redirects, verl's tool does: calls fail, or take twice the time"
-        change = f"put the final address into the URL: {redact(target)}"
+        change = f"put the final address into the URL: {_shown(target, url)}"
+    where = _shown(target, url) if location else "nowhere"
     return breaks(
         "redirect",
-        seen=f"POST {redact(url)} returns {answer.status}, a redirect to {redact(target) if location else 'nowhere'}",
+        seen=f"POST {redact(url)} returns {answer.status}, a redirect to {where}",
         training=training,
         change=change,
     )
+
+
+def _shown(target: str, url: str) -> str:
+    """Return where a server redirects to, with its path unless that is ours, which may contain a token."""
+    parts = urlsplit(target)
+    if parts.path == urlsplit(url).path:
+        return redact(target)
+    return redact(urlunsplit((parts.scheme, parts.netloc, "", "", ""))) + parts.path
 
 
 def _without_login(url: str) -> tuple[object, ...]:

@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from sfusion_tools.errors import ConfigError
 from sfusion_tools.hosts import is_this_machine
 from sfusion_tools.sandbox.config import SandboxToolConfig
-from sfusion_tools.sandbox.endpoints import basic_auth, normalise_url, redact
+from sfusion_tools.sandbox.endpoints import normalise_url, redact
+from sfusion_tools.sandbox.secrets import secrets_of
 from sfusion_tools.tool_registry import read_entries
 
 _URL_KEY = "sandbox_fusion_url"
-SHORTEST_PASSWORD, SHORTEST_TOKEN = 4, 8
-"""Shorter ones are not masked in texts: they would hide half of every sentence."""
 
 
 class Client(StrEnum):
@@ -90,19 +89,7 @@ class SandboxSettings:
         return urlunsplit((parts.scheme, parts.netloc, f"{parts.path}/{route}", parts.query, ""))
 
     def secrets(self) -> list[str]:
-        """What must never be shown, the longest first: passwords and tokens of the URL, and header values."""
-        parts = urlsplit(self.url.strip())
-        tokens = {*self.headers.values(), *(value for _, value in parse_qsl(parts.query))}
-        tokens |= {part.partition("=")[2] for part in parts.query.split("&")}
-        # "Bearer abc": the second word alone is as secret as the whole value.
-        tokens |= {word for value in self.headers.values() for word in value.split()[1:]}
-        if not parts.password:
-            tokens.add(parts.username or "")  # a token instead of a user name
-        found = {word for word in tokens if len(word) >= SHORTEST_TOKEN}
-        if len(parts.password or "") >= SHORTEST_PASSWORD:
-            found.add(parts.password or "")
-            found.add((basic_auth(parts) or "").removeprefix("Basic "))
-        return sorted(found | {unquote(word) for word in found}, key=len, reverse=True)
+        return secrets_of(self.url, self.headers)
 
 
 def settings_of_url(url: str) -> SandboxSettings:

@@ -96,11 +96,13 @@ class LoggedRequest:
 def joined(records: Iterable[LoggedCall]) -> list[LoggedCall]:
     """Return calls in the order in which they began; requests that a server logged for one call become its attempts.
 
+    Calls that a guard refused were never made.
     A request belongs to the call of the same name before it if that one was not answered and had ended.
     """
     calls: list[LoggedCall] = []
     latest: dict[str, int] = {}
-    for one in sorted(records, key=lambda record: record.began):
+    made = (record for record in records if not record.refused)
+    for one in sorted(made, key=lambda record: record.began):
         place = latest.get(one.call) if one.source == "server" else None
         if place is not None and _goes_on(calls[place], one):
             first = calls[place]

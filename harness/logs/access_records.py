@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from calendar import timegm
+from dataclasses import replace
 from functools import lru_cache
 
 from sfusion.harness.logs.journal_records import outcome_of_status
@@ -21,15 +22,27 @@ _STAMP = re.compile(
 )
 _QUOTED = re.compile(r'^ "(?:[^"\\]|\\.)*" "(?:[^"\\]|\\.)*"')
 _NAMED_TIME = re.compile(r'\b(?:rt|request_time|req_time)["\s]*[=:]["\s]*(\d+\.\d+)')
-_NAMED_UPSTREAM = re.compile(r'\b(?:upstream|upstream_addr|ua|addr)["\s]*[=:]["\s]*([\w.-]+:\d+)')
+_NEXT = "(?:,| :) "
+"""What nginx writes between the upstreams that it tried, and after an internal redirect."""
+_ADDRESS = r"(?:unix:/[^\s,\"]+|(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+)"
+_BARE_ADDRESS = r"(?:unix:/[^\s,\"]+|(?:\[[0-9A-Fa-f:.]+\]|(?:\d{1,3}\.){3}\d{1,3}):\d+)"
+_NAMED_UPSTREAMS = re.compile(
+    rf'\b(?:upstream|upstream_addr|ua|addr)["\s]*[=:]["\s]*({_ADDRESS}(?:{_NEXT}{_ADDRESS})*)'
+)
+_NAMED_STATUSES = re.compile(rf'\b(?:upstream_status|us)["\s]*[=:]["\s]*((?:\d{{3}}|-)(?:{_NEXT}(?:\d{{3}}|-))*)')
+_NAMED_TIMES = re.compile(
+    rf'\b(?:upstream_response_time|urt)["\s]*[=:]["\s]*((?:\d+\.\d+|-)(?:{_NEXT}(?:\d+\.\d+|-))*)'
+)
 _BARE_TIME = re.compile(r'(?<![\w.:])"?(\d+\.\d{3})"?(?![\w.:])')
-_BARE_UPSTREAM = re.compile(r"(?<![\w.])((?:\d{1,3}\.){3}\d{1,3}:\d+)(?![\w.])")
+_BARE_UPSTREAMS = re.compile(rf"(?<![\w.\[:])({_BARE_ADDRESS}(?:{_NEXT}{_BARE_ADDRESS})*)(?![\w.])")
+_BARE_STATUSES = re.compile(rf"(?<![\w.:])(\d{{3}}(?:{_NEXT}(?:\d{{3}}|-))+)(?![\w.])")
+_BARE_TIMES = re.compile(rf"(?<![\w.:])(\d+\.\d{{3}}(?:{_NEXT}(?:\d+\.\d{{3}}|-))+)(?![\w.:])")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LONGEST = 10_000
 
 
-def access_record(line: bytes, number: int) -> LoggedCall | None:
-    """Return the request of a line; None for other lines, and for requests that are not calls, such as pings.
+def access_records(line: bytes, number: int) -> tuple[LoggedCall, ...] | None:
+    """Return the request of a line, nothing if that is not a call, such as a ping; None for other lines.
 
     ``number`` stands for the time where the line has none.
     """
@@ -40,32 +53,54 @@ def access_record(line: bytes, number: int) -> LoggedCall | None:
         text = _COLOUR.sub("", text)
     if (found := _NGINX.match(text)) is not None:
         ended = _nginx_time(found["time"])
-        return _nginx_record(found, ended) if ended is not None and found["method"] == "POST" else None
+        if ended is None:
+            return None
+        return (_nginx_record(found, ended),) if found["method"] == "POST" else ()
     start, _, rest = text.partition(' - "')
-    if (found := _UVICORN.match(rest)) is None or found["method"] != "POST":
+    if (found := _UVICORN.match(rest)) is None:
         return None
+    if found["method"] != "POST":
+        return ()
     status, at = int(found["status"]), _stamp(start)
     began, timed = (float(number), False) if at is None else (at, True)
     attempt = LoggedAttempt(began, None, status=status, outcome=outcome_of_status(status))
-    return LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed)
+    return (LoggedCall("", began, None, "access", attempt.outcome, attempts=(attempt,), timed=timed),)
 
 
 def _nginx_record(found: re.Match[str], ended: float) -> LoggedCall:
     rest = _QUOTED.sub("", found["rest"])
     took = _NAMED_TIME.search(rest) or _BARE_TIME.search(rest)
-    upstream = _NAMED_UPSTREAM.search(rest) or _BARE_UPSTREAM.search(rest)
     # nginx writes the time at which the request ended.
     seconds = None if took is None else float(took[1])
     began, status = ended - (seconds or 0.0), int(found["status"])
-    attempt = LoggedAttempt(
-        began,
-        seconds,
-        upstream[1] if upstream is not None else "",
-        status,
-        outcome_of_status(status),
-        received=None if found["size"] == "-" else int(found["size"][:15]),
-    )
-    return LoggedCall("", began, seconds, "access", attempt.outcome, attempts=(attempt,))
+    outcome, upstreams = outcome_of_status(status), _parts(_NAMED_UPSTREAMS, _BARE_UPSTREAMS, rest) or [""]
+    size = None if found["size"] == "-" else int(found["size"][:15])
+    last = LoggedAttempt(began, seconds, upstreams[-1], status, outcome, received=size)
+    attempts = (last,) if len(upstreams) == 1 else _tried(last, upstreams, rest)
+    return LoggedCall("", began, seconds, "access", outcome, attempts=attempts)
+
+
+def _tried(last: LoggedAttempt, upstreams: list[str], rest: str) -> tuple[LoggedAttempt, ...]:
+    """Return an attempt for each upstream; nginx tries the next one only if it got no usable answer."""
+    statuses = _parts(_NAMED_STATUSES, _BARE_STATUSES, rest)
+    times = _parts(_NAMED_TIMES, _BARE_TIMES, rest)
+    unknown = ["-"] * len(upstreams)
+    if len(statuses) != len(upstreams):
+        statuses = unknown
+    if len(times) != len(upstreams):
+        times = unknown
+    attempts, began = [], last.began
+    for upstream, code, took in zip(upstreams[:-1], statuses, times, strict=False):
+        status, seconds = (None if code == "-" else int(code)), (None if took == "-" else float(took))
+        attempts.append(LoggedAttempt(began, seconds, upstream, status, outcome_of_status(status)))
+        began += seconds or 0.0
+    seconds = last.seconds if times[-1] == "-" else float(times[-1])
+    return (*attempts, replace(last, began=began, seconds=seconds))
+
+
+def _parts(named: re.Pattern[str], bare: re.Pattern[str], rest: str) -> list[str]:
+    found = named.search(rest) or bare.search(rest)
+    return [] if found is None else re.split(_NEXT, found[1])
 
 
 @lru_cache(maxsize=16)

@@ -31,6 +31,7 @@ def event_record(record: Mapping[str, Any]) -> LoggedCall:
         name(record, "worker"),
         tuple([_attempt(one, began) for one in attempts]),
         name(record, "problem") or None,
+        refused=name(record, "refused"),
     )
 
 

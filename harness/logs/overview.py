@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from sfusion.harness.logs.axis import FAILURES, TimeBucket, failures, loads
 from sfusion.harness.logs.changes import Shift, changed_durations, changed_shares
-from sfusion.harness.logs.digest import FAILURES, Digest, SandboxCounts, TimeBucket, failures, loads
+from sfusion.harness.logs.digest import Clock, Digest, SandboxCounts
 from sfusion.harness.logs.histogram import Durations
+from sfusion.harness.logs.suspects import Suspect, suspect
 from sfusion.harness.logs.values import OUTCOMES
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.result import CallResult
@@ -19,10 +21,6 @@ from sfusion_tools.sandbox.text import model_text
 
 STRETCHES = 240
 """Stretches of time in which changes are looked for."""
-_EARLIEST_DATE = 1e8
-"""Smaller times count from the beginning of a run."""
-_WORSE, _APART = 2.0, 0.05
-"""A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
 
 What = Literal["failed", "attempts", "malformed", "programs", "cancelled", "duration"]
 _RAN = tuple(one.value for one in (Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR))
@@ -82,8 +80,9 @@ class Overview:
     end: float
     timed: bool
     """False: ``start``, ``end`` and all other times are lines of an access log, or steps of a training."""
-    unit: str
-    """``unix`` time, ``seconds`` of a run, ``line`` or ``step``."""
+    unit: Clock
+    off_axis: int
+    """Calls that are not among those over time: without a time, of another clock, or far from all others."""
     outcomes: dict[str, int]
     failed: int
     workers: int
@@ -91,11 +90,16 @@ class Overview:
     seconds: dict[str, float | None]
     waits: dict[str, float | None]
     retried: int
+    refused: int
+    """Calls that the guard did not let through."""
     over_time: list[Stretch]
     turns: list[Turn]
     sandboxes: list[SandboxRow]
     suspect: str
     """The sandbox that does worse than the others; empty if none does."""
+    suspect_since: float | None
+    suspect_until: float | None
+    """When it began and ceased to, if not in all of the log."""
     faults: dict[str, int]
     malformed: dict[str, int]
     read: list[tuple[str, int, str]]
@@ -126,15 +130,18 @@ class Overview:
 
 def overview(digest: Digest, *, stretches: int = 60) -> Overview:
     """Return what a digest says, with its time divided into at most ``stretches``."""
-    fine = digest.merged(STRETCHES)
+    axis = digest.axis
+    fine = axis.merged(STRETCHES)
+    worst = suspect(digest.sandboxes, fine) or Suspect("")
     client = digest.sources["client"] + digest.sources["dump"]
     return Overview(
         digest.calls,
         digest.attempts,
-        digest.start if digest.calls else 0.0,
-        digest.end if digest.calls else 0.0,
+        axis.start,
+        axis.end,
         digest.timed,
-        _unit(digest),
+        digest.clock,
+        digest.off_axis,
         dict(digest.kinds.most_common()),
         sum(count for kind, count in digest.kinds.items() if kind in FAILURES),
         len(digest.workers),
@@ -142,20 +149,17 @@ def overview(digest: Digest, *, stretches: int = 60) -> Overview:
         _percentiles(digest.seconds),
         _percentiles(digest.waits),
         digest.retried,
-        _stretches(digest.merged(stretches)),
+        digest.refused,
+        _stretches(axis.merged(stretches)),
         _turns(fine),
         sorted(map(_sandbox_row, digest.sandboxes.items()), key=lambda row: -row.attempts),
-        _suspect(digest.sandboxes),
+        worst.sandbox,
+        worst.since,
+        worst.until,
         dict(digest.faults.most_common()),
         dict(digest.problems.most_common()),
         [(kind, count, _text(kind)) for kind, count in digest.kinds.most_common() if _text(kind)] if client else [],
     )
-
-
-def _unit(digest: Digest) -> str:
-    if not digest.timed:
-        return "step" if digest.sources["dump"] else "line"
-    return "unix" if digest.calls and digest.start > _EARLIEST_DATE else "seconds"
 
 
 def _stretches(merged: Sequence[tuple[float, float, TimeBucket]]) -> list[Stretch]:
@@ -224,25 +228,6 @@ def _sandbox_row(item: tuple[str, SandboxCounts]) -> SandboxRow:
     name, counts = item
     p50, p95 = counts.seconds.percentile(0.5), counts.seconds.percentile(0.95)
     return SandboxRow(name, counts.attempts, counts.failed, p50, p95, dict(counts.outcomes.most_common()))
-
-
-def _suspect(sandboxes: dict[str, SandboxCounts]) -> str:
-    """Return the sandbox that fails much more often than all others together, or is much slower; empty if none is."""
-    for name, counts in sorted(sandboxes.items(), key=lambda item: -item[1].failed):
-        others = [other for label, other in sandboxes.items() if label != name]
-        attempts = sum(other.attempts for other in others)
-        if not attempts or counts.attempts < 5:
-            continue
-        share, rest = counts.failed / counts.attempts, sum(other.failed for other in others) / attempts
-        if share > _WORSE * rest and share - rest > _APART:
-            return name
-        times = Durations()
-        for other in others:
-            times.merge(other.seconds)
-        mine, theirs = counts.seconds.percentile(0.5), times.percentile(0.5)
-        if counts.attempts >= 20 and mine and theirs and mine > _WORSE * theirs and share >= rest / _WORSE:
-            return name
-    return ""
 
 
 def _percentiles(durations: Durations) -> dict[str, float | None]:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sfusion.harness.journal import Event
-from sfusion.harness.logs.digest import ANSWERED, FAILURES, UNFINISHED, UNKNOWN, Digest, TimeBucket, kind_of, loads
+from sfusion.harness.logs.axis import FAILURES, TimeBucket, loads
+from sfusion.harness.logs.digest import ANSWERED, UNFINISHED, UNKNOWN, Digest, kind_of
 from sfusion.harness.logs.overview import Overview, Stretch
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
-from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, title
+from sfusion.harness.logs.telling import brief, notes, sandbox_cells, sentence, suspicion, title
 from sfusion.harness.reports.calls import OUTCOMES, call_timelines
 from sfusion.harness.reports.html import render_board, render_page
 from sfusion.harness.reports.page_data import timeline_data
@@ -32,11 +33,11 @@ def render_log(digest: Digest, found: Overview) -> str:
     if not records:
         return render_page("look.html.j2", ("run.css",), board=False, **values)
     data = timeline_data(
-        call_timelines(_events(records, digest.start)), _timeline(digest, found), (*OUTCOMES, ANSWERED, UNKNOWN)
+        call_timelines(_events(records, found.start)), _timeline(digest, found), (*OUTCOMES, ANSWERED, UNKNOWN)
     )
     data["log"] = True
     if found.unit == "unix":
-        data["zero"] = digest.start
+        data["zero"] = found.start
     return render_board("look.html.j2", data, board=True, **values)
 
 
@@ -59,6 +60,7 @@ def _values(found: Overview, sampled: int) -> dict[str, Any]:
         "turns": [{"text": _capital(sentence(found, turn)), "worse": turn.worse} for turn in found.turns],
         "sandboxes": [sandbox_cells(row) for row in found.sandboxes],
         "suspect": found.suspect,
+        "suspicion": suspicion(found),
         "read": found.read,
         "lists": [
             (name, key, counts)
@@ -106,11 +108,11 @@ def _bar(found: Overview, number: int, row: Stretch, most: int) -> dict[str, Any
 
 
 def _timeline(digest: Digest, found: Overview) -> Timeline:
-    fine, zero = digest.merged(_FINE), digest.start
+    fine, zero = digest.axis.merged(_FINE), found.start
     marks = [Mark(max(0.0, turn.at - zero), "turn", brief(turn)) for turn in found.turns]
     marks += list(_fault_marks(fine, zero))[:_MOST_MARKS]
     steps = [_steps(fine, what, zero) for what in ("in_flight", "waiting")]
-    return Timeline(0.0, max(0.0, digest.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
+    return Timeline(0.0, max(0.0, found.end - zero), steps[0], Steps(), steps[1], Steps(), tuple(marks))
 
 
 def _steps(fine: Sequence[tuple[float, float, TimeBucket]], what: str, zero: float) -> Steps:
@@ -154,6 +156,8 @@ def _told(record: LoggedCall) -> Iterator[Told]:
         until = attempt.began + (attempt.seconds or 0.0)
     if record.problem is not None:
         yield record.began, "client", "malformed", {"problem": record.problem}
+    if record.refused:
+        yield record.began, "client", "refused", {"by": record.refused}
     kind = kind_of(record)
     if kind != UNFINISHED:
         ended = max(until, record.began + (record.seconds or 0.0))

@@ -6,11 +6,12 @@ import gzip
 import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from sfusion.harness.errors import LogError
-from sfusion.harness.logs.access_records import access_record
+from sfusion.harness.logs.access_records import access_records
 from sfusion.harness.logs.dump_records import (
     is_request,
     is_sample,
@@ -28,6 +29,8 @@ from sfusion_tools.errors import InputError
 from sfusion_tools.event_log import event_log_files
 
 LONGEST_LINE = 20_000_000
+_STEP = 1_000
+"""Lines between two reports of progress."""
 LOG_SUFFIXES = (".ndjson", ".jsonl", ".log", ".gz")
 """Files of a folder that are read."""
 
@@ -51,63 +54,96 @@ class UnreadableLines:
 class LogReader:
     """The calls of some log files, in the order of the files and their lines, which is roughly that of their ends."""
 
-    def __init__(self, paths: Iterable[Path | str], on_problem: Problem | None = None) -> None:
-        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped."""
-        given = [Path(path) for path in paths]
-        self.files = list(log_files(given))
-        self._named = set(given)
-        self.total_bytes = sum(path.stat().st_size for path in self.files)
+    def __init__(
+        self,
+        paths: Iterable[Path | str],
+        on_problem: Problem | None = None,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Without ``on_problem`` the first line that cannot be read raises LogError; with it such lines are skipped.
+
+        ``on_progress`` is called now and then with the bytes that have been read.
+        """
+        self._given = [_Given(path, log_files(path)) for path in map(Path, paths)]
+        self.files = [file for given in self._given for file in given.files]
+        self._sizes = {path: _size(path) for path in self.files}
+        self.total_bytes = sum(self._sizes[path] for path in self.files)
         self.bytes = 0
         """How much has been read so far, of compressed files as much as they take on disk."""
         self.lines = 0
         self.skipped = 0
         """Lines that are about something else than a call."""
-        self._on_problem = on_problem
+        self._on_problem = on_problem or _raise
+        self._on_progress = on_progress or (lambda _: None)
 
     def __iter__(self) -> Iterator[LoggedCall]:
-        for path in self.files:
-            yield from self._read_file(path)
+        for given in self._given:
+            for path in given.files:
+                yield from self._read_file(path, given)
+            given.check()
 
-    def _read_file(self, given: Path) -> Iterator[LoggedCall]:
-        path = requests_of(given)
+    def _read_file(self, listed: Path, given: _Given) -> Iterator[LoggedCall]:
+        path = requests_of(listed)
         lines = _Lines(path)
-        before, found, other = self.bytes, 0, 0
+        before, size = self.bytes, self._sizes[listed]
+
+        def problem(error: Exception, number: int = 1, *, tell: bool = True) -> None:
+            text = str(error) if isinstance(error, InputError) else f"{path}:{number}: {_reason(error)}"
+            given.problem = given.problem or text
+            if tell:
+                self._on_problem(text)
+
+        def too_long(error: InputError) -> None:
+            self.lines += 1
+            problem(error)
+
         try:
             with path.open("rb") as raw:
                 file: IO[bytes] = gzip.GzipFile(fileobj=raw) if _is_gzip(raw) else raw  # type: ignore[assignment]
-                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE):
+                for number, line in bounded_lines(file, str(path), line=LONGEST_LINE, on_long=too_long):
                     self.lines += 1
-                    if not number % 100:
-                        self.bytes = before + min(raw.tell(), given.stat().st_size)
+                    if not number % _STEP:
+                        self.bytes = before + min(raw.tell(), size)
+                        self._on_progress(self.bytes)
                     try:
                         records = lines.read(line, number)
                         if records is None:
-                            other = other or number
+                            given.other = given.other or f"{path}:{number}"
                             self.skipped += 1
                             continue
-                        for record in records:
-                            found += 1
-                            yield record
+                        yield from records
                     except (BadLine, InputError) as error:
                         # The last line of a log that is still written, or whose process was killed, may be cut short.
-                        if line.endswith(b"\n"):
-                            text = str(error) if isinstance(error, InputError) else f"{path}:{number}: {error}"
-                            self._problem(text)
-                for record in lines.rest():
-                    found += 1
-                    yield record
-        except (OSError, EOFError, zlib.error, InputError) as error:
-            text = str(error) if isinstance(error, InputError) else f"{path}:1: cannot be read: {_reason(error)}"
-            self._problem(text)
-        self.bytes = before + given.stat().st_size
-        # In a folder, files of other kinds are no surprise.
-        if other and not found and not lines.known and given in self._named:
-            raise LogError(f"{path}:{other}: not a line of a log that sfusion knows; {KNOWN}")
+                        problem(error, number, tell=line.endswith(b"\n"))
+                yield from lines.rest()
+        except (OSError, EOFError, zlib.error) as error:
+            problem(InputError(f"{path}:1: cannot be read: {_reason(error)}"))
+        given.known = given.known or lines.known
+        self.bytes = before + size
 
-    def _problem(self, text: str) -> None:
-        if self._on_problem is None:
-            raise LogError(text)
-        self._on_problem(text)
+
+@dataclass(slots=True)
+class _Given:
+    """A path that was given, with what the files that it stands for turned out to be."""
+
+    path: Path
+    files: list[Path]
+    known: bool = False
+    """There was a line of a log."""
+    other: str = ""
+    """The place of the first line that is something else."""
+    problem: str = ""
+    """The first one."""
+
+    def check(self) -> None:
+        """Raise LogError if this is no log. Beside one, files of other kinds are no surprise in a folder."""
+        if self.known:
+            return
+        if self.other:
+            raise LogError(f"{self.other}: not a line of a log that sfusion knows; {KNOWN}")
+        raise LogError(
+            f"{self.path}: {f'nothing in it can be read; {self.problem}' if self.problem else 'no line in it'}"
+        )
 
 
 KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
@@ -131,12 +167,15 @@ class _Lines:
             return self._of_object(record, number) if isinstance(record, dict) else None
         if not line.strip():
             return ()
-        request = access_record(line, number)
-        return None if request is None else (request,)
+        requests = access_records(line, number)
+        self.known = self.known or requests is not None
+        return requests or None
 
     def _of_object(self, record: dict[str, Any], number: int) -> Iterable[LoggedCall] | None:
         if is_event_line(record):
-            return (event_record(record),)
+            call = event_record(record)
+            self.known = True
+            return (call,)
         if is_journal_event(record):
             self.known = True
             return self._journal.add(record)
@@ -161,31 +200,40 @@ def read_records(paths: Iterable[Path | str], on_problem: Problem | None = None)
     return iter(LogReader(paths, on_problem))
 
 
-def log_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files that are meant: those given, and of folders the ones that look like logs."""
-    for path in paths:
-        try:
-            mode = path.stat().st_mode
-        except (OSError, ValueError) as error:
-            # The path of an event log in a tool config stands for the files of all processes.
-            found = event_log_files(path) if path.name and path.parent.is_dir() else []
-            if not found:
-                raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
-            yield from found
-            continue
-        if stat.S_ISREG(mode):
-            yield path
-        elif stat.S_ISDIR(mode):
-            found = sorted(one for one in path.iterdir() if one.suffix in LOG_SUFFIXES and one.is_file())
-            if not found:
-                raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
-            yield from found
-        else:
-            raise LogError(f"{path}: neither a file nor a folder")
+def log_files(path: Path) -> list[Path]:
+    """Return the files that are meant: the one given, or of a folder the ones that look like logs."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        # The path of an event log in a tool config stands for the files of all processes.
+        found = event_log_files(path) if path.name and path.parent.is_dir() else []
+        if not found:
+            raise LogError(f"{path}: cannot be read: {_reason(error)}") from None
+        return found
+    if stat.S_ISREG(mode):
+        return [path]
+    if not stat.S_ISDIR(mode):
+        raise LogError(f"{path}: neither a file nor a folder")
+    found = sorted(one for one in path.iterdir() if one.suffix in LOG_SUFFIXES and one.is_file())
+    if not found:
+        raise LogError(f"{path}: no file in this folder ends with {', '.join(LOG_SUFFIXES)}")
+    return found
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file; 0 if it was removed meanwhile, as the event log does with old ones."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _is_gzip(file: Any) -> bool:
     return bool(file.peek(2)[:2] == b"\x1f\x8b")
+
+
+def _raise(problem: str) -> None:
+    raise LogError(problem)
 
 
 def _reason(error: BaseException) -> str:

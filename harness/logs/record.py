@@ -46,3 +46,5 @@ class LoggedCall:
     """What was wrong with a malformed tool call."""
     timed: bool = True
     """False: the log has no times, and ``began`` counts its lines, or the steps of a training."""
+    refused: str = ""
+    """Who refused the call before anything was sent: the guard."""

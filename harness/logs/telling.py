@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from sfusion.harness.logs.digest import FAILURES
+from sfusion.harness.logs.axis import FAILURES
 from sfusion.harness.logs.overview import Overview, SandboxRow, Stretch, Turn
 from sfusion.harness.reports.run_report import duration
 from sfusion.harness.terminal import ProgressReporter
@@ -71,7 +71,7 @@ class LookReporter(ProgressReporter):
                 texts=1,
             )
             if found.suspect:
-                self.print(f"{found.suspect} does worse than the others.", "bold red")
+                self.print(f"{suspicion(found)}.", "bold red")
         for name, counts in (("faults that struck", found.faults), ("malformed calls", found.malformed)):
             if counts:
                 listed = ", ".join(f"{one} ({count:,})" for one, count in list(counts.items())[:_SHOWN])
@@ -103,11 +103,17 @@ def notes(found: Overview) -> list[str]:
     """Return what a reader must know to trust the numbers."""
     lines = []
     if not found.timed and found.unit == "line":
-        lines.append("The log has no times: its lines stand for them, and durations are unknown.")
+        lack = "Most calls have no time: lines stand" if found.off_axis else "The log has no times: its lines stand"
+        lines.append(f"{lack} for them, and durations are unknown.")
+    if found.off_axis:
+        why = "have none, or one that is far from all others" if found.timed else "have other times than most"
+        lines.append(f"Not on the time axis, because they {why}: {_number(found.off_axis, 'call')}.")
     if found.problems:
         lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
     if found.skipped:
         lines.append(f"Left out, because they are not about calls: {_number(found.skipped, 'line')}.")
+    if found.refused:
+        lines.append(f"Refused by the guard, because too many calls had failed: {_number(found.refused, 'call')}.")
     if set(found.sources) == {"access"}:
         lines.append("An access log does not tell how programs ended: status 200 counts as answered.")
     return lines
@@ -136,6 +142,16 @@ def sandbox_cells(row: SandboxRow) -> tuple[str, ...]:
     """Return the row of a sandbox: its address, attempts, share of failures, p50 and p95."""
     failed = _share(row.failed, row.attempts)
     return row.sandbox or "(not named)", f"{row.attempts:,}", failed, _time(row.p50), _time(row.p95)
+
+
+def suspicion(found: Overview) -> str:
+    """Return which sandbox does worse than the others, and when."""
+    text = f"{found.suspect} does worse than the others"
+    if found.suspect_since is not None:
+        text += f" from {found.when(found.suspect_since)}{' on' if found.suspect_until is None else ''}"
+    if found.suspect_until is not None:
+        text += f" {'to' if found.suspect_since is not None else 'until'} {found.when(found.suspect_until)}"
+    return text
 
 
 def brief(turn: Turn) -> str:

@@ -118,7 +118,7 @@ def _spoiled(call: CallStory) -> list[Event]:
 
 
 def _added(call: CallStory) -> int:
-    return sum(one.get("size", 0) for one in _spoiled(call))
+    return sum(one.get("size", 0) * (2 if one.get("stream") == "both" else 1) for one in _spoiled(call))
 
 
 def _lost_at_the_sandbox(call: CallStory, stream: str) -> bool:

@@ -62,7 +62,11 @@ def _sentence(cls: type[Promise], problem: Any) -> str:
 
 def judge(journal: Journal, promises: Iterable[Promise]) -> list[Verdict]:
     """Return the verdicts on a run, in the order of the promises; then those of promises that are always judged."""
-    story = Story(journal)
+    return judge_story(Story(journal), promises)
+
+
+def judge_story(story: Story, promises: Iterable[Promise]) -> list[Verdict]:
+    """Return the verdicts on a journal that has been read already."""
     named = [_judged(promise, story) for promise in promises]
     names = {verdict.promise for verdict in named}
     others = [_judged(cls(), story) for name, cls in PROMISES.items() if cls.always and name not in names]

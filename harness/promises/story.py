@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,8 @@ from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 
 PROGRAM_OUTCOMES = frozenset(outcome.value for outcome in Outcome if outcome.is_from_program)
+
+_ENDINGS = ("returned", "cancelled", "lost")
 
 
 def attempt_of(event: Event) -> tuple[Any, ...]:
@@ -121,18 +124,30 @@ class Story:
                 story.called = event
                 if (mark := story.intent.get("mark")) is not None:
                     self._repeated.setdefault(mark, []).append(story)
-            elif event["event"] in ("returned", "cancelled", "lost"):
+            elif event["event"] in _ENDINGS:
                 story.endings.append(event)
 
     def _repeating(self, event: Event) -> CallStory:
         """Return the call that an event of repeated code belongs to: a new request is that of the call under way with
-        the fewest requests."""
+        the fewest requests, and of several the one that ends first, so that each call finds a request if it can."""
         key = attempt_of(event)
         if key not in self._owners:
             calls = self._repeated[event["call"]]
             under_way = [call for call in calls if not call.endings] or calls[-1:]
-            self._owners[key] = min(under_way, key=lambda call: len(call.of_server("arrived")))
+            self._owners[key] = min(under_way, key=self._need)
         return self._owners[key]
+
+    @cached_property
+    def _ends(self) -> dict[str, int]:
+        """The places of the events that end calls."""
+        return {
+            one["call"]: place
+            for place, one in enumerate(self.journal.events)
+            if one["source"] == "world" and one["event"] in _ENDINGS
+        }
+
+    def _need(self, call: CallStory) -> tuple[float, ...]:
+        return len(call.of_server("arrived")), self._ends.get(call.call, math.inf)
 
     def of_world(self, *events: str) -> list[Event]:
         return [one for one in self.world if one["event"] in events]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 from sfusion.harness.journal import Event
@@ -33,8 +34,8 @@ class RunReport:
     seed: int = 0
     sfusion: str = ""
     events: Sequence[Event] = ()
-    source: str = ""
-    """The text of the scenario file."""
+    read_source: Callable[[], str] = str
+    """Returns the text of the scenario file, which takes a while to write; empty if only the results are known."""
     wall_seconds: float | None = None
     directory: str = ""
     """The folder of its files, relative to the working directory; empty if nothing was written."""
@@ -58,12 +59,16 @@ class RunReport:
             seed=scenario.seed,
             sfusion=str(header.get("sfusion", "")),
             events=result.journal.events,
-            source=scenario_text(scenario),
+            read_source=partial(scenario_text, scenario),
             wall_seconds=result.wall_seconds,
             runs_code=any(scenario.runs()),
             directory="" if folder is None else str(folder),
             error=result.error or difference,
         )
+
+    @cached_property
+    def source(self) -> str:
+        return self.read_source()
 
     @property
     def name(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+import time
+from collections.abc import Callable, Container, Sequence
 from typing import TextIO
 
 from rich.text import Text
@@ -21,14 +22,17 @@ from sfusion_tools.wording import counted
 
 _STYLES = {HELD: "green", BROKEN: "bold red", UNKNOWN: "yellow"}
 _SAID_ONCE = (UNKNOWN, NOT_APPLICABLE)
+_MANY_EVENTS = 10_000
+"""Below this, starting takes longer than running, and a rate says nothing."""
 _HEAD = ("", "scenario", "promises", "calls", "time", "took")
 
 
 class RunReporter(ProgressReporter):
     """Shows each run as it ends; ``finish`` prints the table."""
 
-    def __init__(self, out: TextIO, total: int) -> None:
+    def __init__(self, out: TextIO, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(out, total, "running scenarios")
+        self._clock, self._began = clock, clock()
         self._counts = dict.fromkeys(_STYLES, 0)
 
     def run_ended(self, run: RunReport) -> None:
@@ -51,6 +55,9 @@ class RunReporter(ProgressReporter):
             self.print(f"{state.replace('_', ' ')} in {counted(count, 'run')}: {', '.join(promises)}: {sentence}")
         if repeated:
             self.print()
+        events, took = sum(len(run.events) for run in runs), self._clock() - self._began
+        if events >= _MANY_EVENTS:
+            self.print(f"{events:,} events in {duration(took)}, {events / took:,.0f} events per second", "dim")
         worst = next((state for state in (BROKEN, UNKNOWN) if any(run.state == state for run in runs)), HELD)
         self.print(headline(runs) + note, _STYLES[worst])
 

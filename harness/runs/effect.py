@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from math import inf
 
 from sfusion.fakes.faults import FaultPlan, Rule
-from sfusion.harness.journal import Event, Journal
+from sfusion.harness.journal import Event
 from sfusion.harness.promises import Story, Verdict
 from sfusion.harness.promises.verdict import EVERYTHING_TOOK_EFFECT
 from sfusion.harness.scenarios.events import EventPart
@@ -15,9 +15,8 @@ from sfusion.harness.scenarios.model import Scenario
 from sfusion_tools.wording import counted
 
 
-def judge_effect(scenario: Scenario, journal: Journal) -> list[Verdict]:
+def judge_effect(scenario: Scenario, story: Story) -> list[Verdict]:
     """Return a verdict on what a scenario declares and its run did not show; none if all of it took effect."""
-    story = Story(journal)
     if story.of_world("stuck", "unobserved"):
         return []
     idle = [*_idle_rules(scenario, story), *_idle_events(scenario, story)]

@@ -13,7 +13,8 @@ from pathlib import Path
 from sfusion.fakes.faults.pattern import slow_patterns
 from sfusion.harness.errors import HarnessError, ScenarioError, exit_code_of
 from sfusion.harness.journal import Journal, first_difference
-from sfusion.harness.promises import judge
+from sfusion.harness.promises import Story
+from sfusion.harness.promises.registry import judge_story
 from sfusion.harness.runs.effect import judge_effect, unknown
 from sfusion.harness.runs.result import RunResult
 from sfusion.harness.runs.tasks import Task
@@ -58,7 +59,8 @@ def run_one(task: Task, *, twice: bool = False, player: Player | None = None) ->
         head = Journal.begin(scenario=scenario.scenario, cell=scenario.cell, seed=scenario.seed, world=task.world)
         took = time.perf_counter() - began
         return RunResult(task, head, [], took, head.digest(), error=_sentence(error), error_code=exit_code_of(error))
-    verdicts = [*judge(journal, scenario.promises), *judge_effect(scenario, journal)]
+    story = Story(journal)
+    verdicts = [*judge_story(story, scenario.promises), *judge_effect(scenario, story)]
     repeated, difference = None, ""
     if again is not None:
         repeated = again.digest()

@@ -103,10 +103,16 @@ def _shown(text: str | None) -> dict[str, Any]:
 
 def stated_in(extra_fields: Any) -> str | None:
     """Return the last outcome that a tool left where verl's trainer finds it; None if there is none."""
-    if isinstance(extra_fields, dict | list | tuple):
-        inner = list(extra_fields.values() if isinstance(extra_fields, dict) else extra_fields)
-        return next((found for one in reversed(inner) if (found := stated_in(one)) is not None), None)
-    return extra_fields if isinstance(extra_fields, str) and extra_fields in _OUTCOMES else None
+    if isinstance(extra_fields, str):
+        return extra_fields if extra_fields in _OUTCOMES else None
+    if isinstance(extra_fields, dict):
+        extra_fields = list(extra_fields.values())
+    elif not isinstance(extra_fields, list | tuple):
+        return None
+    for one in reversed(extra_fields):
+        if isinstance(one, str | dict | list | tuple) and (found := stated_in(one)) is not None:
+            return found
+    return None
 
 
 def _number(reward: Any) -> float | None:

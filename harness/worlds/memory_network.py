@@ -169,7 +169,7 @@ class MemoryTransport(asyncio.Transport):
     def _send(self) -> None:
         self._sending = False
         peer = self._peer
-        if peer is None or peer._ended or not peer._reading:
+        if peer is None or peer._ended or peer._closing or not peer._reading:
             return
         if not peer._begun:
             self._send_soon()

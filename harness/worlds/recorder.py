@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sfusion.harness.journal import Journal
+from sfusion.harness.journal import Event, Journal
 from sfusion.harness.scenarios.program import SHOWN
 
 
@@ -20,15 +21,19 @@ class Recorder:
         self._began = clock()
         self._names: dict[str, str] = {}
         self._secrets: dict[str, str] = {}
+        self._shortest = math.inf
+        """The length of the shortest text that is looked for."""
         self.on = True
 
     def alias(self, address: str, name: str) -> None:
         """Write a name in place of an address, because addresses differ from run to run."""
         self._names[address] = name
+        self._shortest = min(self._shortest, len(address))
 
     def keep_secret(self, secret: str, name: str) -> None:
         """Watch for a text that must not be written."""
         self._secrets[secret] = name
+        self._shortest = min(self._shortest, len(secret))
 
     @property
     def secrets(self) -> int:
@@ -44,16 +49,22 @@ class Recorder:
         if not self.on:
             return
         leaked: list[str] = []
+        record: Event = {"at": round(self.now(), 6), "source": source, "event": event}
+        shortest = self._shortest
         for key, value in facts.items():
-            if type(value) is str:
-                clean = self._clean(value, leaked)
+            kind = type(value)
+            if kind is str:
+                if len(value) >= shortest:
+                    value = self._clean(value, leaked)
                 # The whole text is searched for secrets, but only its beginning is kept.
-                facts[key] = clean[:SHOWN] if key == "text" else clean
-            elif type(value) is float:
-                facts[key] = round(value, 6)
+                record[key] = value[:SHOWN] if key == "text" else value
+            elif kind is float:
+                record[key] = round(value, 6)
+            else:
+                record[key] = value
         if leaked:
-            facts["leaked"] = leaked
-        self.journal.note(self.now(), source, event, **facts)
+            record["leaked"] = leaked
+        self.journal.add(record)
 
     def server_events(self, sandbox: str | None) -> Callable[[Mapping[str, Any]], None]:
         """Return a journal for a fake or a proxy; ``sandbox`` names it where there are several."""

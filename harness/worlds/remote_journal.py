@@ -64,8 +64,8 @@ class _RemoteJournal(Journal):
         if other_clock:
             self._compare_clocks()
 
-    def note(self, at: float, source: str, event: str, **facts: Any) -> None:
-        self._send({"at": round(at, 6), "source": source, "event": event, **facts})
+    def add(self, event: Event) -> None:
+        self._send(event)
 
     def close(self) -> None:
         with self._lock:

@@ -41,12 +41,12 @@ class _Clock(selectors.BaseSelector):
         self.resolution = 1e-9
         """Which timers fire together must not depend on the clock resolution of the platform."""
         self.threads = 0
-        self._own = 1  # the loop's own pipe to itself
+        self._registered = -1  # the loop's own pipe to itself does not count
         self._fruitless = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Called by the loop when nothing is ready to run."""
-        real = self.threads > 0 or len(self._real.get_map()) > self._own
+        real = self.threads > 0 or self._registered > 0
         if timeout is not None and timeout <= 0:
             self._fruitless += 1
             if self._fruitless % _TICK == 0:
@@ -65,10 +65,14 @@ class _Clock(selectors.BaseSelector):
         return []
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
+        key = self._real.register(fileobj, events, data)
+        self._registered += 1
+        return key
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
+        key = self._real.unregister(fileobj)
+        self._registered -= 1
+        return key
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         return self._real.modify(fileobj, events, data)
@@ -109,9 +113,10 @@ class _NumberedTimer(asyncio.TimerHandle):
         super().__init__(when, callback, args, loop, context)
         self._number = next(loop.timers)
 
-    def __lt__(self, other: object) -> bool:
-        assert isinstance(other, _NumberedTimer)
-        return (self._when, self._number) < (other._when, other._number)  # type: ignore[attr-defined]
+    def __lt__(self, other: Any) -> bool:
+        mine, theirs = self._when, other._when  # type: ignore[attr-defined]
+        earlier: bool = mine < theirs or (mine == theirs and self._number < other._number)
+        return earlier
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

@@ -36,6 +36,8 @@ class _Client:
     lease: float
     """The lease in the last reply to it: the one that it knows, and by which its silence is judged."""
     tickets: dict[int, int] = field(default_factory=dict)
+    in_deaths: bool = False
+    """Is it in the heap of clients that wait?"""
     permits: set[str] = field(default_factory=set)
     grants: list[tuple[int, str]] = field(default_factory=list)
     attached: bool = False
@@ -93,6 +95,7 @@ class LimiterCore:
         self._permits: dict[str, _Permit] = {}
         self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
         self._next_death = math.inf  # no client dies before this
+        self._deaths: list[tuple[float, str]] = []  # a heap of clients that wait; an entry may be early, but not late
         self._updated: dict[str, None] = {}
         self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
         self._width = Width(settings.rate_limit)
@@ -219,8 +222,7 @@ class LimiterCore:
         """When something will happen without a message; infinity if nothing will."""
         deadline = self._next_expiry()
         if self._shares.waiting:
-            dying = (c.seen + c.lease for c in self._clients.values() if c.leased and c.tickets)
-            deadline = min(deadline, *dying, math.inf)
+            deadline = min(deadline, self._next_waiter_death())
             if self.learning_at(now):
                 deadline = min(deadline, self._learning_until)
             elif self._bucket is not None and self._free() > 0:
@@ -304,7 +306,8 @@ class LimiterCore:
         client.seen = now
 
     def _expire(self, now: float) -> None:
-        while self._next_expiry() <= now:
+        # The first entry of the heap may be out of date, but never late.
+        while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
             _, name = heapq.heappop(self._expiries)
             self._release(self._permits[name].client, name, "expired")
             self._expired += 1
@@ -322,6 +325,25 @@ class LimiterCore:
                 del self._clients[client.name]
         self._shares.discard_unused()
         self._next_death = min((c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf)
+
+    def _watch(self, client: _Client) -> None:
+        client.in_deaths = True
+        heapq.heappush(self._deaths, (client.seen + client.lease, client.name))
+
+    def _next_waiter_death(self) -> float:
+        """When the first client that waits would count as dead. As in _next_expiry, messages do not touch the heap."""
+        while self._deaths:
+            due, name = self._deaths[0]
+            client = self._clients.get(name)
+            if client is not None and client.leased and client.tickets:
+                if client.seen + client.lease == due:
+                    return due
+                heapq.heapreplace(self._deaths, (client.seen + client.lease, name))
+            else:
+                heapq.heappop(self._deaths)
+                if client is not None:
+                    client.in_deaths = False
+        return math.inf
 
     def _next_expiry(self) -> float:
         """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is replaced here."""
@@ -394,6 +416,8 @@ class LimiterCore:
     def _enqueue(self, client: _Client, number: int, ticket: int) -> None:
         self._next_ticket = max(self._next_ticket, ticket + 1)  # a kept one may be from a limiter on another node
         client.tickets[number] = ticket
+        if client.leased and not client.in_deaths:
+            self._watch(client)
         self._shares.join(client.share, ticket, (client, number))
         self._record("asked", client, waiter=number, ticket=ticket)
 
@@ -532,6 +556,8 @@ class LimiterCore:
         if client.lease != self.settings.lease:
             client.lease = self.settings.lease
             self._next_death = min(self._next_death, now + client.lease)
+            if client.in_deaths:
+                self._watch(client)  # its lease may be shorter now
         self._version += 1
         self._updated.pop(client.name, None)
         run = self._run(client)

@@ -8,9 +8,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
 from sfusion_tools.outcome import Outcome
 
 _NO_COMPILER = re.compile(r"^/bin/(?:ba)?sh: (?:line \d+: )?(?P<what>[^:\n]+): command not found\s*$")
+_RESULT = dict, type(None)
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -36,8 +39,7 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reading:
     if status != 200:
         return Reading(Outcome.BAD_RESPONSE, _refusal(status, content_type, body))
     try:
-        # What an object begins with is UTF-8; of anything else json.loads has to find out the encoding.
-        answer = json.loads(body.decode("utf-8", "surrogatepass") if body.startswith(b'{"') else body)
+        answer = _decode(body)
     except UnicodeDecodeError as error:
         return Reading(Outcome.BAD_RESPONSE, f"the answer is not UTF-8: {error.reason} at byte {error.start}")
     except (ValueError, RecursionError):
@@ -47,27 +49,35 @@ def read_answer(status: int, content_type: str, body: bytes) -> Reading:
     return _read_run(answer)
 
 
+def _decode(body: bytes) -> Any:
+    try:
+        return from_json(body)  # in a third of the time of json.loads, which also takes encodings and lone surrogates
+    except ValueError:
+        return json.loads(body.decode("utf-8", "surrogatepass") if body.startswith(b'{"') else body)
+
+
 def _read_run(answer: dict[str, Any]) -> Reading:
     status = answer["status"]
-    message = _text(answer.get("message"))
     compiled = answer.get("compile_result")
     ran = answer.get("run_result")
-    for name, result in (("compile_result", compiled), ("run_result", ran)):
-        if result is not None and not isinstance(result, dict):
-            return Reading(Outcome.BAD_RESPONSE, f"{name} is neither an object nor null: {_text(result)[:80]}")
+    if not isinstance(compiled, _RESULT):
+        return Reading(Outcome.BAD_RESPONSE, f"compile_result is neither an object nor null: {_text(compiled)[:80]}")
+    if not isinstance(ran, _RESULT):
+        return Reading(Outcome.BAD_RESPONSE, f"run_result is neither an object nor null: {_text(ran)[:80]}")
     if status == "SandboxError":
-        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_brief(message)}")
+        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"SandboxError: {_message(answer)}")
     if compiled is not None and not _is_fine(compiled):
         if missing := _missing_compiler(compiled):
             return _reading(Outcome.SANDBOX_ERROR, answer, None, missing)
         what = "compiling ran out of time" if compiled.get("status") == "TimeLimitExceeded" else ""
         return _reading(Outcome.COMPILE_ERROR, answer, compiled, what)
     if ran is None:
-        return Reading(Outcome.BAD_RESPONSE, f"status is {status!r} but there is no run_result: {_brief(message)}")
-    if ran.get("status") == "TimeLimitExceeded":
+        return Reading(Outcome.BAD_RESPONSE, f"status is {status!r} but there is no run_result: {_message(answer)}")
+    ended = ran.get("status")
+    if ended == "TimeLimitExceeded":
         return _reading(Outcome.PROGRAM_TIMEOUT, answer, ran)
-    if ran.get("status") != "Finished":
-        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ran.get('status')!r}: {_brief(message)}")
+    if ended != "Finished":
+        return _reading(Outcome.SANDBOX_ERROR, answer, ran, f"run_result is {ended!r}: {_message(answer)}")
     code = _whole(ran.get("return_code"))
     if code is None:
         found = _text(ran.get("return_code")) or "null"
@@ -134,9 +144,9 @@ def _text(value: object) -> str:
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
-def _brief(text: str, limit: int = 300) -> str:
+def _message(answer: dict[str, Any], limit: int = 300) -> str:
     # SandboxError quotes the whole program before the reason, so keep both ends.
-    text = " ".join(text.split())
+    text = " ".join(_text(answer.get("message")).split())
     return text if len(text) <= limit else f"{text[: limit // 3]} … {text[-(limit - limit // 3) :]}"
 
 

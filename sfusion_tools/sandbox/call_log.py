@@ -37,15 +37,21 @@ class CallLog:
             (_line, log.worker, result.call_id, began, times, result.outcome, result.attempts, more), LINE + len(more)
         )
 
-    def refused(self, call: str, error: BadArguments) -> None:
+    def malformed(self, call: str, error: BadArguments) -> None:
         """Write a call whose arguments could not be used. Only the message quotes them."""
-        log = self._log.of(runtime.scope())
-        if log is None:
-            return
         more = f',"problem":{quoted(error.problem)}'
         if self._code:
             more += f',"message":{_text(str(error))}'
-        log.add((_line, log.worker, call, time.time(), (0.0, 0.0), Outcome.BAD_ARGUMENTS, (), more), LINE + len(more))
+        self._not_made(call, Outcome.BAD_ARGUMENTS, more)
+
+    def refused(self, result: CallResult, program: Program) -> None:
+        """Write a call that the guard did not let through."""
+        self._not_made(result.call_id, result.outcome, ',"refused":"guard"' + self._included(result, program))
+
+    def _not_made(self, call: str, outcome: Outcome, more: str) -> None:
+        log = self._log.of(runtime.scope())
+        if log is not None:
+            log.add((_line, log.worker, call, time.time(), (0.0, 0.0), outcome, (), more), LINE + len(more))
 
     def _included(self, result: CallResult, program: Program) -> str:
         more = f',"language":{quoted(program.language)},"code":{_text(program.code)}' if self._code else ""

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from sfusion_tools.deadlines import TimeLimit
-from sfusion_tools.errors import LimiterClosed, LimiterError, PermitTimeout
+from sfusion_tools.errors import GuardTripped, LimiterClosed, LimiterError, PermitTimeout
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
@@ -30,8 +30,9 @@ from sfusion_tools.sandbox.program import Bounds, Program
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
 from sfusion_tools.sandbox.result import Attempt, CallResult, new_call_id
 from sfusion_tools.sandbox.retry import RETRIED_STATUSES, RetryPolicy, is_order_to_wait, may_have_run, retry_after
+from sfusion_tools.sandbox.secrets import hide, secrets_of
 from sfusion_tools.sandbox.session import HttpSession
-from sfusion_tools.sandbox.shared_guard import SandboxGuard
+from sfusion_tools.sandbox.shared_guard import SandboxGuard, Watch
 from sfusion_tools.wording import counted
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class _Address:
     """The redacted URL."""
     target: URL
     proxy: str | None
+    secrets: Sequence[str]
 
 
 class SandboxClient:
@@ -107,7 +109,12 @@ class SandboxClient:
         self._guard = guard
         self._call_log = call_log
         self._addresses = {
-            url: _Address(redact(url), URL(route(url, "run_code")), _proxy(url) if trust_proxy_env else None)
+            url: _Address(
+                redact(url),
+                URL(route(url, "run_code")),
+                _proxy(url) if trust_proxy_env else None,
+                secrets_of(url, self._headers),
+            )
             for url in self._urls
         }
         for url, address in self._addresses.items():
@@ -131,7 +138,7 @@ class SandboxClient:
         if result is None:
             result = CallResult(call_id or new_call_id(), Outcome.CANCELLED)
         loop = asyncio.get_running_loop()
-        with _UNWATCHED if self._guard is None else self._guard().watch(loop.time) as ended:
+        with _UNWATCHED if self._guard is None else self._watch(self._guard(), program, result) as ended:
             started = loop.time()
             log = None if self._call_log is None else self._call_log.of(runtime.scope())
             began = 0.0 if log is None else time.time()
@@ -151,6 +158,14 @@ class SandboxClient:
                     self._call_log.ended(log, began, result, program)
             ended(result)
         return result
+
+    def _watch(self, guard: SandboxGuard, program: Program, result: CallResult) -> Watch:
+        try:
+            return guard.watch(asyncio.get_running_loop().time)
+        except GuardTripped:
+            if self._call_log is not None:
+                self._call_log.refused(result, program)
+            raise
 
     async def aclose(self) -> None:
         """Close the running loop's connections unless other clients use them; the end of the loop closes them too."""
@@ -242,8 +257,10 @@ class SandboxClient:
                     finally:
                         ended = loop.time()
                     slot.report(ended, _health(sent), asked=sent.asked)
-                    if address.proxy is not None and not sent.reading.outcome.is_from_program:
-                        sent.reading.message += f" (through the proxy {redact(address.proxy)})"
+                    if not sent.reading.outcome.is_from_program:
+                        sent.reading.message = hide(sent.reading.message, address.secrets)
+                        if address.proxy is not None:
+                            sent.reading.message += f" (through the proxy {redact(address.proxy)})"
                 if permit is not None:
                     outcome = sent.reading.outcome
                     permit.report(succeeded=outcome.is_from_program, throttled=outcome is Outcome.THROTTLED)

@@ -77,7 +77,7 @@ class CallResult:
         last = attempts[-1] if attempts else None
         return {
             "call_id": self.call_id,
-            "outcome": self.outcome.value,
+            "outcome": self.outcome._value_,  # unlike `value`, not a function of Python
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,
             "attempts": len(attempts),
@@ -89,5 +89,5 @@ class CallResult:
             "execution_s": self.execution_time,
             "return_code": self.return_code,
             "http_status": last.status if last else None,
-            "attempt_outcomes": [attempt.outcome.value for attempt in attempts],
+            "attempt_outcomes": [attempt.outcome._value_ for attempt in attempts],
         }

@@ -22,10 +22,9 @@ _LIMITER = "the limiter"
 
 
 class Watch:
-    """Watches one call, from entering this context manager to leaving it; give it the result, if there is one.
+    """A context manager for a call that the guard let through; give it the result, if there is one.
 
-    Raises GuardTripped, if the settings ask for it: at once for a call that is not let through, and at the end for one
-    that has failed with the others.
+    At the end it raises GuardTripped, if the settings ask for it and the call has failed with the others.
     """
 
     __slots__ = ("_call", "_clock", "_guard", "_result")
@@ -34,9 +33,9 @@ class Watch:
         self._guard = guard
         self._clock = clock
         self._result: CallResult | None = None
+        self._call = guard.begin(clock())
 
     def __enter__(self) -> Watch:
-        self._call = self._guard.begin(self._clock())
         return self
 
     def __call__(self, result: CallResult) -> None:
@@ -61,7 +60,7 @@ class SandboxGuard(LoopResource):
             return self._core.state(now)
 
     def watch(self, clock: Callable[[], float]) -> Watch:
-        """Return the context manager of one call."""
+        """Begin a call; raise GuardTripped if it must not be made."""
         return Watch(self, clock)
 
     def begin(self, now: float) -> GuardedCall:
@@ -99,7 +98,8 @@ class SandboxGuard(LoopResource):
         failed_at = trip.failed_at if trip is not None else {}
         ranked = sorted({*self.endpoints, *failed_at}, key=lambda place: (-failed_at.get(place, 0), place))
         places = ", ".join(f"{failed_at.get(place, 0)} at {place}" for place in ranked)
-        command = "limiter show" if ranked[0] == _LIMITER else f"doctor {ranked[0]}"
+        # Of a masked address nobody can be asked.
+        command = "limiter show" if ranked[0] == _LIMITER else f"doctor {'URL' if '***' in ranked[0] else ranked[0]}"
         return f"{trip}. Failures: {places}. To find out why, run: sfusion {command}"
 
 

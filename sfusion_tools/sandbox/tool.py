@@ -167,7 +167,7 @@ class SandboxFusionTool(TrajectoryTool[_LastCall]):
             except BadArguments as error:
                 result.outcome, result.message = Outcome.BAD_ARGUMENTS, str(error)
                 if self._call_log is not None:
-                    self._call_log.refused(call_id, error)
+                    self._call_log.malformed(call_id, error)
             else:
                 timeout = program.timeout
                 await self._client.run(program, result=result)

@@ -41,18 +41,16 @@ class ByteTokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         texts: list[str] = []
-        pending = bytearray()
-        for number in ids:
-            if 0 <= number < _BYTES:
-                pending.append(number)
-                continue
-            if number not in _BY_ID:
-                raise UnknownToken(f"token {number} is outside the vocabulary of {self.vocab_size} ids")
-            texts.append(pending.decode("utf-8", errors="replace"))
-            pending.clear()
+        start = 0
+        specials = (place for place, number in enumerate(ids) if not 0 <= number < _BYTES)
+        for place in specials:
+            if ids[place] not in _BY_ID:
+                raise UnknownToken(f"token {ids[place]} is outside the vocabulary of {self.vocab_size} ids")
+            texts.append(bytes(ids[start:place]).decode("utf-8", errors="replace"))
             if not skip_special_tokens:
-                texts.append(_BY_ID[number])
-        texts.append(pending.decode("utf-8", errors="replace"))
+                texts.append(_BY_ID[ids[place]])
+            start = place + 1
+        texts.append(bytes(ids[start:]).decode("utf-8", errors="replace"))
         return "".join(texts)
 
     def chat_text(

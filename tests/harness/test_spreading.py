@@ -13,6 +13,7 @@ import pytest
 
 from sfusion.harness.errors import BadOption, WorkerLost
 from sfusion.harness.spreading import open_workers
+from tests import ROOT
 
 
 def square(folder: Path, number: int) -> int:
@@ -69,3 +70,21 @@ def test_processes_end_with_a_killed_command(tmp_path: Path) -> None:
     command.wait()
     while any(os.path.exists(f"/proc/{pid}") for pid in pids):
         continue
+
+
+@pytest.mark.parametrize(("before", "forked"), [("", True), ("threading.Thread(target=done.wait).start()", False)])
+def test_processes_are_forked_only_from_a_process_with_one_thread(before: str, forked: bool) -> None:
+    """A fork has everything imported; with threads it could inherit a lock that nobody releases."""
+    program = (
+        "import signal, sys, threading\n"
+        "from sfusion.harness.spreading import open_workers\n"
+        "done = threading.Event()\n"
+        "signal.signal(signal.SIGTERM, lambda *_: None)\n"
+        "sys.modules['made_here'] = sys\n"
+        f"{before}\n"
+        'asked = [\'"made_here" in __import__("sys").modules\', \'__import__("signal").getsignal(15) == 0\']\n'
+        "with open_workers(2) as workers: print(list(workers.map(eval, asked)))\n"
+        "done.set()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == str([forked, True])

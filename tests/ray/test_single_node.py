@@ -13,12 +13,17 @@ import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import ray
 import ray.util.metrics
 
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.harness.benching.calls import DESIGN, FLOOR, VERL, Calls
+from sfusion.harness.benching.figures import OURS
+from sfusion.harness.benching.ground import Ground
+from sfusion.harness.benching.permits import ACTOR, Permits
 from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.limiter import LimiterSettings
 from sfusion_tools.limiter.ray_limiter import ray_limiter
@@ -414,3 +419,15 @@ def test_simulated_calls_and_switched_off_metrics_are_not_passed_on(
     monkeypatch.setattr(ray_metrics, "RayMetrics", type("RayMetrics", (RayMetrics,), {}))
     asyncio.run(go())
     assert recorded.sum("calls") == 1
+
+
+def test_benchmarks_call_the_server_through_every_contestant_that_needs_ray() -> None:
+    with Ground(0.001) as ground:
+        with Calls(callers=3, limit=2, calls=16_000).open(ground) as contest:
+            figures = contest.measure(1)
+        with urlopen(ground.url("bare")) as answer:
+            assert int(answer.read()) == 16 + 16 + 2  # the slow baseline makes an eighth
+        assert set(figures) == {OURS, FLOOR, DESIGN}
+        assert set(contest.missing) == {VERL}
+        with Permits(callers=1, pairs=3000).open(ground) as contest:
+            assert set(contest.measure(1)) == {OURS, DESIGN, ACTOR}

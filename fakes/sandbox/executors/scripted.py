@@ -109,7 +109,7 @@ class ScriptedExecutor:
         program = hinted(code, base or NOTHING)
         if base is None and program is NOTHING:
             return UNSCRIPTED
-        return program.filled
+        return program
 
     def _script(self, code: str, language: str) -> ProgramScript | None:
         """Return the first script that fits."""

@@ -106,11 +106,21 @@ def test_names_of_a_stranger_are_harmless(tmp_path, hostile):
     assert "</script><b>" not in page
 
 
-def test_an_empty_log_says_so(tmp_path):
-    (tmp_path / "events.ndjson").write_text("")
+def test_a_log_without_a_call_says_so(tmp_path):
+    (tmp_path / "journal.ndjson").write_text('{"journal": 1, "scenario": "s"}\n')
     code, output = look(tmp_path, "--html", tmp_path / "page.html")
-    assert (code, output) == (0, "no call in 1 file of 0 lines\n")
+    assert (code, output) == (0, "no call in 1 file of 1 line\n")
     assert "</html>" in (tmp_path / "page.html").read_text()
+
+
+def test_calls_that_the_guard_refused_are_counted(tmp_path):
+    log = write(tmp_path / "events.ndjson", degrading(50))
+    refused = '{"event_log":1,"call":"r","began":1763200800,"seconds":0,"outcome":"cancelled","refused":"guard"}\n'
+    log.write_text(log.read_text() + refused * 3)
+    code, output = look(log, "--html", tmp_path / "page.html")
+    assert (code, output.startswith("54 calls, ")) == (0, True)
+    assert "Refused by the guard, because too many calls had failed: 3 calls.\n" in output
+    assert "Refused by the guard" in (tmp_path / "page.html").read_text()
 
 
 def test_the_path_of_a_config_stands_for_the_files_of_all_processes(tmp_path):
@@ -125,5 +135,9 @@ def test_what_cannot_be_read_or_written_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello\n")
     code, output = look(tmp_path / "notes.txt")
     assert (code, "notes.txt:1: not a line of a log that sfusion knows" in output) == (2, True)
+    (tmp_path / "empty.ndjson").write_text("")
+    code, output = look(tmp_path / "empty.ndjson", "--html", tmp_path / "page.html")
+    assert (code, "empty.ndjson: no line in it" in output) == (2, True)
+    assert not (tmp_path / "page.html").exists()
     code, output = look(tmp_path / "notes.txt", "--html", tmp_path)
     assert (code, "is a folder; give a file" in output) == (2, True)

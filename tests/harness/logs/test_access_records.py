@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 import pytest
 
 from sfusion.harness.logs import read_records
-from sfusion.harness.logs.access_records import access_record
+from sfusion.harness.logs.access_records import access_records
 
 NGINX = '10.0.0.7 - - [10/Oct/2025:13:55:36 -0700] "POST /run_code HTTP/1.1" {status} 2326 "-" "aiohttp/3.9"'
 AT = datetime(2025, 10, 10, 20, 55, 36, tzinfo=UTC).timestamp()
 
 
 def read(text: str, number: int = 7):
-    return access_record(text.encode() + b"\n", number)
+    (record,) = access_records(text.encode() + b"\n", number)
+    return record
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,39 @@ def test_request_times_and_upstreams_are_found_wherever_they_are(rest, seconds, 
     assert (record.began, record.seconds, record.attempts[0].sandbox) == (AT - (seconds or 0.0), seconds, sandbox)
 
 
+BOTH = [("10.0.0.1:80", 502, 0.01), ("[::1]:8080", 200, 1.24)]
+
+
+@pytest.mark.parametrize(
+    ("rest", "attempts"),
+    [
+        (' rt=1.250 ua="10.0.0.1:80, [::1]:8080" us="502, 200" urt="0.010, 1.240"', BOTH),
+        (" 1.250 10.0.0.1:80, [::1]:8080 502, 200 0.010, 1.240", BOTH),
+        (
+            " request_time=1.250 upstream_addr=10.0.0.1:80, [::1]:8080 upstream_status=502, 200 "
+            "upstream_response_time=0.010, 1.240",
+            BOTH,
+        ),
+        (' rt=1.250 ua="10.0.0.1:80 : [::1]:8080" us="502 : 200" urt="0.010 : 1.240"', BOTH),
+        (
+            ' rt=1.250 ua="unix:/run/s.sock, sandbox-2:8080" us="504, 200" urt="-, 1.240"',
+            [("unix:/run/s.sock", 504, None), ("sandbox-2:8080", 200, 1.24)],
+        ),
+        (" 1.250 10.0.0.1:80, 10.0.0.2:80", [("10.0.0.1:80", None, None), ("10.0.0.2:80", 200, 1.25)]),
+        (" 1.250 [2001:db8::1]:8080", [("[2001:db8::1]:8080", 200, 1.25)]),
+        (' rt=1.250 ua="-" us="-" urt="-"', [("", 200, 1.25)]),
+    ],
+)
+def test_each_upstream_that_nginx_tried_is_an_attempt(rest, attempts):
+    record = read(NGINX.format(status=200) + rest)
+    assert [(one.sandbox, one.status, one.seconds) for one in record.attempts] == attempts
+    assert (record.seconds, record.outcome, record.attempts[-1].outcome) == (1.25, None, None)
+    began = record.began + sum(one.seconds or 0.0 for one in record.attempts[:-1])
+    assert record.attempts[-1].began == pytest.approx(began)
+    for one in record.attempts[:-1]:
+        assert one.outcome == ("unreachable" if one.status is None else "sandbox_error")
+
+
 @pytest.mark.parametrize(
     ("before", "began"),
     [
@@ -93,7 +127,7 @@ def test_colours_are_ignored():
     ],
 )
 def test_other_lines_are_not_calls(line):
-    assert read(line) is None
+    assert not access_records(line.encode(), 7)
 
 
 def test_a_file_of_mixed_lines(tmp_path):

@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from sfusion.harness.logs import LoggedAttempt, LoggedCall, digest
-from sfusion.harness.logs.digest import Digest, loads
+from sfusion.harness.logs import LoggedAttempt, LoggedCall, axis, digest
+from sfusion.harness.logs.axis import loads
+from sfusion.harness.logs.digest import Digest
 from sfusion.harness.logs.histogram import Durations
 from tests.harness.logs.made_up import START, degrading
 
@@ -22,25 +23,25 @@ def filled(records) -> Digest:
 def test_counts_do_not_depend_on_the_width_of_the_buckets_nor_on_the_order(monkeypatch):
     records = list(degrading())
     fine = filled(records)
-    monkeypatch.setattr(digest, "MOST_BUCKETS", 16)
+    monkeypatch.setattr(axis, "MOST_BUCKETS", 16)
     random.Random(1).shuffle(records)
     coarse = filled(records)
-    assert len(coarse.buckets) <= 16 < len(fine.buckets)
+    assert len(coarse.axis.buckets) <= 16 < len(fine.axis.buckets)
     assert coarse.kinds == fine.kinds
-    assert (coarse.start, coarse.end) == (fine.start, fine.end)
+    assert (coarse.axis.start, coarse.axis.end) == (fine.axis.start, fine.axis.end)
     for one in (fine, coarse):
-        assert sum(bucket.calls for bucket in one.buckets.values()) == one.calls == 3001
-        assert sum(bucket.seconds.count for bucket in one.buckets.values()) == 3000
-        assert sum(bucket.faults["busy"] for bucket in one.buckets.values()) == one.faults["busy"] > 0
-        assert sum(bucket.in_flight.changes for bucket in one.buckets.values()) == 0
+        assert sum(bucket.calls for bucket in one.axis.buckets.values()) == one.calls == 3001
+        assert sum(bucket.seconds.count for bucket in one.axis.buckets.values()) == 3000
+        assert sum(bucket.faults["busy"] for bucket in one.axis.buckets.values()) == one.faults["busy"] > 0
+        assert sum(bucket.in_flight.changes for bucket in one.axis.buckets.values()) == 0
 
 
 @pytest.mark.parametrize("most", [4, 2000])
 def test_the_mean_in_flight_is_exact_whatever_the_buckets(monkeypatch, most):
-    monkeypatch.setattr(digest, "MOST_BUCKETS", most)
+    monkeypatch.setattr(axis, "MOST_BUCKETS", most)
     attempts = [LoggedAttempt(100.0 + at, seconds, waited=0.5) for at, seconds in ((0.0, 6.0), (1.0, 2.0), (5.0, 8.0))]
     found = filled(LoggedCall("c", one.began - 0.5, one.seconds, "client", "ok", attempts=(one,)) for one in attempts)
-    stretches = found.merged(3)
+    stretches = found.axis.merged(3)
     for what, total in (("in_flight", 16.0), ("waiting", 1.5)):
         busy = [mean * (end - start) for (start, end, _), mean in zip(stretches, loads(stretches, what), strict=True)]
         assert sum(busy) == pytest.approx(total)
@@ -79,7 +80,7 @@ def test_a_clock_that_jumps_does_no_harm():
     times = (START, 0.0, -5.0, 1e12, START - 7)
     found = filled(LoggedCall("c", at, 1.0, "client", "ok", attempts=(LoggedAttempt(at, 1.0),)) for at in times)
     assert found.calls == 5
-    assert len(found.merged(60)) <= 60
+    assert len(found.axis.merged(60)) <= 60
 
 
 def test_percentiles_are_within_three_percent():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.errors import LogError
 from sfusion.harness.logs.reading import read_records
 from sfusion.harness.logs.record import LoggedCall
+from sfusion_tools.errors import GuardTripped
 from sfusion_tools.event_log import flush_event_logs, this_worker
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.sandbox.helpers import in_virtual_time, until
@@ -27,6 +29,12 @@ def make(url: str, **config: Any) -> SandboxFusionTool:
 
 async def call(tool: SandboxFusionTool, call_id: str, **arguments: Any) -> None:
     await tool.execute("trajectory", arguments, call_id=call_id)
+
+
+async def call_until_refused(tool: SandboxFusionTool, calls: int) -> None:
+    for number in range(calls):
+        with suppress(GuardTripped):
+            await call(tool, f"c{number}", code="print(1)")
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -155,3 +163,43 @@ def test_a_line_may_leave_out_what_is_not_known(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text('{"event_log":1,"began":5}\n')
     assert list(read_records([path])) == [LoggedCall("", 5.0, None, "client")]
+
+
+@pytest.mark.parametrize("include", [[], ["code", "output"]])
+def test_calls_that_the_guard_refuses_are_in_the_log(tmp_path, include):
+    async def run() -> None:
+        async with FakeSandbox(executor="scripted", faults=[{"what": {"status": 500}}]) as sandbox:
+            event_log = {"path": str(tmp_path / "events.ndjson"), "include": include}
+            guard = {"then": "fail", "window": 2, "min_calls": 2}
+            await call_until_refused(make(sandbox.url, max_attempts=1, guard=guard, event_log=event_log), 4)
+
+    asyncio.run(run())
+    records = list(read_records([tmp_path]))
+    assert [(one.call, one.outcome, one.refused, len(one.attempts)) for one in records] == [
+        ("c0", "sandbox_error", "", 1),
+        ("c1", "sandbox_error", "", 1),
+        ("c2", "cancelled", "guard", 0),
+        ("c3", "cancelled", "guard", 0),
+    ]
+    assert [one.get("code") for one in lines(tmp_path)] == [("print(1)" if include else None)] * 4
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+def test_no_secret_of_the_config_reaches_the_log_or_the_metrics(tmp_path, status):
+    """Also if the server, or a gateway before it, quotes the request in its answer."""
+
+    async def run() -> dict[str, Any]:
+        echo = {"status": status, "body": "no route /faas/T0KEN-path/ ?key=T0KEN-query T0KEN-header T0KEN-password"}
+        async with FakeSandbox(
+            executor="scripted", faults=[{"path": "/faas/T0KEN-path/run_code", "what": echo}]
+        ) as sandbox:
+            url = sandbox.url.replace("://", "://user:T0KEN-password@") + "/faas/T0KEN-path/run_code?key=T0KEN-query"
+            log = {"path": str(tmp_path / "events.ndjson"), "include": ["code", "output"]}
+            tool = make(url, event_log=log, headers={"X-Key": "T0KEN-header"}, max_attempts=1)
+            return (await tool.execute("trajectory", {"code": "print(1)"}))[2] or {}
+
+    metrics = asyncio.run(run())
+    assert "no route" in metrics["message"]
+    (written,) = lines(tmp_path)
+    assert "T0KEN" not in json.dumps([metrics, written])
+    assert written["attempts"][0]["sandbox"].count("/***-") == 1

@@ -9,7 +9,7 @@ import pytest
 from sfusion.harness.logs import LoggedAttempt, LoggedCall
 from sfusion.harness.logs.digest import Digest
 from sfusion.harness.logs.overview import Overview, overview
-from sfusion.harness.logs.telling import sentence
+from sfusion.harness.logs.telling import notes, sentence, suspicion
 from tests.harness.logs.made_up import OUTAGE, START, degrading
 
 
@@ -53,6 +53,102 @@ def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     )
     assert told.suspect == "s1"
     assert told.turns == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds", "until"), [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5900)]
+)
+def test_a_sandbox_that_broke_late_is_named_with_the_time(outcome, seconds, until):
+    def attempts() -> Iterable[LoggedAttempt]:
+        for number in range(6000):
+            bad = number % 3 == 1 and 5700 <= number < until
+            took, ended = (seconds, outcome) if bad else (1.0, "ok")
+            yield LoggedAttempt(START + number, took, f"s{number % 3}", 200, ended)
+
+    told = found(call("client", one) for one in attempts())
+    assert told.suspect == "s1"
+    assert told.suspect_since is not None
+    assert told.suspect_since - START == pytest.approx(5700, abs=40)
+    assert suspicion(told).startswith("s1 does worse than the others from 2025-11-15 11:2")
+    if until == 6000:
+        assert told.suspect_until is None
+    else:
+        assert told.suspect_until is not None
+        assert told.suspect_until - START == pytest.approx(until, abs=40)
+
+
+def test_sandboxes_that_break_together_are_no_suspects():
+    told = found(
+        call(
+            "client", LoggedAttempt(START + number, 1.0, f"s{number % 3}", 200, "ok" if number < 1500 else "throttled")
+        )
+        for number in range(2000)
+    )
+    assert told.suspect == ""
+
+
+@pytest.mark.parametrize("unnamed", ["", "(others)"])
+def test_only_a_sandbox_with_a_name_is_a_suspect(unnamed):
+    bad = [LoggedAttempt(START + number, 1.0, unnamed, 500, "sandbox_error") for number in range(30)]
+    worse = [LoggedAttempt(START + number, 1.0, "s", 500, "sandbox_error") for number in range(20)]
+    good = [LoggedAttempt(START + number, 1.0, sandbox, 200, "ok") for number in range(100) for sandbox in ("t", "u")]
+    assert found(call("client", one) for one in [*bad, *worse, *good]).suspect == "s"
+
+
+DAY = 86_400.0
+
+
+def timed(at: float, seconds: float = 1.0) -> LoggedCall:
+    outcome = "ok" if at < START + 600 else "unreachable"
+    return LoggedCall("c", at, seconds, "client", outcome, attempts=(LoggedAttempt(at, seconds, "s", 200, outcome),))
+
+
+def untimed(line: int) -> LoggedCall:
+    return LoggedCall("", float(line), None, "access", "ok", timed=False)
+
+
+GOOD = [timed(START + number) for number in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("strays", "off"),
+    [
+        ([timed(0.0), timed(253_402_300_799.0), timed(START / 1000), timed(946_684_800.0)], 4),
+        ([timed(START + 5, 1e11)], 0),
+        ([untimed(number) for number in range(300)], 300),
+        ([timed(float(number)) for number in range(400)], 400),
+        ([timed(0.0), untimed(3)], 2),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_calls_at_strange_times_are_left_out_of_the_axis_and_counted(strays, off, first):
+    told = found([*strays, *GOOD] if first else [*GOOD, *strays])
+    assert (told.calls, told.off_axis, told.unit) == (1000 + len(strays), off, "unix")
+    assert (told.start, told.end) == (START, START + 1000)
+    assert sum(row.calls for row in told.over_time) == told.calls - off
+    (turn,) = [one for one in told.turns if one.what == "failed"]
+    assert turn.at - START == pytest.approx(600, abs=10)
+    assert any("Not on the time axis" in line for line in notes(told)) is bool(off)
+
+
+def test_lines_are_the_axis_if_most_calls_have_no_time():
+    told = found([*GOOD[:50], *(untimed(number) for number in range(600))])
+    assert (told.timed, told.unit, told.start, told.end, told.off_axis) == (False, "line", 0.0, 599.0, 50)
+    assert notes(told)[0] == "Most calls have no time: lines stand for them, and durations are unknown."
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [GOOD, [timed(START - 30 * DAY + number) for number in range(200)]],
+        [GOOD, [timed(START - 0.5 * DAY)]],
+        [[timed(START)] * 20, [timed(START + 7200)]],
+    ],
+)
+def test_two_trainings_in_one_log_and_a_call_of_its_own_stay_on_the_axis(parts):
+    told = found([one for part in parts for one in part])
+    assert told.off_axis == 0
+    assert told.start == min(one.began for part in parts for one in part)
 
 
 def test_one_sandbox_is_never_a_suspect():

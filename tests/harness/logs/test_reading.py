@@ -74,19 +74,71 @@ def test_a_file_without_any_call_is_refused(tmp_path):
     path.write_text("\nsome notes\n")
     with pytest.raises(LogError, match=r"notes.txt:2: not a line of a log that sfusion knows; it reads event logs"):
         calls(path)
-    path.write_text("")
-    assert calls(path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "no line in it"),
+        ("\n\n", "no line in it"),
+        ('{"event_log": 1, "broken\n' * 2, "nothing in it can be read; .*:1: not JSON"),
+        (line("c1")[:-5], "nothing in it can be read; .*:1: not JSON"),
+    ],
+)
+def test_a_file_in_which_nothing_can_be_read_is_refused(tmp_path, content, says):
+    path = tmp_path / "events.ndjson"
+    path.write_text(content)
+    for given in (path, tmp_path):
+        with pytest.raises(LogError, match=f"{given}: {says}"):
+            list(read_records([given], lambda _: None))
+    (tmp_path / "good.log").write_text(line("c1"))
+    assert [one.call for one in read_records([tmp_path], lambda _: None)] == ["c1"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"journal": 1, "scenario": "s"}\n', 'INFO:     10.0.0.7:5 - "GET /v1/ping HTTP/1.1" 200 OK\n'],
+)
+def test_a_log_may_have_no_call(tmp_path, content):
+    (tmp_path / "empty.log").write_text(content)
+    assert calls(tmp_path / "empty.log") == calls(tmp_path) == []
 
 
 def test_a_hostile_line_does_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
     path = tmp_path / "events.ndjson"
-    path.write_text(line("c1") + "x" * 5000)
+    path.write_text(line("c1") + "x" * 5000 + "\n" + line("c2") + "y" * 2000)
     with pytest.raises(LogError, match=r"events.ndjson:2: a line of more than 1,000 bytes"):
         calls(path)
+    problems: list[str] = []
+    reader = LogReader([path], problems.append)
+    assert [one.call for one in reader] == ["c1", "c2"]
+    assert [problem.split(": ")[0] for problem in problems] == [f"{path}:2", f"{path}:4"]
+    assert reader.lines == 4
     path.write_text("{" + '"a":[' * 300 + "]" * 300 + "}\n" + line("c1"))
     with pytest.raises(LogError):
         calls(path)
+
+
+def test_a_file_that_was_rotated_away_meanwhile_is_a_problem_and_no_more(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.ndjson").write_text(line(name))
+    problems: list[str] = []
+    reader = LogReader([tmp_path], problems.append)
+    (tmp_path / "b.ndjson").unlink()
+    assert [one.call for one in reader] == ["a", "c"]
+    assert problems == [f"{tmp_path}/b.ndjson:1: cannot be read: No such file or directory"]
+    assert reader.bytes == reader.total_bytes
+
+
+def test_progress_is_told_also_while_no_line_is_about_a_call(tmp_path):
+    (tmp_path / "a.log").write_text("starting\n" * 5000 + line("c1"))
+    told: list[int] = []
+    reader = LogReader([tmp_path], on_progress=told.append)
+    assert len(list(reader)) == 1
+    assert len(told) >= 5
+    assert told == sorted(told)
+    assert told[-1] <= reader.total_bytes
 
 
 def test_what_is_not_a_file_is_refused(tmp_path):

@@ -215,3 +215,20 @@ def test_a_process_that_is_stopped_between_a_grant_and_its_request_is_excused(pa
     journal.note(9.0, "world", "ended")
     (verdict,) = judge(journal, [read_promise("in_flight_within_limit")])
     assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize("promise", ["answers_are_own", "text_is_truthful", "no_duplicate_execution"])
+def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_calls_began(promise: str) -> None:
+    told = states(
+        promise,
+        tools={"enable_global_rate_limit": False},
+        load={**LOAD, "calls": 12, "concurrency": 6, "program": {"repeated": True, "prints": "4\n"}},
+        schedule={"priority": 622486, "changes": 1},
+    )
+    assert told.startswith("held")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_output_that_a_fault_adds_to_any_stream_is_counted_where_it_is_cut(stream: str) -> None:
+    told = states("cuts_marked", sandbox={"faults": [{"what": {"output": {"what": "huge", "stream": stream}}}]})
+    assert told.startswith("held: 6 tool messages cut")

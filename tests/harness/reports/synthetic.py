@@ -157,7 +157,7 @@ def broken_run(calls: int = 300, **more: Any) -> RunReport:
         seed=7,
         sfusion="0.1.0",
         events=events,
-        source=f"scenario: throttled-gateway\nabout: '{PLANTED}'\nload: {{calls: {calls}}}\n",
+        read_source=lambda: f"scenario: throttled-gateway\nabout: '{PLANTED}'\nload: {{calls: {calls}}}\n",
         wall_seconds=0.21,
         directory="runs/throttled-gateway",
     )

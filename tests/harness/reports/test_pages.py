@@ -73,7 +73,7 @@ def test_values_that_json_cannot_represent_become_text() -> None:
 
 
 def test_a_page_with_lone_surrogates_can_be_written_as_utf8() -> None:
-    run = dataclasses.replace(held_run(3), about="half \ud83d a smile", source="\udc00")
+    run = dataclasses.replace(held_run(3), about="half \ud83d a smile", read_source=lambda: "\udc00")
     assert render_run(run).encode("utf-8")
 
 

@@ -70,3 +70,13 @@ def test_characters_that_the_stream_cannot_encode_are_replaced() -> None:
     out = io.TextIOWrapper(raw, encoding="ascii")
     RunReporter(out, 1).finish([RunReport("s", [Verdict("p", "broken", "half \ud83d and ü")])])
     assert rb"half \ud83d and ?" in raw.getvalue()
+
+
+def test_a_run_of_many_events_says_how_many_it_played_per_second() -> None:
+    event = {"at": 0.0, "source": "world", "event": "called"}
+    runs = [RunReport("s", [Verdict("p", "held", "")], events=[event] * 6000)] * 2
+    clock = iter([100.0, 104.0])
+    out = io.StringIO()
+    RunReporter(out, 2, lambda: next(clock)).finish(runs)
+    assert "12,000 events in 4 s, 3,000 events per second\n" in out.getvalue()
+    assert "per second" not in shown(io.StringIO(), RUNS)

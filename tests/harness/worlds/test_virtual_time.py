@@ -187,6 +187,37 @@ def test_bodies_larger_than_any_buffer_arrive_whole() -> None:
     assert run_virtually(main()) >= 3_000_000
 
 
+def test_an_end_that_was_closed_reads_nothing_more() -> None:
+    class Peer(asyncio.Protocol):
+        def __init__(self) -> None:
+            loop = asyncio.get_running_loop()
+            self.made, self.lost, self.read = loop.create_future(), loop.create_future(), b""
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.made.set_result(transport)
+
+        def data_received(self, data: bytes) -> None:
+            self.read += data
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set_result(exc)
+
+    async def main() -> bytes:
+        loop, server_end = asyncio.get_running_loop(), Peer()
+        sock = socket.create_server(("127.0.0.1", 0))
+        address = sock.getsockname()
+        async with await loop.create_server(lambda: server_end, sock=sock):
+            transport, client_end = await loop.create_connection(Peer, *address)
+            accepted = await server_end.made
+            transport.write(b"too late")
+            accepted.close()
+            await server_end.lost
+            await client_end.lost
+        return server_end.read
+
+    assert run_virtually(main()) == asyncio.run(main()) == b""
+
+
 def test_timers_of_one_time_are_due_in_the_order_of_their_making_whatever_other_timers_there_are() -> None:
     async def main(others: int) -> list[int]:
         loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.bench_parsers import argument
+from sfusion.harness.benching.texts import argument
 from sfusion_tools.formats import Parsed, RenderError, format_names, get_format
 
 SNIPPETS = st.sampled_from(

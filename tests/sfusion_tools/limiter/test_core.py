@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
+import sys
 
 import pytest
 
@@ -535,3 +537,58 @@ class TestRestart:
         bench.attach("callers", held=("0-1", "0-2"))
         bench.send("callers", release=("0-1",))
         assert len(bench.poll("a").grants) == 1
+
+
+def test_the_next_deadline_is_the_first_death_of_a_client_that_waits() -> None:
+    """Whatever happened before: clients that ask, cancel, fall silent, come back, or learn of another lease."""
+    draw = random.Random(3)
+    bench = Bench(rate_limit=1, lease=10)
+    numbers = itertools.count(1)
+    asked: dict[str, list[int]] = {name: [] for name in "abcde"}
+    seen_infinite = 0
+    for _ in range(3000):
+        bench.now += draw.choice((0.0, 0.5, 2.0))
+        client = draw.choice("abcde")
+        match draw.randrange(6):
+            case 0:
+                bench.attach(client, waiting=tuple((number, None) for number in asked[client][-2:]))
+            case 1 | 2:
+                asked[client].append(next(numbers))
+                bench.send(client, acquire=(asked[client][-1],))
+            case 3:
+                bench.send(
+                    client, cancel=tuple(asked[client]), release=tuple(p for c, _, p in bench.granted if c == client)
+                )
+            case 4:
+                bench.now += draw.choice((0.0, 0.0, 12.0))
+            case _:
+                bench.core.configure(bench.now, LimiterSettings(1, lease=draw.choice((4.0, 10.0, 30.0))))
+        bench.core.tick(bench.now)
+        waiting = [c for c in bench.core._clients.values() if c.tickets]
+        first = min((c.seen + c.lease for c in waiting), default=math.inf)
+        expiry = bench.core._next_expiry()
+        assert bench.core.next_deadline(bench.now) == (min(first, expiry) if waiting else expiry)
+        seen_infinite += first == math.inf
+    assert 100 < seen_infinite < 2900
+
+
+def test_the_next_deadline_does_not_look_at_every_client() -> None:
+    def calls(clients: int) -> int:
+        bench = Bench(rate_limit=1, lease=10)
+        for number in range(clients):
+            bench.attach(f"c{number}")
+            bench.send(f"c{number}", acquire=(1,))
+        counted = 0
+
+        def count(*_: object) -> None:
+            nonlocal counted
+            counted += 1
+
+        sys.setprofile(count)
+        try:
+            bench.core.next_deadline(bench.now)
+        finally:
+            sys.setprofile(None)
+        return counted
+
+    assert calls(1000) == calls(10)

@@ -223,6 +223,11 @@ def test_lone_surrogates_are_replaced():
     assert read(raw).stdout == "\ufffd"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-be"])
+def test_encodings_of_json_other_than_plain_utf_8_are_read(encoding):
+    assert read(json.dumps(run_answer("é"), ensure_ascii=False).encode(encoding)).stdout == "é"
+
+
 @pytest.mark.parametrize("value", [True, "1", [], 10**400, float("nan"), float("inf")])
 def test_an_invalid_execution_time_becomes_none(value):
     answer = run_answer()

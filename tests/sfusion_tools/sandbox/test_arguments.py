@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sfusion_tools.sandbox.arguments import BadArguments, offered_languages, read_arguments
 from sfusion_tools.sandbox.config import SandboxToolConfig
 from sfusion_tools.sandbox.languages import RUNNABLE
+from sfusion_tools.sandbox.program import Program
 from sfusion_tools.schemas import OpenAIFunctionParametersSchema
 
 CONFIG = SandboxToolConfig(sandbox_fusion_url="http://h", default_timeout=30, max_timeout=60)
@@ -182,4 +184,30 @@ def test_any_value_is_accepted_or_refused_with_bad_arguments(parameters):
     with suppress(BadArguments):
         program, _ = read_arguments(parameters, CONFIG)
         assert 0 < program.timeout <= 60
-        program.body()
+        assert program.body() == as_one_object(program)
+
+
+def as_one_object(program):
+    request = {
+        "compile_timeout": program.compile_timeout,
+        "run_timeout": program.timeout,
+        "memory_limit_MB": program.memory_limit_mb,
+        "code": program.code,
+        "stdin": program.stdin,
+        "language": program.language,
+        "files": program.files,
+        "fetch_files": program.fetch_files,
+    }
+    return json.dumps(request).encode()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        Program('"é"\n', "cpp", timeout=30, stdin='"\\', memory_limit_mb=-1),
+        Program("", timeout=30.0, stdin="", memory_limit_mb=-1, files={'"a"': "YQ=="}),
+        Program("1", compile_timeout=0.1, fetch_files=["b", "é"]),
+    ],
+)
+def test_a_request_is_the_json_of_every_field(program):
+    assert program.body() == as_one_object(program)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sfusion_tools.errors import ConfigError
@@ -59,15 +61,35 @@ def test_a_placeholder_is_recognised(url, is_one):
 
 @pytest.mark.parametrize(
     "url",
-    ["https://user:hunter2@h:1/p?token=hunter2", "user:hunter2@h?x=hunter2", "http://u:hunter2@[::1"],
+    [
+        "https://user:hunter2@h:1/p?token=hunter2",
+        "user:hunter2@h?x=hunter2",
+        "http://u:hunter2@[::1",
+        "https://h/hunter2/run_code",
+        "https://h/run_code/hunter2",
+        "https://h/faas/hunter2#hunter2",
+        "https://h#hunter2",
+        "h:80#hunter2",
+        "h:80/hunter2/run_code",
+        "gateway.test/hunter2/run_code",
+        "http://user:80/hunter2@h/run_code",
+    ],
 )
 def test_secrets_are_removed_from_urls(url):
     assert "hunter2" not in redact(url)
 
 
-def test_a_redacted_url_keeps_host_and_path():
-    assert redact("https://u:p@h:1/p?t=s") == "https://h:1/p"
-    assert redact("http://[::1]:80/x") == "http://[::1]:80/x"
+def test_a_redacted_url_keeps_host_and_routes():
+    assert redact("https://u:p@h:1/run_code?t=s") == "https://h:1/run_code"
+    assert redact("http://[::1]:80/run_code/run_code/") == "http://[::1]:80/run_code/run_code/"
+    assert redact("volcengine/sandbox") == "volcengine/sandbox"
+
+
+def test_redacted_urls_of_one_host_are_told_apart():
+    one, other = redact("https://h/token-1/run_code"), redact("https://h/token-2/run_code")
+    assert one != other
+    assert re.fullmatch(r"https://h/\*\*\*-[0-9a-f]{4}/run_code", one)
+    assert redact("https://u:p@h/token-1?x=y") == one.removesuffix("/run_code")
 
 
 def test_the_same_url_twice_is_one_endpoint():

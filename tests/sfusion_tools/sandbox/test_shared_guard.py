@@ -17,8 +17,9 @@ from sfusion_tools.errors import ConfigError, GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.reward import judge_sync
 from sfusion_tools.sandbox import Program
+from sfusion_tools.sandbox.endpoints import redact
 from sfusion_tools.sandbox.guard import PROBES, GuardSettings
-from sfusion_tools.sandbox.result import CallResult
+from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from tests.sfusion_tools.sandbox.helpers import free_port, in_virtual_time
@@ -106,6 +107,16 @@ def test_the_error_names_counts_and_the_doctor_command() -> None:
         assert str(pickle.loads(pickle.dumps(tripped.value))) == text
 
     in_virtual_time(go)
+
+
+def test_the_error_names_no_command_for_an_address_that_is_masked() -> None:
+    label = redact("http://h/t0ken")
+    guard = SandboxGuard(GuardSettings(window=1, then="fail"), [label])
+    attempt = Attempt(1, label, Outcome.UNREACHABLE, None, "", False, 0.0, 0.0)
+    with pytest.raises(GuardTripped) as tripped, guard.watch(lambda: 0.0) as ended:
+        ended(CallResult("c", Outcome.UNREACHABLE, attempts=[attempt]))
+    assert f"1 at {label}" in str(tripped.value)
+    assert str(tripped.value).endswith("run: sfusion doctor URL")
 
 
 def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(caplog: pytest.LogCaptureFixture) -> None:

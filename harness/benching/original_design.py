@@ -15,20 +15,22 @@ import ray
 import requests
 
 
-@ray.remote(num_cpus=0, concurrency_groups={"acquire": 1, "release": 10})
-class OriginalLimiter:
+class _OriginalLimiter:
     """A semaphore in an actor; acquire has a single thread, so that waiters are served in order."""
 
     def __init__(self, rate_limit: int) -> None:
         self._semaphore = threading.Semaphore(rate_limit)
 
-    @ray.method(concurrency_group="acquire")
+    @ray.method(concurrency_group="acquire")  # type: ignore[untyped-decorator]
     def acquire(self) -> None:
         self._semaphore.acquire()
 
-    @ray.method(concurrency_group="release")
+    @ray.method(concurrency_group="release")  # type: ignore[untyped-decorator]
     def release(self) -> None:
         self._semaphore.release()
+
+
+OriginalLimiter: Any = ray.remote(num_cpus=0, concurrency_groups={"acquire": 1, "release": 10})(_OriginalLimiter)
 
 
 class OriginalWorker:
@@ -63,7 +65,7 @@ class OriginalTool:
 
     def execute_code(self, instance_id: str, code: str, timeout: int = 30) -> str:
         """Send one blocking request on a new connection."""
-        body = {"code": code, "language": "python", "run_timeout": timeout, "compile_timeout": timeout}
+        body: Any = {"code": code, "language": "python", "run_timeout": timeout, "compile_timeout": timeout}
         answer = requests.post(self._url, json=body, timeout=2 * timeout + 10)
         answer.raise_for_status()
         return str(answer.json()["run_result"]["stdout"])

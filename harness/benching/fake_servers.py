@@ -1,0 +1,98 @@
+"""The fake sandbox against a bare handler that answers the same bytes, and the fault proxy against a pass-through."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+
+from sfusion.harness.benching.benchmark import Contest, in_turn
+from sfusion.harness.benching.figures import OURS
+from sfusion.harness.benching.ground import Ground
+from sfusion.harness.benching.http_load import REQUEST_BODY, answer_of, answers_per_second, seconds_per_answer
+
+BARE, HTTPSERVER = "bare aiohttp handler", "pytest-httpserver"
+PASS_THROUGH = "bare aiohttp pass-through"
+SUBPROCESS = "bare subprocess"
+PROGRAM = 'print("ok")'
+
+
+@contextmanager
+def scripted_fake(ground: Ground) -> Iterator[Contest]:
+    fake = ground.port("fake")
+    body = asyncio.run(answer_of(fake)).partition(b"\r\n\r\n")[2].hex()
+    ports = {OURS: fake, BARE: ground.port("bare", body)}
+    missing = {}
+    if find_spec("pytest_httpserver") is None:
+        missing[HTTPSERVER] = "pytest-httpserver is not installed"
+    else:
+        ports[HTTPSERVER] = ground.port("httpserver", body)
+    requests = {name: ground.size(400 if name == HTTPSERVER else 6000, 16) for name in ports}
+    yield Contest(
+        in_turn({name: partial(_rate, port, 16, requests[name]) for name, port in ports.items()}),
+        missing,
+    )
+
+
+@contextmanager
+def python_fake(ground: Ground) -> Iterator[Contest]:
+    """Programs that really run, two at a time, as a bare ``subprocess`` runs them."""
+    port, count = ground.port("fake", "python"), ground.size(24, 2)
+    body = json.dumps({**json.loads(REQUEST_BODY), "code": PROGRAM}).encode()
+
+    async def ask() -> None:
+        async def caller() -> None:
+            for _ in range(max(1, count // 2)):
+                answer = await answer_of(port, body)
+                assert json.loads(answer.partition(b"\r\n\r\n")[2])["run_result"]["stdout"] == "ok\n"
+
+        await asyncio.gather(caller(), caller())
+
+    def ours() -> float:
+        return _per_second(lambda: asyncio.run(ask()), max(1, count // 2) * 2)
+
+    def bare() -> float:
+        def run(_: int) -> None:
+            done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+            assert done.stdout == b"ok\n"
+
+        with ThreadPoolExecutor(2) as threads:
+            return _per_second(lambda: list(threads.map(run, range(count))), count)
+
+    yield Contest(in_turn({OURS: ours, SUBPROCESS: bare}))
+
+
+@contextmanager
+def proxy_latency(ground: Ground) -> Iterator[Contest]:
+    ports, count = _proxies(ground), ground.size(300, 2)
+    yield Contest(
+        in_turn({name: lambda port=port: asyncio.run(seconds_per_answer(port, count)) for name, port in ports.items()})  # type: ignore[misc]
+    )
+
+
+@contextmanager
+def proxy_throughput(ground: Ground) -> Iterator[Contest]:
+    count = ground.size(1600, 32)
+    yield Contest(in_turn({name: partial(_rate, port, 32, count) for name, port in _proxies(ground).items()}))
+
+
+def _proxies(ground: Ground) -> dict[str, int]:
+    upstream = ground.url("fake")
+    return {OURS: ground.port("proxy", upstream), PASS_THROUGH: ground.port("pass-through", upstream)}
+
+
+def _rate(port: int, connections: int, requests: int) -> float:
+    return asyncio.run(answers_per_second(port, connections, requests))
+
+
+def _per_second(work: Callable[[], object], count: int) -> float:
+    began = time.perf_counter()
+    work()
+    return count / (time.perf_counter() - began)
