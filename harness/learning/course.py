@@ -88,7 +88,7 @@ def compare_courses(log: Course, run: Course) -> list[Comparison]:
                 f"course of {name}",
                 f"half by {ours.half():.3g} s",
                 f"half by {theirs.half():.3g} s" if theirs.size else "none",
-                f"{points:.0f} points",
+                f"{points:.1f} points",
                 f"{min(bound, 99.0):.0f} points",
                 points <= min(bound, 99.0),
             )

@@ -29,7 +29,9 @@ def find_slow_spell(answered: Sequence[LoggedRequest], durations: list[float]) -
     kept = [place for place in range(len(answered)) if not first <= place < last]
     quick = [durations[place] for place in kept]
     usual, slow = statistics.median(quick), statistics.median(durations[first:last])
-    began, ended = answered[first].began, math.inf if for_good else answered[last].began
+    began = answered[first].began
+    # Where all callers wait for slow answers, the next request comes long after the last slow one.
+    ended = math.inf if for_good else (answered[last - 1].began + answered[last].began) / 2
     if ended <= began:
         return None
     delay = added_delay(durations[first:last], quick)

@@ -12,6 +12,8 @@ from sfusion.harness.learning.slowness import SHORTEST, Slowness
 
 _SERIOUS = 0.2
 """The share of the time of all answers from which on waiting matters."""
+_TRIED = 32
+"""Numbers of workers that are tried before those around the best of them."""
 _WRONG = 0.2
 """The share of all waits by which those of a line may be wrong."""
 _BETTER = 0.35
@@ -38,7 +40,10 @@ def find_waiting_line(answered: Sequence[LoggedRequest], everything: Sequence[Lo
     def error(workers: int) -> float:
         return sum(abs(a - b) for a, b in zip(_line_waits(answered, everything, workers), waits, strict=True))
 
-    wrong, workers = min((error(number), number) for number in range(max(1, int(0.5 * busy)), int(1.5 * busy) + 2))
+    low, high = max(1, int(0.5 * busy)), int(1.5 * busy) + 2
+    step = 1 + (high - low) // _TRIED
+    _, near = min((error(number), number) for number in range(low, high, step))
+    wrong, workers = min((error(number), number) for number in range(max(1, near - step + 1), near + step))
     middle = statistics.median(waits)
     if wrong > _WRONG * waited or wrong > _BETTER * sum(abs(one - middle) for one in waits):
         return None

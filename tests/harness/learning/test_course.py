@@ -41,7 +41,7 @@ def test_failures_at_another_time_are_another_course() -> None:
     assert {"course of sandbox_error", "course of failed requests"} <= set(out(moved))
     assert not {"ok", "sandbox_error", "p95 of a call"} & set(out(moved)), "the totals are the same"
     (row,) = (row for row in moved.rows if row.name == "course of sandbox_error")
-    assert (row.log, row.difference, row.bound) == ("half by 11.9 s", "100 points", "36 points")
+    assert (row.log, row.difference, row.bound) == ("half by 11.9 s", "100.0 points", "36 points")
 
 
 def test_an_outage_at_another_time_is_another_course() -> None:

@@ -104,6 +104,15 @@ def test_a_slow_spell_delays_by_a_distribution() -> None:
     assert slowness.what["delay"] == {"exponential": pytest.approx(0.5, rel=0.25)}
 
 
+def test_a_stall_that_all_callers_wait_for_does_not_slow_what_comes_after_it() -> None:
+    draw = random.Random(6)
+    calls = [logged(n, 0.05 * n + (2.0 if n >= 300 else 0.0), draw.uniform(0.1, 0.2), None) for n in range(600)]
+    calls[270:300] = [logged(n, 0.05 * n, 2.0 + draw.uniform(0.1, 0.2), None) for n in range(270, 300)]
+    slowness = learn(calls).sandboxes[0].slowness
+    assert slowness.kind == "slow_spell"
+    assert slowness.between == (pytest.approx(13.5), pytest.approx(15.975)), "not until the next call, at 17 s"
+
+
 def test_a_delay_is_found_beside_what_it_delays() -> None:
     draw = random.Random(4)
     quick = [draw.lognormvariate(-2, 0.5) for _ in range(800)]
