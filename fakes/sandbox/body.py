@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from typing import Any, TypeVar
 
+from pydantic_core import from_json
+
 from sfusion.fakes.sandbox.schema import Model, Problem, Refused, problem
 from sfusion.fakes.wire import Answer, dump_json
 
 T = TypeVar("T")
 
-_decode = json.JSONDecoder().decode
 _DEEP = 400
 """Nesting beyond which it matters how much stack is left."""
 _DEEPEST = 970
@@ -49,13 +50,8 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     if content_type and content_type != "application/json" and not is_json(content_type):
         return body
     try:
-        # Nearly every body is an object in UTF-8, whose encoding need not be detected.
-        plain = body[:1] == b"{" and body[1:2] != b"\0"
         deep = deeper_than(body, _DEEP)
-        if deep:
-            value = on_fresh_stack(lambda: json.loads(body))
-        else:
-            value = _decode(body.decode("utf-8", "surrogatepass")) if plain else json.loads(body)
+        value = on_fresh_stack(lambda: json.loads(body)) if deep else _decode(body)
     except json.JSONDecodeError as error:
         if deeper_than(body[: error.pos], _DEEPEST):
             raise Unusable(unparsable()) from None
@@ -72,6 +68,13 @@ def parse_body(body: bytes, content_type: str | None) -> Any:
     if deep and deeper_than(body, _DEEPEST):
         raise Unusable(unparsable())
     return value
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError:  # the real server uses json.loads, which accepts more, and whose words the answer quotes
+        return json.loads(body)
 
 
 def is_json(content_type: str) -> bool:

@@ -22,7 +22,8 @@ class Gate:
         """Every request is admitted at once."""
         self._loop = BusyLoop()
         self._numbers = itertools.count()
-        self._running: dict[int, asyncio.Future[None]] = {}
+        self._running: dict[int, asyncio.Future[bool]] = {}
+        """Whether each program came to its end or was stopped."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -77,21 +78,27 @@ class Gate:
         if self.model.spawn_cost:
             await asyncio.sleep(self._loop.take(asyncio.get_running_loop().time(), self.model.spawn_cost))
 
-    async def work(self, seconds: float) -> None:
-        """Let the seconds of a program pass, more slowly when cores are shared."""
+    async def work(self, seconds: float, limit: float = math.inf) -> float | None:
+        """Let the seconds of a program pass, more slowly when cores are shared, for at most ``limit`` by the clock.
+
+        Return how long it took by the clock; None if it was stopped at the limit.
+        """
         cores = self._cores
         if cores is None:
-            await asyncio.sleep(seconds)
-            return
+            return await pass_time(seconds, limit)
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
-        done: asyncio.Future[None] = loop.create_future()
+        done: asyncio.Future[bool] = loop.create_future()
         self._running[number] = done
-        cores.add(number, seconds, loop.time())
+        began = loop.time()
+        cores.add(number, seconds, began)
         self._set_timer(cores)
+        stop = loop.call_later(limit, _settle, done, False) if math.isfinite(limit) else None
         try:
-            await done
+            return round(loop.time() - began, 6) if await done else None
         finally:
+            if stop is not None:
+                stop.cancel()
             del self._running[number]
             cores.remove(number, loop.time())
             self._set_timer(cores)
@@ -109,15 +116,25 @@ class Gate:
         self._timer = None
         cores.end(programs, asyncio.get_running_loop().time())
         for program in programs:
-            done = self._running.get(program)
-            if done is not None and not done.done():
-                done.set_result(None)
+            if program in self._running:
+                _settle(self._running[program], True)
         self._set_timer(cores)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+async def pass_time(seconds: float, limit: float = math.inf) -> float | None:
+    """Let the seconds of a program pass that has a core of its own; None if it was stopped at the limit."""
+    await asyncio.sleep(min(seconds, limit))
+    return None if seconds > limit else seconds
+
+
+def _settle(done: asyncio.Future[bool], ended: bool) -> None:
+    if not done.done():
+        done.set_result(ended)
 
 
 def turned_away(status: int, retry_after: float | None) -> Answer:

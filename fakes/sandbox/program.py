@@ -138,20 +138,20 @@ def without_mark(code: str) -> str:
 
 
 def hinted(code: str, base: ScriptedProgram = NOTHING) -> ScriptedProgram:
-    """Apply the hints on the line of the mark to a program."""
+    """Apply the hints on the line of the mark to a program, and write every ``{fill:N}`` out."""
     found = MARK.search(code)
     if found is None:
-        return base
+        return base.filled
     end = code.find("\n", found.end())
     rest = code[found.end() : end if end >= 0 else len(code)]
     if "=" not in rest:
-        return base
+        return base.filled
     if base is NOTHING:
         return _alone(rest)
     changes = _changes(rest)
     if isinstance(changes, ScriptedProgram):
         return changes
-    return base.model_copy(update=changes) if changes else base
+    return base.model_copy(update=changes).filled
 
 
 @lru_cache(maxsize=1024)
@@ -160,7 +160,7 @@ def _alone(rest: str) -> ScriptedProgram:
     changes = _changes(rest)
     if isinstance(changes, ScriptedProgram):
         return changes
-    return ScriptedProgram(**changes) if changes else NOTHING
+    return ScriptedProgram(**changes).filled if changes else NOTHING
 
 
 def _changes(rest: str) -> dict[str, Any] | ScriptedProgram:

@@ -9,7 +9,7 @@ CommandStatus = Literal["Finished", "Error", "TimeLimitExceeded"]
 AnswerStatus = Literal["Success", "Failed", "SandboxError"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunCode:
     """A validated request to ``/run_code``, with the real server's defaults."""
 
@@ -23,7 +23,7 @@ class RunCode:
     fetch_files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommandResult:
     """How one command (the compiler, the program, the notebook driver) ended. Field order is the wire's."""
 
@@ -34,7 +34,7 @@ class CommandResult:
     stderr: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunCodeAnswer:
     """The body of a ``/run_code`` answer. Field order is the wire's."""
 

@@ -215,13 +215,13 @@ class Maybe:
     """Null, or a value of another type."""
 
     def __init__(self, inner: Type) -> None:
-        self._inner = inner
+        self.inner = inner
 
     def check(self, value: Any, loc: Loc) -> Any:
-        return None if value is None else self._inner.check(value, loc)
+        return None if value is None else self.inner.check(value, loc)
 
     def describe(self) -> dict[str, Any]:
-        return {"anyOf": [self._inner.describe(), {"type": "null"}]}
+        return {"anyOf": [self.inner.describe(), {"type": "null"}]}
 
 
 class ListOf:
@@ -311,11 +311,14 @@ _REQUIRED = object()
 _ABSENT = object()
 
 
-class _NoPlainType:
-    """A type without values."""
-
-
 _PLAIN: dict[type, type] = {Text: str, Float: float, Integer: int}
+
+
+def _plain(kind: Type) -> frozenset[type]:
+    """The types whose values pass unchanged."""
+    if isinstance(kind, Maybe):
+        return _plain(kind.inner) | {type(None)}
+    return frozenset({_PLAIN[type(kind)]}) if type(kind) in _PLAIN else frozenset()
 
 
 class Model:
@@ -327,10 +330,7 @@ class Model:
             field: entry if isinstance(entry, tuple) else (entry, _REQUIRED) for field, entry in fields.items()
         }
         # Most values are of exactly the wanted type and need no check.
-        self._steps = [
-            (field, kind, default, _PLAIN.get(type(kind), _NoPlainType))
-            for field, (kind, default) in self.fields.items()
-        ]
+        self._steps = [(field, kind, default, _plain(kind)) for field, (kind, default) in self.fields.items()]
 
     def check(self, value: Any, loc: Loc) -> dict[str, Any]:
         """Return all fields with their defaults, in the order of the schema."""
@@ -340,7 +340,7 @@ class Model:
         problems: list[Problem] = []
         for field, kind, default, plain in self._steps:
             item = value.get(field, _ABSENT)
-            if type(item) is plain:
+            if type(item) in plain:
                 checked[field] = item
             elif item is not _ABSENT:
                 try:

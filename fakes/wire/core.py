@@ -48,6 +48,7 @@ class ServerCore(ABC):
         work_events: WorkEvents | None = None,
     ) -> None:
         self.app = app
+        self.routes: frozenset[str] = getattr(app, "paths", frozenset())
         self.ledger = ledger or Ledger()
         self.work_events = work_events or WorkEvents()
         self.journal = journal

@@ -16,6 +16,7 @@ from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.core import Ran, ServerCore
 from sfusion.fakes.wire.delivery import Delivery
 from sfusion.fakes.wire.message import Answer, dump_json
+from sfusion_tools.sandbox.endpoints import redact_path
 
 
 class Exchange:
@@ -123,8 +124,9 @@ class Exchange:
         self._work = True
         self._attempt = ledger.arrive(call)
         if self._core.journal is not None:
-            number = self._connection.number
-            self.note("arrived", path=self._request.path, in_flight=ledger.in_flight, connection=number)
+            number, path = self._connection.number, self._request.path
+            shown = path if path in self._core.routes else redact_path(path)
+            self.note("arrived", path=shown, in_flight=ledger.in_flight, connection=number)
         status, log = 0, self._core.request_log
         began, started = (0.0, 0.0) if log is None else (time.time(), self._core.now())
         try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import NamedTuple
 
 _REQUEST_LINE = re.compile(rb"[^\r\n]* HTTP/1\.[01](?:\r\n|$)")
 _FOLDED = re.compile(rb"\r\n[ \t]+")
@@ -15,7 +17,19 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE
 _LONGEST_LENGTH = 18
 """Digits; aiohttp refuses longer ones."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_LONGEST_KNOWN = 2048
+"""Bytes of a head that is remembered: the next requests of a client mostly have the same."""
 _CLOSE = re.compile(rb"\r\n(?i:connection):[ \t]*close[ \t]*\r\n")
+
+
+class _Head(NamedTuple):
+    passed: bytes
+    """As aiohttp wants it."""
+    body: int
+    """Bytes of the body, if they are known."""
+    known: bool
+    """The body has a length, or is not there."""
+    last: bool
 
 
 class RequestFilter:
@@ -51,17 +65,30 @@ class RequestFilter:
         start = at
         while data[start : start + 1] in (b"\r", b"\n"):
             start += 1
-        end = data.find(b"\r\n\r\n", start)
-        if end < 0 or not _REQUEST_LINE.match(data, start, end):
+        end = data.find(b"\r\n\r\n", start) + 4
+        head = None
+        if end >= 4:
+            head = (_read_head if end - start > _LONGEST_KNOWN else _known_head)(data[start:end])
+        if head is None:
             self._gave_up = True
             return b"", at
-        head = lenient(data[start : end + 4])
-        length = _LENGTH.search(head)
-        self._gave_up = _CHUNKED.search(head) is not None or (length is not None and len(length[1]) > _LONGEST_LENGTH)
-        self._left = int(length[1]) if length and not self._gave_up else 0
-        # As uvicorn sees it: "Close" is not "close", and HTTP/1.0 has no keep-alive.
-        self._last = _CLOSE.search(head) is not None or b" HTTP/1.0\r\n" in head
-        return head, end + 4
+        self._left, self._gave_up, self._last = head.body, not head.known, head.last
+        return head.passed, end
+
+
+def _read_head(raw: bytes) -> _Head | None:
+    """Return what a head says; None if it is not one."""
+    if not _REQUEST_LINE.match(raw):
+        return None
+    head = lenient(raw)
+    length = _LENGTH.search(head)
+    known = _CHUNKED.search(head) is None and (length is None or len(length[1]) <= _LONGEST_LENGTH)
+    # As uvicorn sees it: "Close" is not "close", and HTTP/1.0 has no keep-alive.
+    last = _CLOSE.search(head) is not None or b" HTTP/1.0\r\n" in head
+    return _Head(head, int(length[1]) if length and known else 0, known, last)
+
+
+_known_head = lru_cache(maxsize=256)(_read_head)
 
 
 def lenient(head: bytes) -> bytes:

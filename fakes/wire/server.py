@@ -70,7 +70,6 @@ class WireServer(ServerCore):
         self._manager: web.Server | None = None
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._routes: frozenset[str] = getattr(app, "paths", frozenset())
 
     async def start(self) -> WireServer:
         """Listen; the server is ready when this returns."""
@@ -245,7 +244,7 @@ class WireServer(ServerCore):
 
     def _count(self, request: Request, status: int) -> None:
         # Clients choose methods and paths; a metric must not grow with what they send.
-        route = request.path if request.path in self._routes else "other"
+        route = request.path if request.path in self.routes else "other"
         self.ledger.answer(request.method if request.method in _METHODS else "other", route, status)
 
     async def _read_body(self, raw: web.BaseRequest, request: Request, connection: Connection) -> bool:

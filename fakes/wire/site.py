@@ -39,13 +39,17 @@ class ConnectionSite:
             asyncio.get_running_loop().call_later(self._delay + seconds, self._connection.finish)
 
     def reset(self) -> None:
-        self._after_delay(self._connection.reset)
+        self._break(self._connection.reset)
 
     def close(self) -> None:
-        self._after_delay(self._connection.finish)
+        self._break(self._connection.finish)
 
     def crash(self, restart_after: float | None) -> None:
-        self._after_delay(lambda: self._core.crash(restart_after=restart_after))
+        self._break(lambda: self._core.crash(restart_after=restart_after))
+
+    def _break(self, act: Callable[[], None]) -> None:
+        self._connection.ignore_input()  # what was held back would be released at the very moment at which it breaks
+        self._after_delay(act)
 
     def wedge(self, ping: Ping, seconds: float | None) -> None:
         rule = self.rule

@@ -13,7 +13,7 @@ from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import BadOption
 from sfusion.harness.history.commit import current_commit
-from sfusion.harness.history.store import DEFAULT_LIMIT, write_with_history
+from sfusion.harness.history.store import DEFAULT_LIMIT, written_with_history
 from sfusion.harness.reports import Reports, RunReport, RunReporter, write_page
 from sfusion.harness.runs import RunResult, adapt_tasks, read_tasks, run_all, select_tasks
 from sfusion.harness.runs.tasks import fitting_tasks
@@ -86,9 +86,9 @@ def run_command(
     ):
         try:
             for result in run_all(tasks, twice=twice, player=player, workers=workers):
-                folder = _written(result, reports.out, history, commit)
-                run = RunReport.of_result(result, folder)
-                write_page(run)
+                with _written(result, reports.out, history, commit) as folder:
+                    run = RunReport.of_result(result, folder)
+                    write_page(run)
                 shown.run_ended(run)
                 runs.append(run)
                 codes.add(result.exit_code)
@@ -99,10 +99,12 @@ def run_command(
     return 1 if 1 in codes else max(codes)
 
 
-def _written(result: RunResult, out: Path | None, history: int, commit: str) -> Path | None:
+def _written(
+    result: RunResult, out: Path | None, history: int, commit: str
+) -> AbstractContextManager[Path] | AbstractContextManager[None]:
     if out is None:
-        return None
-    return write_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit)
+        return nullcontext()
+    return written_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit)
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -21,31 +22,42 @@ from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
 from sfusion_tools.errors import InputError
 
 HISTORY = ".history"
+_LOCK = ".lock"
 _RECORDS = "records.ndjson"
 _LARGEST_VERDICT = 50_000_000
 DEFAULT_LIMIT = 20
 """Runs of one scenario that are kept, the latest included."""
 
 
-def write_with_history(result: RunResult, out: Path, *, limit: int, now: datetime, commit: str) -> Path:
+@contextmanager
+def written_with_history(
+    result: RunResult, out: Path, *, limit: int, now: datetime, commit: str
+) -> Generator[Path, None, None]:
     """Write a run as ``write_run`` does, and keep the one that was there before; raises CannotWrite.
 
-    With a limit of 0 no history is kept, and what there is stays as it is.
+    Inside the context no other process writes below ``out``, so that more can be added to the folder. With a limit of 0
+    the run is not recorded, and the records that there are keep their files.
     """
+    with _locked(out):
+        yield _write(result, out, limit, now, commit)
+
+
+def _write(result: RunResult, out: Path, limit: int, now: datetime, commit: str) -> Path:
     folder, place = out / result.task.folder, out / HISTORY / result.task.folder
-    if limit == 0:
-        return write_run(result, out)
     try:
         records = list(read_records(place))
     except JournalError:  # damaged: begin anew rather than fail the run
         records = []
     try:
-        place.mkdir(parents=True, exist_ok=True)
         if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
             _move_run(folder, place / f"{records[-1].run:04d}")
+        if limit:
+            place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
     written = write_run(result, out)
+    if not limit:
+        return written
     number = records[-1].run + 1 if records else 1
     records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
     write_file(place / _RECORDS, (json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in records))
@@ -83,10 +95,29 @@ def earlier_runs(place: Path) -> list[Path]:
 def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Path) -> Path | None:
     """Return the folder with the files of a run, or of one with the same journal; None if it is gone."""
     latest = place.parents[1] / place.name
-    if records[-1].journal_digest == record.journal_digest and (latest / JOURNAL).is_file():
+    if (latest / JOURNAL).is_file() and _is_of(latest, record):
         return latest
     same = {one.run for one in records if one.journal_digest == record.journal_digest}
     return next((path for path in earlier_runs(place) if int(path.name) in same), None)
+
+
+@contextmanager
+def _locked(out: Path) -> Generator[None, None, None]:
+    """Keep other processes from writing below ``out``; on systems without such locks, do nothing."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / _LOCK).open("ab")
+    except OSError as error:
+        raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
+    with file:
+        with suppress(OSError):  # of file systems without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _is_of(folder: Path, record: HistoryRecord) -> bool:

@@ -104,7 +104,8 @@ class _Expectation:
             found.append({"rollout_ends": "answered"} if answered else "rollout_ends")
         if (rate := self._throughput) is not None:
             found.append({"throughput_at_least": rate})
-        if scenario.events and not self._rules and self._is_unbounded and self._all_give_results:
+        known = not self._rules and self._is_unbounded and self._failures is not None
+        if scenario.events and known and self._all_give_results:
             found.append({"recovers_within": self._longest_silence})
         longest = self._value("max_output_chars") if self._number("max_output_chars") is not None else 100_000
         found.append({"output_bounded": int(max(longest, 1000) + 1000)})

@@ -49,15 +49,17 @@ def redact(url: str) -> str:
     except ValueError:
         return _UNREADABLE
     if not parts.scheme or not host:
-        host, _, path = re.split("[?#]", url, maxsplit=1)[0].rpartition("@")[2].partition("/")
-        return f"{host}{_masked('/' + path)}" if path and re.search("[.:]", host) else f"{host}{path and '/' + path}"
+        host, slash, path = re.split("[?#]", url, maxsplit=1)[0].rpartition("@")[2].partition("/")
+        is_address = "." in host or ":" in host
+        return host + (redact_path(slash + path) if is_address else slash + path)
     if "@" in parts.path:
         return _UNREADABLE  # a password with a slash: what looks like the host is the user
     host = f"[{host}]" if ":" in host else host
-    return urlunsplit((parts.scheme, host + port, _masked(parts.path), "", ""))
+    return urlunsplit((parts.scheme, host + port, redact_path(parts.path), "", ""))
 
 
-def _masked(path: str) -> str:
+def redact_path(path: str) -> str:
+    """Return a path with nothing but the routes of a sandbox, and a hash of what is before them."""
     prefix, routes = _ROUTES.fullmatch(path).groups()  # type: ignore[union-attr]
     return f"/***-{hashlib.blake2s(prefix.encode(), digest_size=2).hexdigest()}{routes}" if prefix else path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 from sfusion.fakes.errors import SandboxSetupError
 from sfusion.fakes.sandbox.executors.recorded import Cassette, RecordedExecutor
 from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor, Work
+from sfusion.fakes.sandbox.gate import pass_time
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.program import NOTHING, ProgramScript
 from sfusion.fakes.sandbox.protocol import Executor
@@ -27,7 +27,7 @@ def make_executor(
     profile: Profile = "2026-07",
     scripts: Iterable[ProgramScript | Mapping[str, Any]] = (),
     cassette: Cassette | str | Path | None = None,
-    work: Work = asyncio.sleep,
+    work: Work = pass_time,
 ) -> Executor:
     """Return the executor of that name; a ``cassette`` is for recorded only."""
     match name:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from sfusion.fakes.sandbox.gate import pass_time
 from sfusion.fakes.sandbox.profile import Profile
 from sfusion.fakes.sandbox.program import NOTHING, ProgramScript, ScriptedProgram, hinted, mark_of, without_mark
 from sfusion.fakes.sandbox.protocol import (
@@ -23,8 +24,10 @@ from sfusion_tools.output_sizes import PIPE_BYTES
 
 COMPILED = frozenset(["cpp", "rust", "D_ut", "swift", "go", "java", "junit", "scala", "verilog", "cuda", "python_gpu"])
 
-Work = Callable[[float], Awaitable[None]]
-"""Waits for the duration of a program; a server model may stretch it."""
+Work = Callable[[float, float], Awaitable[float | None]]
+"""Waits for the duration of a program, which a server model may stretch, at most for a limit.
+
+Returns how long it took; None if the program was stopped at the limit."""
 
 
 UNSCRIPTED = ScriptedProgram(
@@ -49,7 +52,7 @@ class ScriptedExecutor:
         *,
         default: ScriptedProgram | Mapping[str, Any] | None = NOTHING,
         profile: Profile = "2026-07",
-        work: Work = asyncio.sleep,
+        work: Work = pass_time,
     ) -> None:
         self.scripts = [one if isinstance(one, ProgramScript) else ProgramScript.model_validate(one) for one in scripts]
         self.default = ScriptedProgram.model_validate(default) if isinstance(default, Mapping) else default
@@ -87,13 +90,11 @@ class ScriptedExecutor:
                 return RunJupyterAnswer("SandboxError", program.sandbox_error)
         needed = sum(program.seconds for program in programs)
         limit = max(0.0, request.total_timeout + 10.0)
-        if needed > limit or limit <= 0:
-            await self.work(limit)
+        took = await self._work(needed, limit)
+        if took is None:
             driver = CommandResult("TimeLimitExceeded", limit, None, _driver_text(request), "")
             return RunJupyterAnswer("Failed", "", driver)
-        if needed:
-            await self.work(needed)
-        driver = CommandResult("Finished", needed, 0, _driver_text(request), "")
+        driver = CommandResult("Finished", took, 0, _driver_text(request), "")
         cells = [_cell(program) for program in programs]
         for program in programs:
             stored |= {name: text.encode() for name, text in program.files.items()}
@@ -108,7 +109,7 @@ class ScriptedExecutor:
         program = hinted(code, base or NOTHING)
         if base is None and program is NOTHING:
             return UNSCRIPTED
-        return program.filled
+        return program
 
     def _script(self, code: str, language: str) -> ProgramScript | None:
         """Return the first script that fits."""
@@ -146,14 +147,11 @@ class ScriptedExecutor:
         return RunCodeAnswer("Success" if result.return_code == 0 else "Failed", "", compiled, result, None, files)
 
     async def _compile(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
-        limit = request.compile_timeout
-        if limit <= 0 or program.compile_seconds > limit:
-            await self.work(max(0.0, limit))
-            return CommandResult("TimeLimitExceeded", max(0.0, limit), None, "", "")
-        if program.compile_seconds:
-            await self.work(program.compile_seconds)
-        errors = program.compile_errors
-        return CommandResult("Finished", program.compile_seconds, program.compile_exit, "", errors)
+        limit = max(request.compile_timeout, 0.0)
+        took = await self._work(program.compile_seconds, limit)
+        if took is None:
+            return CommandResult("TimeLimitExceeded", limit, None, "", "")
+        return CommandResult("Finished", took, program.compile_exit, "", program.compile_errors)
 
     async def _execute(self, request: RunCode, program: ScriptedProgram) -> CommandResult:
         if self.profile == "2025-06" and request.stdin is not None and not program.reads_stdin:
@@ -161,15 +159,13 @@ class ScriptedExecutor:
             await asyncio.sleep(0)
             if self._running > 1 and program.seconds < 0.05:
                 return stdin_race(request)
-        limit = request.run_timeout
+        limit = request.run_timeout if request.run_timeout > 0 else 0.0
         blocked = not program.whole and len(program.early) + len(program.prints) > 2 * PIPE_BYTES
-        if not limit > 0 or program.seconds > limit or (blocked and not math.isinf(limit)):
-            limit = max(0.0, limit) if not math.isnan(limit) else 0.0
-            await self.work(limit)
+        never_ends = blocked and not math.isinf(limit)
+        took = await self._work(math.inf if never_ends else program.seconds, limit)
+        if took is None:
             printed = program.early + program.prints if blocked else program.early
             return CommandResult("TimeLimitExceeded", limit, None, passed_on(printed), "")
-        if program.seconds:
-            await self.work(program.seconds)
         errors, code = program.errors, program.exit
         limited = request.memory_limit_MB > 0 and self.profile != "2025-06"
         raises = "MemoryError" if limited and program.memory > request.memory_limit_MB else program.raises
@@ -178,7 +174,14 @@ class ScriptedExecutor:
         printed = program.early + program.prints
         if not program.whole:
             printed, errors = passed_on(printed), passed_on(errors)
-        return CommandResult("Finished", program.seconds, code, printed, errors)
+        return CommandResult("Finished", took, code, printed, errors)
+
+    async def _work(self, seconds: float, limit: float) -> float | None:
+        """Let a command run; None if it was stopped at its limit, by the clock."""
+        if limit <= 0:
+            await self.work(0.0, 0.0)
+            return None
+        return await self.work(seconds, limit) if seconds else 0.0
 
 
 def passed_on(text: str) -> str:

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfusion.fakes.sandbox import FakeSandbox, Queue, Quota, SandboxSetupError, Unbounded, read_model
+from sfusion.fakes.sandbox.executors.scripted import ScriptedExecutor
 from sfusion.fakes.sandbox.gate import Gate
 from sfusion.fakes.sandbox.models import QueueLine, QuotaCounter, SharedCores
+from sfusion.fakes.sandbox.protocol import RunCode
 from sfusion.harness.worlds.virtual_time import run_virtually
 from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import PING, run_code
@@ -142,6 +144,27 @@ def test_service_time_grows_with_the_number_in_flight() -> None:
     many = run_virtually(_took(Gate(Unbounded(cores=8)), [1.0] * 128))
     assert alone == [1.0]
     assert set(many) == {16.0}
+
+
+def test_the_time_limit_of_a_program_is_by_the_clock_however_little_of_a_core_it_gets() -> None:
+    async def scene() -> list[tuple[str, float, float]]:
+        executor = ScriptedExecutor(default={"seconds": 0.8}, work=Gate(Unbounded(cores=1)).work)
+        loop = asyncio.get_running_loop()
+
+        async def one(timeout: float) -> tuple[str, float, float]:
+            answer = await executor.run_code(RunCode("x", "python", run_timeout=timeout))
+            assert answer.run_result is not None
+            assert answer.run_result.execution_time is not None
+            return answer.run_result.status, answer.run_result.execution_time, round(loop.time(), 6)
+
+        return list(await asyncio.gather(one(1.0), one(10.0), one(1.5)))
+
+    # A third of the core each for 1 s, half for 0.5 s, and the rest alone.
+    assert run_virtually(scene()) == [
+        ("TimeLimitExceeded", 1.0, 1.0),
+        ("Finished", pytest.approx(1.716667), pytest.approx(1.716667)),
+        ("TimeLimitExceeded", 1.5, 1.5),
+    ]
 
 
 def test_spawning_blocks_the_loop_as_on_the_real_server() -> None:

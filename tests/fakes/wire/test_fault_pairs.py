@@ -115,6 +115,13 @@ def test_delays_of_a_connection_add_up() -> None:
     assert reset[2:4] == (3.0, True)
 
 
+@pytest.mark.parametrize("last", ["close", "reset", "crash"])
+def test_a_connection_that_breaks_after_a_delay_runs_nothing(last: str) -> None:
+    rules = [{"phase": "connect", "what": {"delay": "1s"}}, {"phase": "connect", "what": last}]
+    seen, struck = run_virtually(_observe(rules))
+    assert (seen[-1], len(struck)) == (0, 2)
+
+
 def test_a_rule_with_two_final_faults_in_one_phase_is_refused() -> None:
     with pytest.raises(FaultError, match="status and reset both end the request in phase 'before'"):
         read_rule({"what": {"status": 503, "reset": True}})

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
+from sfusion.harness.history.store import written_with_history
+from sfusion.harness.runs.runner import run_all
+from sfusion.harness.runs.tasks import read_tasks
 
 SCENARIO = """\
 scenario: kept
@@ -72,9 +77,27 @@ def test_equal_runs_are_recorded_but_kept_once(folder: Path) -> None:
 def test_a_run_without_a_record_is_not_kept_as_that_of_another(folder: Path) -> None:
     run("--seed", "1")
     run("--seed", "2", "--history", "0")
-    run("--seed", "3")
     kept = folder / "runs" / ".history" / "kept"
-    assert sorted(path.name for path in kept.iterdir()) == ["records.ndjson"]
+    assert json.loads((kept / "0001" / "verdict.json").read_text())["seed"] == 1
+    assert (kept / "0001" / "report.html").is_file()
+    history("--json", "answer.json")
+    (record,) = json.loads((folder / "answer.json").read_text())["scenarios"]["kept"]
+    assert (record["run"], record["folder"]) == (1, "runs/.history/kept/0001")
+    run("--seed", "3")
+    assert sorted(path.name for path in kept.iterdir()) == ["0001", "records.ndjson"]
+
+
+def test_runs_in_parallel_are_all_recorded(folder: Path) -> None:
+    (result,) = run_all(read_tasks([folder / "kept.yaml"], "sim"))
+
+    def write(number: int) -> None:
+        with written_with_history(result, folder / "runs", limit=100, now=datetime.now(UTC), commit="") as place:
+            (place / "report.html").write_text(str(number))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(20)))
+    records = (folder / "runs" / ".history" / "kept" / "records.ndjson").read_text().splitlines()
+    assert [json.loads(line)["run"] for line in records] == list(range(1, 21))
 
 
 def test_the_history_is_bounded(folder: Path) -> None:

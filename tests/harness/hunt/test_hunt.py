@@ -249,3 +249,13 @@ def test_a_long_program_that_is_lost_after_it_ran_may_be_ended_by_the_deadline_o
     rule = {"every": 1, "phase": "after", "what": {"status": 504}}
     load = {"calls": 1, "program": {"seconds": 60.0}}
     assert not play_case(HuntCase(0, {"sandbox": {"faults": [rule]}, "load": load})).findings
+
+
+def test_calls_that_their_own_deadline_ends_need_not_recover() -> None:
+    """Found by `sfusion hunt --seed 6`, case 8169."""
+    data = {
+        "tools": {"rate_limit": 4, "max_timeout": 3.0, "permit_lease": 1.0, "call_deadline": 4.0},
+        "load": {"calls": 24, "concurrency": 24, "program": {"seconds": 7, "timeout": 8, "prints": "{call}\n"}},
+        "events": [{"at": 2.003, "cut_off": "n1-w1", "seconds": 1.5}],
+    }
+    assert not play_case(HuntCase(0, data)).findings

@@ -60,7 +60,7 @@ MISTAKES: dict[str, Mistake] = {
     "backslashes-in-code": Mistake("outcomes", parser="strict"),
     "bad-arguments": with_tool("outcomes", reported.SendsAnything),
     "blocked-by-a-full-pipe": with_tool("partial_output_kept", reported.NoStdoutHere),
-    "blocked-rollouts": with_settings("attempts_per_call", rate_limit=128),
+    "blocked-rollouts": with_settings("outcomes", rate_limit=128),
     "bound-to-loopback": with_settings("attempts_per_call", max_attempts=12),
     "braces-in-the-code": Mistake("outcomes", parser="flat braces"),
     "broken-calls": Mistake("rollout_ends", parser="drops what it cannot read"),

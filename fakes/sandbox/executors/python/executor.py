@@ -24,9 +24,9 @@ from sfusion.fakes.sandbox.protocol import (
 )
 
 from .command import CommandRunner, Confinement, Workspace, logger
-from .files import WorkDirectory
+from .files import WorkDirectory, make_room
 from .guard.spec import Abilities, ResourceBounds, UserKind
-from .guard.trees import make_room, remove_tree
+from .guard.trees import remove_tree
 from .languages import LANGUAGES, Language, refused_by_language, words, written_code
 from .notebook import DRIVER_FOLDER, NotebookKind, installed_kind, run_notebook
 from .private import needed_directories, private_directories

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
 import logging
 import os
 import tempfile
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from .guard.trees import remove_tree
+from .guard.trees import LOCK, PREFIX, remove_tree
 from .private import HOME, TMP, beneath
 
 logger = logging.getLogger("sfusion.fakes.sandbox.executors.python")
@@ -28,6 +29,18 @@ class EscapeRefusedError(Exception):
 
 class TooMuchToFetchError(Exception):
     """Raised if the requested files are too large."""
+
+
+def make_room() -> tuple[str, int]:
+    """Make a directory for a server; return it with a descriptor that locks it while any process has it open."""
+    while True:
+        room = os.path.realpath(tempfile.mkdtemp(prefix=PREFIX))
+        os.chmod(room, 0o711)  # a program that runs as a user of its own passes through
+        lock = os.open(os.path.join(room, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(os.path.join(room, LOCK)):
+            return room, lock
+        os.close(lock)  # another server took it for an abandoned one in that moment
 
 
 class WorkDirectory:

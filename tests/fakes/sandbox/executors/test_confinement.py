@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, spawner
+from sfusion.fakes.sandbox.executors.python import PythonExecutor, ResourceBounds, files, spawner
 from sfusion.fakes.sandbox.executors.python.command import Confinement
 from sfusion.fakes.sandbox.executors.python.executor import default_path
 from sfusion.fakes.sandbox.executors.python.guard import kernel, supervise, trees
@@ -225,6 +225,24 @@ async def test_variables_can_be_added_to_the_environment() -> None:
         await executor.aclose()
 
 
+# -- the guard --
+
+
+async def test_a_program_starts_without_ignored_signals(held: PythonExecutor) -> None:
+    """Python ignores SIGPIPE, and the guard SIGINT."""
+    found = await ran(held, "grep SigIgn /proc/self/status", "bash")
+    assert int(found.stdout.split()[1], 16) == 0
+
+
+def test_the_guard_imports_nothing_that_makes_every_fork_expensive() -> None:
+    """What these do after a fork touches hundreds of pages, each of which the kernel then has to copy."""
+    costly = {"random", "subprocess", "tempfile", "threading"}
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import guard.zygote; print(*sys.modules)"
+    command = [sys.executable, "-I", "-S", "-c", code, str(Path(spawner.__file__).parent)]
+    modules = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    assert not costly & set(modules)
+
+
 # -- leftover processes --
 
 DAEMON = """import os, signal, sys, time
@@ -328,7 +346,7 @@ async def test_the_directories_of_a_server_that_was_killed_with_its_guard_are_re
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "sfusion-of-an-older-version").mkdir()
-    abandoned, lock = trees.make_room()
+    abandoned, lock = files.make_room()
     os.makedirs(os.path.join(abandoned, "run-1", "tmp"))
     running = PythonExecutor()
     try:

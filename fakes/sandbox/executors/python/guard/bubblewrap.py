@@ -7,7 +7,6 @@ all programs share one set of namespaces: they see each other, but no other proc
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 WRAPPED = "wrapped"
@@ -22,6 +21,8 @@ def command(bubblewrap: str, rooms: str) -> list[str]:
 
 
 def works(bubblewrap: str, rooms: str) -> bool:
+    import subprocess  # with threading, which makes every fork of the guard twice as expensive
+
     try:
         tried = subprocess.run([*command(bubblewrap, rooms), "true"], capture_output=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):

@@ -158,4 +158,4 @@ def _write(folder: int, name: str, text: str) -> None:
 
 def _open(name: str, flags: int = os.O_RDONLY, *, dir_fd: int) -> IO[str]:
     mode = "r" if flags == os.O_RDONLY else "w"
-    return open(name, mode, encoding="ascii", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, dir_fd=dir_fd))
+    return open(name, mode, encoding="utf-8", opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, dir_fd=dir_fd))

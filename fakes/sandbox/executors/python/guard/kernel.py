@@ -80,7 +80,7 @@ def enter_namespaces() -> None:
     check(libc.unshare(flags if uid == 0 else flags | CLONE_NEWUSER), "unshare")
     if uid:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
                 file.write(text)
 
 

@@ -72,6 +72,6 @@ def map_user(child: socket.socket, pid: int, user: int) -> None:
     """Call the user `user` root in the user namespace of the process `pid`, once it has entered it."""
     if child.recv(1):
         for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {user} 1")):
-            with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
+            with open(f"/proc/{pid}/{name}", "w", encoding="utf-8") as file:
                 file.write(text)
         child.send(b"!")

@@ -6,25 +6,12 @@ import fcntl
 import itertools
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 
 PREFIX = "sfusion-"
 LOCK = "lock"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-def make_room() -> tuple[str, int]:
-    """Make a directory for a server; return it with a descriptor that locks it while any process has it open."""
-    while True:
-        room = os.path.realpath(tempfile.mkdtemp(prefix=PREFIX))
-        os.chmod(room, 0o711)  # a program that runs as a user of its own passes through
-        lock = os.open(os.path.join(room, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(os.path.join(room, LOCK)):
-            return room, lock
-        os.close(lock)  # another server took it for an abandoned one in that moment
 
 
 def sweep(folder: str) -> None:

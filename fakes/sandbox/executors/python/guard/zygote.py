@@ -15,7 +15,6 @@ import signal
 import socket
 import struct
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -147,15 +146,21 @@ def _try_namespaces() -> None:
 def _try_isolation() -> None:
     room = sys.argv[2]
     kernel.isolate_namespace(4096, {room: room}, [])
-    os.rmdir(tempfile.mkdtemp(dir=room))
+    os.rmdir(_own_directory())
     if NamespaceCensus().members():
         raise OSError("other processes are visible")
+
+
+def _own_directory() -> str:
+    path = os.path.join(sys.argv[2], f"try-{os.getpid()}")
+    os.mkdir(path, 0o700)
+    return path
 
 
 def _try_user(user: int) -> None:
     if os.geteuid():
         raise OSError("only root can become another user")
-    path = tempfile.mkdtemp(dir=sys.argv[2])
+    path = _own_directory()
     try:
         os.chown(path, user, user)
     finally:
@@ -320,8 +325,8 @@ def _exec_program(
         with suppress(OSError):
             os.nice(5 if os.getpriority(os.PRIO_PROCESS, 0) < 0 else 0)
         # Reset signals that this process ignores, also because of a shell's `nohup` or `&`.
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            with suppress(OSError, ValueError):
+        for number in signal.valid_signals():
+            if signal.getsignal(number) is signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         # Move the descriptors away from those of the program first, so that none is overwritten.
         for target, fd in enumerate([_duplicate(fd) for fd in standard]):
@@ -329,7 +334,7 @@ def _exec_program(
         os.chdir(spec.cwd)
         arguments = ["/bin/bash", "-c", spec.command]
         if kernel.LINUX:
-            with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
                 file.write("1000")
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if spec.landlock:
