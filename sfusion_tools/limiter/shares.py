@@ -24,9 +24,18 @@ class ShareQueue(Generic[T]):
         self.turns = 0.0
         """Grants divided by the weight, not counting times without waiters."""
 
+        self._sorted = True
+
+    def add(self, ticket: int, waiter: T) -> None:
+        """Add at the end; whoever adds a ticket that belongs further ahead calls ``sort`` afterwards."""
+        self._sorted = self._sorted and (not self.waiters or next(reversed(self.waiters)) < ticket)
+        self.waiters[ticket] = waiter
+
     def sort(self) -> None:
-        for ticket in sorted(self.waiters):
-            self.waiters.move_to_end(ticket)
+        if not self._sorted:
+            for ticket in sorted(self.waiters):
+                self.waiters.move_to_end(ticket)
+        self._sorted = True
 
 
 class Shares(Generic[T]):
@@ -70,7 +79,7 @@ class Shares(Generic[T]):
         if not share.waiters:
             # No credit for the time without waiters.
             share.turns = max(share.turns, min((s.turns for s in self if s.waiters), default=self._turns))
-        share.waiters[ticket] = waiter
+        share.add(ticket, waiter)
 
     def next(self, width: int) -> ShareQueue[T] | None:
         """Return the share to be served next, with so many permits in all; None if nobody waits."""

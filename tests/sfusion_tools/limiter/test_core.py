@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -572,7 +573,12 @@ def test_the_next_deadline_is_the_first_death_of_a_client_that_waits() -> None:
     assert 100 < seen_infinite < 2900
 
 
-def test_the_next_deadline_does_not_look_at_every_client() -> None:
+@pytest.mark.parametrize(
+    "act",
+    [lambda bench: bench.core.next_deadline(bench.now), lambda bench: bench.attach("new", waiting=((1, None),))],
+    ids=["next_deadline", "attach"],
+)
+def test_the_work_does_not_grow_with_the_clients_that_wait(act: Callable[[Bench], object]) -> None:
     def calls(clients: int) -> int:
         bench = Bench(rate_limit=1, lease=10)
         for number in range(clients):
@@ -586,7 +592,7 @@ def test_the_next_deadline_does_not_look_at_every_client() -> None:
 
         sys.setprofile(count)
         try:
-            bench.core.next_deadline(bench.now)
+            act(bench)
         finally:
             sys.setprofile(None)
         return counted
