@@ -165,12 +165,16 @@ class SandboxVisit(GatedVisit):
         if app.gate.model.spawn_cost:
             await app.gate.spawn()
         execution.started()
-        if "code" in fields:
-            answer = render_run_code(await app.executor.run_code(RunCode(**fields)))
+        if "code" not in fields:
+            notebook = await app.executor.run_jupyter(RunJupyter(**fields))
+            execution.finished()
+            return render_run_jupyter(notebook)
+        result = await app.executor.run_code(RunCode(**fields))
+        if app.gate.model.cores is not None and result.timed_out:
+            execution.finished(stopped=True)  # perhaps for want of a core
         else:
-            answer = render_run_jupyter(await app.executor.run_jupyter(RunJupyter(**fields)))
-        execution.finished()
-        return answer
+            execution.finished()
+        return render_run_code(result)
 
 
 def no_dataset(fields: dict[str, Any]) -> Answer:

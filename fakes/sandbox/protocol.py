@@ -45,6 +45,13 @@ class RunCodeAnswer:
     executor_pod_name: str | None = None
     files: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def timed_out(self) -> bool:
+        """Was the compiler or the program stopped at its time limit?"""
+        return any(
+            one is not None and one.status == "TimeLimitExceeded" for one in (self.compile_result, self.run_result)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class RunJupyter:

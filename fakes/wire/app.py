@@ -69,8 +69,8 @@ class Execution(Protocol):
     def started(self) -> None:
         """The code begins to run."""
 
-    def finished(self) -> None:
-        """The code ran to its end."""
+    def finished(self, **more: Any) -> None:
+        """The code ran to its end, or to its time limit."""
 
     def failed(self, event: str, **more: Any) -> None:
         """The work has no result; write why to the journal."""

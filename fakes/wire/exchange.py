@@ -89,14 +89,14 @@ class Exchange:
         if core.journal is not None:
             self.note(core.work_events.started)
 
-    def finished(self) -> None:
+    def finished(self, **more: Any) -> None:
         if not self._work:
             return
         self._ran = "ended"
         core = self._core
         core.ledger.finish(self._call, completed=True)
         if core.journal is not None:
-            self.note(core.work_events.finished)
+            self.note(core.work_events.finished, **more)
 
     def failed(self, event: str, **more: Any) -> None:
         self._failed = True

@@ -29,12 +29,17 @@ class ConnectionsReused(Promise):
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}
         known: set[tuple[Any, Any]] = set()
+        opened: dict[tuple[Any, Any], float] = {}
+        """When connections were opened on which the first request was delayed."""
         again, needless = 0, []
         for event in story.server:
             if event["event"] == "crash":
                 idle.clear()
+            elif event["event"] == "strike" and event["phase"] == "connect":
+                opened.setdefault((event.get("sandbox"), int(event["call"].rpartition("-")[2])), event["at"])
             elif event["event"] == "arrived" and "connection" in event:
                 requests[attempt_of(event)] = event
+                began = opened.get(_connection(event), event["at"])
                 if _connection(event) in known:
                     again += 1
                     idle.pop(_connection(event), None)
@@ -45,7 +50,8 @@ class ConnectionsReused(Promise):
                         if worker_of.get(id(event)) == worker_of[id(result)]
                         and event.get("sandbox") == result.get("sandbox")
                         # Those that arrive at the same moment were on their way together.
-                        and request["at"] < event["at"] < result["at"] + _FRESH
+                        and request["at"] < event["at"]
+                        and result["at"] <= began < result["at"] + _FRESH
                     )
                     if (connection := next(unused, None)) is not None:
                         del idle[connection]  # it could have served one request, not all of them

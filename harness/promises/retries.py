@@ -31,9 +31,11 @@ class OnlyTransientRetried(Promise):
         crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
         for call in story.made:
             results = {attempt_of(one) for one in call.results}
-            # What was under way when the body was cut or the sandbox crashed did not reach the client.
+            # What was under way when the body was cut, the sandbox crashed or the client gave up did not reach it.
             lost = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
             lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
+            gave_up = {one["at"] for one in call.of_client("attempt_ended") if one["status"] is None}
+            lost |= {attempt_of(one) for one in call.of_server("answered") if one["at"] in gave_up}
             answer: Event | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:

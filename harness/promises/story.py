@@ -83,8 +83,12 @@ class CallStory:
 
     @property
     def intent(self) -> dict[str, Any]:
-        """Return what its program does when nothing goes wrong."""
-        return (self.called or {}).get("intent") or {}
+        """Return what its program does when nothing goes wrong, unless it is stopped because it must share cores."""
+        intent = (self.called or {}).get("intent") or {}
+        executed = self.of_server("finished")
+        if executed and executed[-1].get("stopped"):
+            return {"kind": "program_timeout"} | {key: intent[key] for key in ("early", "mark") if key in intent}
+        return intent
 
 
 class Story:

@@ -142,7 +142,10 @@ class WatchedTool:
             raise
         returned = read_result(answer)
         self.longest = max(self.longest, returned["chars"])
-        self._note("world", "returned", **facts, **returned)
+        if self._is_alive():
+            self._note("world", "returned", **facts, **returned)
+        else:
+            self._note("world", "lost", **facts)
         return answer
 
     async def calc_reward(self, instance_id: str, **kwargs: Any) -> Any:

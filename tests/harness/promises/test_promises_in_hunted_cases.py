@@ -232,3 +232,46 @@ def test_requests_with_the_same_code_may_arrive_in_another_order_than_their_call
 def test_output_that_a_fault_adds_to_any_stream_is_counted_where_it_is_cut(stream: str) -> None:
     told = states("cuts_marked", sandbox={"faults": [{"what": {"output": {"what": "huge", "stream": stream}}}]})
     assert told.startswith("held: 6 tool messages cut")
+
+
+@pytest.mark.parametrize("good", [False, True])
+def test_a_program_that_shared_cores_slow_down_to_its_time_limit_is_truly_reported(good: bool) -> None:
+    told = states(
+        "text_is_truthful",
+        good=good,
+        tools={"rate_limit": 6, "default_timeout": 1.0},
+        sandbox={"model": {"kind": "unbounded", "cores": 1}},
+        load={**LOAD, "concurrency": 6},
+    )
+    assert told.startswith("held: 6 tool messages")
+
+
+def test_a_call_that_ended_in_the_moment_in_which_its_worker_died_is_lost() -> None:
+    told = states(
+        "every_call_ends_once",
+        tools={"requests_per_second": 10.0, "requests_burst": 1},
+        sandbox={"model": {"kind": "unbounded", "spawn_cost": 0.005}},
+        rollouts={"count": 6, "turns": [{"say": "a", "programs": [{"seconds": 0, "prints": "4\n"}]}, {"say": "b"}]},
+        events=[{"at": 0.907, "kill": "n1-w1"}],
+    )
+    assert told == "held: 6 calls, each ended once; 2 lost with their worker"
+
+
+def test_a_connection_on_which_a_request_was_delayed_was_opened_before_the_request_arrived() -> None:
+    told = states(
+        "connections_reused",
+        sandbox={"faults": [{"phase": "connect", "what": {"delay": 2.5}}]},
+        load={**LOAD, "calls": 2, "concurrency": 2, "program": [{"prints": "a"}], "think": {"uniform": [0.1, 1]}},
+    )
+    assert told.startswith("unknown")
+
+
+def test_an_answer_that_was_sent_as_the_client_gave_up_did_not_reach_it() -> None:
+    told = states(
+        "only_transient_retried",
+        tools={"default_timeout": 1.0, "transport_margin": 2.0},
+        load={**LOAD, "calls": 1, "program": {"seconds": 1, "timeout": 1, "prints": "a"}},
+        sandbox={"faults": [{"first_attempts": 1, "what": {"delay": 2.0}}]},
+        schedule={"random": 1},
+    )
+    assert not told.startswith("broken")
