@@ -34,9 +34,6 @@ class Ground:
         """The number to use in place of the one of a full run."""
         return max(at_least, round(full * self._scale))
 
-    def seconds(self, full: float) -> float:
-        return max(0.05, full * self._scale)
-
     def port(self, kind: str, *arguments: str) -> int:
         """The port of a server of ``sfusion.harness.benching.servers``."""
         key = (kind, *arguments)
