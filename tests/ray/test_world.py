@@ -21,7 +21,7 @@ from sfusion.harness.chaos.count import SandboxCount, count_at_sandbox
 from sfusion.harness.chaos.rounds import play_rounds
 from sfusion.harness.errors import MissingWorld
 from sfusion.harness.journal import Event, Journal
-from sfusion.harness.promises import Verdict, judge
+from sfusion.harness.promises import Story, Verdict, judge
 from sfusion.harness.runs import read_tasks, run_all, write_run
 from sfusion.harness.runs.effect import judge_effect
 from sfusion.harness.scenarios import parse_scenarios, scenario_files
@@ -333,7 +333,7 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
     )
     journal, verdicts = played(place, tried)
     all_held(verdicts)
-    assert judge_effect(tried, journal) == []
+    assert judge_effect(tried, Story(journal)) == []
     assert {one["call"] for one in of(journal, "server", "strike") if one["rule"] == "odd"} <= {"c0001", "c0002"}
     wedged = of(journal, "server", "wedge")[0]["at"]
     arrived = [one["at"] for one in of(journal, "server", "arrived")]
