@@ -74,7 +74,7 @@ def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     command = [warm("sfusion"), "run", "single-node"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (3, "")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Path) -> None:
