@@ -86,6 +86,37 @@ def test_a_file_and_its_compressed_copy_are_read_once(tmp_path, swapped):
     assert LogReader(given).left_out == []
 
 
+EVENT = {"event_log": 1, "call": "c", "began": 5.0}
+JOURNAL = {"at": 5.0, "call": "c", "attempt": 1}
+
+
+@pytest.mark.parametrize("form", ["event log", "client's journal", "server's journal"])
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("http://user:hunter2@h:80/run_code?key=hunter2", "http://h:80/run_code"),
+        ("user:hunter2@h:80", "h:80"),
+        (f"http://user:{'hunter2' * 60}@h:80", "http://h:80"),
+        ("http://h:80/***-28d3/run_code", "http://h:80/***-28d3/run_code"),
+        ("sandbox#2", "sandbox#2"),
+        ("s" * 400, "s" * 300),
+    ],
+    ids=["user and query", "without a scheme", "long password", "redacted", "name", "long name"],
+)
+def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, written, shown):
+    path = tmp_path / "a.ndjson"
+    lines = {
+        "event log": [EVENT | {"attempts": [{"after": 0.0, "sandbox": written}]}],
+        "client's journal": [
+            JOURNAL | {"source": "client", "event": "call_started"},
+            JOURNAL | {"source": "client", "event": "attempt_started", "endpoint": written},
+        ],
+        "server's journal": [JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}],
+    }
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines[form]))
+    assert [one.sandbox for record in read_records([path]) for one in record.attempts] == [shown]
+
+
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text(line("c1") + line("c2")[:-5])
