@@ -93,6 +93,18 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Pa
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "command", ["run single-node --html", "run single-node --json", "look log --html", "compare a b --html"]
+)
+def test_a_report_is_not_written_to_a_file_that_is_called_like_stdout(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*command.split(), "-")
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert result.stderr == f"{command.split()[-1]} -: this report cannot go to stdout; give a file\n"
+
+
 @pytest.mark.parametrize("option", ["--out", "--junit", "--html", "--json", "--summary"])
 def test_a_place_where_nothing_can_be_written_is_refused_before_anything_runs(option: str) -> None:
     result = invoke("run", "single-node", option, "/proc/nowhere/file")
