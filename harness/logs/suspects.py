@@ -71,7 +71,7 @@ def _is_worse(counts: SandboxCounts, others: Sequence[SandboxCounts]) -> bool:
         rest.outcomes.update(other.outcomes)
         rest.answers.merge(other.answers)
     return _stands_out(
-        *(_Tally(one.attempts, one.failed, one.answers.count, one.answers.percentile(0.5)) for one in (counts, rest))
+        *(_Side(one.attempts, one.failed, one.answers.count, one.answers.percentile(0.5)) for one in (counts, rest))
     )
 
 
@@ -79,10 +79,10 @@ def _was_worse(sums: SandboxSums, others: Iterable[SandboxSums]) -> bool:
     rest = SandboxSums()
     for other in others:
         rest.include(other)
-    return _stands_out(*(_Tally(one.attempts, one.failed, one.answered, one.typical) for one in (sums, rest)))
+    return _stands_out(*(_Side(one.attempts, one.failed, one.answered, one.typical) for one in (sums, rest)))
 
 
-class _Tally(NamedTuple):
+class _Side(NamedTuple):
     attempts: int
     failed: int
     answered: int
@@ -90,7 +90,7 @@ class _Tally(NamedTuple):
     """Seconds of an answer."""
 
 
-def _stands_out(one: _Tally, others: _Tally) -> bool:
+def _stands_out(one: _Side, others: _Side) -> bool:
     if min(one.attempts, others.attempts) < _LEAST:
         return False
     share, rest = one.failed / one.attempts, others.failed / others.attempts
