@@ -62,6 +62,9 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt as error:  # also SIGTERM, while a container is open
             say(f"interrupted: {error}" if str(error) else "interrupted")
             raise typer.Exit(130) from None
+        except BrokenPipeError:  # whoever read the output is gone, such as `head`: what the shell calls SIGPIPE
+            say("")
+            raise typer.Exit(141) from None
         except Exception as error:
             if os.environ.get("SFUSION_DEBUG"):
                 traceback.print_exc()
@@ -74,11 +77,9 @@ _ClickError: Any = next(one for one in typer.BadParameter.__mro__ if one.__name_
 
 
 def _sentence(error: Exception) -> str:
-    """Return what the user reads about an error: nothing about a pipe that was closed, such as to ``head``."""
+    """Return what the user reads about an error."""
     if isinstance(error, SfusionError | FakeError | HarnessError):
         return str(error)
-    if isinstance(error, BrokenPipeError):
-        return ""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
     place = traceback.extract_tb(error.__traceback__)[-1]

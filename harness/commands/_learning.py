@@ -80,6 +80,8 @@ def _read(
     window = survey.window(most)
     if window is None:
         raise LogError("; ".join(unreadable.first) or f"{', '.join(map(str, logs))}: no call in there")
+    for sentence in reader.left_out:
+        shown.print(sentence, "yellow")
     if unreadable.count:
         shown.print(f"{counted(unreadable.count, 'line')} cannot be read; the first: {unreadable.first[0]}", "yellow")
     if window.is_whole and calls:

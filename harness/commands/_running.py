@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
+from sfusion.harness.commands._exit import say
 from sfusion.harness.commands._ray import RayOptions
 from sfusion.harness.commands._targets import read_targets, real_sandboxes
 from sfusion.harness.errors import BadOption
@@ -104,7 +105,7 @@ def _written(
 ) -> AbstractContextManager[Path] | AbstractContextManager[None]:
     if out is None:
         return nullcontext()
-    return written_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit)
+    return written_with_history(result, out, limit=history, now=datetime.now(UTC), commit=commit, on_damage=say)
 
 
 def _kept(done: int, wanted: int, reports: Reports) -> str:

@@ -43,6 +43,7 @@ def look(
             lines=reader.lines,
             skipped=reader.skipped,
             problems=problems.count,
+            left_out=reader.left_out,
         )
         # Files first: a summary that is piped into `head` ends there.
         if html is not None:

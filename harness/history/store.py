@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -31,54 +31,86 @@ DEFAULT_LIMIT = 20
 
 @contextmanager
 def written_with_history(
-    result: RunResult, out: Path, *, limit: int, now: datetime, commit: str
+    result: RunResult, out: Path, *, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
 ) -> Generator[Path, None, None]:
     """Write a run as ``write_run`` does, and keep the one that was there before; raises CannotWrite.
 
     Inside the context no other process writes below ``out``, so that more can be added to the folder. With a limit of 0
-    the run is not recorded, and the records that there are keep their files.
+    the run is not recorded, and the records that there are keep their files. ``on_damage`` is told what is wrong with
+    records that cannot be read; the others are kept.
     """
     with _locked(out):
-        yield _write(result, out, limit, now, commit)
+        yield _write(result, out, limit, now, commit, on_damage)
 
 
-def _write(result: RunResult, out: Path, limit: int, now: datetime, commit: str) -> Path:
+def _write(
+    result: RunResult, out: Path, limit: int, now: datetime, commit: str, on_damage: Callable[[str], None]
+) -> Path:
     folder, place = out / result.task.folder, out / HISTORY / result.task.folder
+    records: list[HistoryRecord] = []
+    problems: list[str] = []
+    lost = 0  # lines at the end that cannot be read, the last of them about the run at ``folder``
+    for one in _read(place):
+        if isinstance(one, HistoryRecord):
+            records.append(one)
+            lost = 0
+        else:
+            problems.append(one)
+            lost += 1
     try:
-        records = list(read_records(place))
-    except JournalError:  # damaged: begin anew rather than fail the run
-        records = []
-    try:
-        if records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
-            _move_run(folder, place / f"{records[-1].run:04d}")
+        numbers = [*(record.run for record in records), *(int(earlier.name) for earlier in earlier_runs(place)), 0]
+        number = max(numbers) + lost + 1
         if limit:
             place.mkdir(parents=True, exist_ok=True)
+        if problems and limit:
+            aside = (place / _RECORDS).replace(place / f"records.damaged-{number:04d}.ndjson")
+            on_damage(f"{problems[0]}; the other records are kept, and the damaged file is {aside}")
+        if lost:
+            if limit:
+                _move_run(folder, place / f"{number - 1:04d}")
+        elif records and records[-1].journal_digest != result.digest and _is_of(folder, records[-1]):
+            _move_run(folder, place / f"{records[-1].run:04d}")
     except OSError as error:
         raise CannotWrite(f"{place} cannot be written: {error.strerror or error}") from error
     written = write_run(result, out)
     if not limit:
         return written
-    number = records[-1].run + 1 if records else 1
     records = [*records, HistoryRecord.of_result(result, run=number, now=now, commit=commit)][-limit:]
     write_file(place / _RECORDS, (json.dumps(record.as_dict(), separators=(",", ":")) + "\n" for record in records))
     for earlier in earlier_runs(place):
-        if int(earlier.name) < records[0].run:
+        if int(earlier.name) <= number - limit:
             shutil.rmtree(earlier, ignore_errors=True)
     return written
 
 
 def read_records(place: Path) -> Iterator[HistoryRecord]:
     """Yield the records of one scenario, the oldest first; none if there is no history. Raises JournalError."""
+    for one in _read(place):
+        if isinstance(one, str):
+            raise JournalError(f"{one}; this is not a history, or not a whole one")
+        yield one
+
+
+def _read(place: Path) -> Iterator[HistoryRecord | str]:
+    """Yield for each line its record, or what is wrong with it."""
     file = place / _RECORDS
     if not file.is_file():
         return
+    number = 0
     try:
         for number, line in read_lines(file):
-            yield HistoryRecord.from_dict(parse_json(line, f"{file}:{number}"))
+            where = f"{file}:{number}"
+            try:
+                yield HistoryRecord.from_dict(parse_json(line, where))
+            except InputError as error:
+                yield str(error)
+            except ValueError as error:
+                yield f"{where}: {error}"
     except InputError as error:
-        raise JournalError(f"{error}; this is not a history, or not a whole one") from None
-    except ValueError as error:
-        raise JournalError(f"{file}: {error}; this is not a history, or not a whole one") from None
+        yield str(error)
+    else:
+        if not number:
+            yield f"{file}:1: no record in it"
 
 
 def histories(out: Path) -> dict[str, Path]:
@@ -89,7 +121,7 @@ def histories(out: Path) -> dict[str, Path]:
 
 def earlier_runs(place: Path) -> list[Path]:
     """Return the folders of the earlier runs that are kept, the oldest first."""
-    return sorted(path for path in place.iterdir() if path.is_dir() and path.name.isdecimal())
+    return sorted(path for path in place.glob("*") if path.is_dir() and path.name.isdecimal())
 
 
 def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Path) -> Path | None:

@@ -56,20 +56,20 @@ class SandboxSums:
 
     attempts: int = 0
     failed: int = 0
-    timed: int = 0
-    """How many have a duration."""
+    answered: int = 0
+    """How many did not fail, and have a duration. Failures say nothing about the speed of a sandbox."""
     logs: float = 0.0
     squares: float = 0.0
 
     @property
     def typical(self) -> float | None:
-        """The geometric mean of the durations."""
-        return math.exp(self.logs / self.timed) if self.timed else None
+        """The geometric mean of the answers' durations."""
+        return math.exp(self.logs / self.answered) if self.answered else None
 
     def include(self, part: SandboxSums) -> None:
         self.attempts += part.attempts
         self.failed += part.failed
-        self.timed += part.timed
+        self.answered += part.answered
         self.logs += part.logs
         self.squares += part.squares
 

@@ -51,6 +51,8 @@ class SandboxCounts:
 
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: Durations = field(default_factory=Durations)
+    answers: Durations = field(default_factory=Durations)
+    """Those of attempts that did not fail."""
 
     @property
     def attempts(self) -> int:
@@ -164,10 +166,12 @@ class Digest:
         sums.failed += outcome in FAILURES
         if attempt.seconds is not None:
             counts.seconds.add(attempt.seconds)
-            size = math.log(max(attempt.seconds, 1e-6))
-            sums.timed += 1
-            sums.logs += size
-            sums.squares += size * size
+            if outcome not in FAILURES and outcome != Outcome.CANCELLED.value:
+                counts.answers.add(attempt.seconds)
+                size = math.log(max(attempt.seconds, 1e-6))
+                sums.answered += 1
+                sums.logs += size
+                sums.squares += size * size
             axis.occupy("in_flight", attempt.began, attempt.began + attempt.seconds)
         if attempt.waited > 0:
             self.waits.add(attempt.waited)

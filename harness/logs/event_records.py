@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
-from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome
+from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome, sandbox_label
 from sfusion_tools.event_lines import VERSION
 
 
@@ -40,7 +40,7 @@ def _attempt(record: Mapping[str, Any], began: float) -> LoggedAttempt:
     return LoggedAttempt(
         began + number(record, "after"),
         duration(record, "seconds"),
-        name(record, "sandbox"),
+        sandbox_label(record, "sandbox"),
         count(record, "status"),
         outcome(record),
         duration(record, "waited") or 0.0,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
-from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome
+from sfusion.harness.logs.values import BadLine, count, duration, name, number, outcome, sandbox_label
 from sfusion_tools.outcome import Outcome
 
 MOST_OPEN = 100_000
@@ -109,7 +109,7 @@ class JournalCalls:
         self._requests.clear()
 
     def _serve(self, event: Mapping[str, Any], at: float, kind: str, call: str) -> Iterator[LoggedCall]:
-        key = name(event, "sandbox"), call, number(event, "attempt")
+        key = sandbox_label(event, "sandbox"), call, number(event, "attempt")
         if kind == "arrived":
             self._requests[key] = _Request(at, key[0])
             if len(self._requests) > MOST_OPEN:
@@ -132,7 +132,7 @@ class JournalCalls:
                 yield _record(oldest, unfinished, None)
             return
         if source == "server":
-            key = name(event, "sandbox"), number(event, "attempt")
+            key = sandbox_label(event, "sandbox"), number(event, "attempt")
             if kind == "arrived":
                 state.requests[key] = _Request(at, key[0])
             elif key in state.requests:
@@ -153,7 +153,7 @@ class JournalCalls:
         if kind == "permit_granted":
             state.waited = duration(event, "waited") or 0.0
         elif kind == "attempt_started":
-            sandbox, waited, state.waited = name(event, "endpoint"), state.waited, 0.0
+            sandbox, waited, state.waited = sandbox_label(event, "endpoint"), state.waited, 0.0
             state.attempts[number(event, "attempt")] = LoggedAttempt(at, None, sandbox, waited=waited)
         elif kind == "attempt_ended":
             key = number(event, "attempt")

@@ -108,6 +108,8 @@ class Overview:
     lines: int = 0
     skipped: int = 0
     problems: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """Files that were given and not read, with the reason."""
 
     def as_data(self) -> dict[str, Any]:
         return {"look": 1, **asdict(self)}

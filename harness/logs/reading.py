@@ -7,6 +7,8 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +25,7 @@ from sfusion.harness.logs.dump_records import (
 from sfusion.harness.logs.event_records import event_record, is_event_line
 from sfusion.harness.logs.journal_records import JournalCalls, is_journal_event, is_journal_header
 from sfusion.harness.logs.record import LoggedCall
+from sfusion.harness.logs.repeats import repeats
 from sfusion.harness.logs.values import BadLine
 from sfusion_tools.bounded_input import bounded_lines, parse_json
 from sfusion_tools.errors import InputError
@@ -64,8 +67,13 @@ class LogReader:
 
         ``on_progress`` is called now and then with the bytes that have been read.
         """
-        self._given = [_Given(path, log_files(path)) for path in map(Path, paths)]
-        self.files = [file for given in self._given for file in given.files]
+        listed = [(path, file) for path in map(Path, paths) for file in log_files(path)]
+        repeated = repeats([requests_of(file) for _, file in listed])
+        self.left_out = [repeated[place] for place in sorted(repeated)]
+        """Why files are not read that were given."""
+        kept = [one for place, one in enumerate(listed) if place not in repeated]
+        self._given = [_Given(path, [one[1] for one in group]) for path, group in groupby(kept, itemgetter(0))]
+        self.files = [file for _, file in kept]
         self._sizes = {path: _size(path) for path in self.files}
         self.total_bytes = sum(self._sizes[path] for path in self.files)
         self.bytes = 0

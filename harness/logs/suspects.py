@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from sfusion.harness.logs.axis import SandboxSums, TimeBucket
 from sfusion.harness.logs.changes import changed_durations, changed_shares
 from sfusion.harness.logs.digest import OTHERS, SandboxCounts
-from sfusion.harness.logs.histogram import Durations
 
 _WORSE, _APART = 2.0, 0.05
-"""A sandbox is named if it fails twice as often as the others, and 5 points more; or takes twice as long."""
+"""A sandbox is named if its odds of failing are twice those of the others, and it fails 5 points more often; or if its
+answers take twice as long."""
+_LESS = 0.01
+"""One that fails this much less often than the others is not named, however slow it is."""
+_DEVIATIONS = 2.0
+"""Smaller differences of shares, in standard deviations, are chance."""
 _LEAST, _LEAST_TIMED = 5, 20
-"""Attempts that it takes to judge failures, and durations."""
+"""Attempts that it takes to judge failures, and answers to judge durations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,9 @@ def suspect(sandboxes: Mapping[str, SandboxCounts], fine: Sequence[tuple[float, 
     """Return the sandbox that fails much more often than all others together, or is much slower; None if none is."""
     if len(sandboxes) < 2:
         return None
-    named = sorted(sandboxes.keys() - {"", OTHERS}, key=lambda label: (-sandboxes[label].failed, label))
+    # The worst first, where a few attempts are no proof.
+    shares = {label: one.failed / (one.attempts + _LEAST_TIMED) for label, one in sandboxes.items()}
+    named = sorted(sandboxes.keys() - {"", OTHERS}, key=lambda label: (-shares[label], label))
     for name in named:
         if _is_worse(sandboxes[name], [other for label, other in sandboxes.items() if label != name]):
             return Suspect(name)
@@ -51,34 +59,45 @@ def _spells(rows: Sequence[SandboxSums]) -> Iterator[tuple[int, int]]:
     """Yield the first and last stretch between changes of one sandbox, of its failures and then of its durations."""
     for changes in (
         changed_shares([(one.attempts, one.failed) for one in rows]),
-        changed_durations([(float(one.timed), one.logs, one.squares) for one in rows]),
+        changed_durations([(float(one.answered), one.logs, one.squares) for one in rows]),
     ):
         if changes:
             yield from pairwise([0, *(change.place for change in changes), len(rows)])
 
 
 def _is_worse(counts: SandboxCounts, others: Sequence[SandboxCounts]) -> bool:
-    times = Durations()
+    rest = SandboxCounts()
     for other in others:
-        times.merge(other.seconds)
-    attempts, failed = sum(other.attempts for other in others), sum(other.failed for other in others)
-    mine, theirs = counts.seconds.percentile(0.5), times.percentile(0.5)
-    return _stands_out((counts.attempts, counts.failed, mine), (attempts, failed, theirs))
+        rest.outcomes.update(other.outcomes)
+        rest.answers.merge(other.answers)
+    return _stands_out(
+        *(_Side(one.attempts, one.failed, one.answers.count, one.answers.percentile(0.5)) for one in (counts, rest))
+    )
 
 
 def _was_worse(sums: SandboxSums, others: Iterable[SandboxSums]) -> bool:
     rest = SandboxSums()
     for other in others:
         rest.include(other)
-    return _stands_out((sums.attempts, sums.failed, sums.typical), (rest.attempts, rest.failed, rest.typical))
+    return _stands_out(*(_Side(one.attempts, one.failed, one.answered, one.typical) for one in (sums, rest)))
 
 
-def _stands_out(one: tuple[int, int, float | None], others: tuple[int, int, float | None]) -> bool:
-    attempts, failed, mine = one
-    if min(attempts, others[0]) < _LEAST:
+class _Side(NamedTuple):
+    attempts: int
+    failed: int
+    answered: int
+    typical: float | None
+    """Seconds of an answer."""
+
+
+def _stands_out(one: _Side, others: _Side) -> bool:
+    if min(one.attempts, others.attempts) < _LEAST:
         return False
-    share, rest, theirs = failed / attempts, others[1] / others[0], others[2]
-    if share > _WORSE * rest and share - rest > _APART:
+    share, rest = one.failed / one.attempts, others.failed / others.attempts
+    both = (one.failed + others.failed) / (one.attempts + others.attempts)
+    chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / one.attempts + 1 / others.attempts))
+    if share - rest > max(_APART, chance) and share * (1 - rest) > _WORSE * rest * (1 - share):
         return True
-    is_slow = bool(attempts >= _LEAST_TIMED and mine and theirs and mine > _WORSE * theirs)
-    return is_slow and share >= rest / _WORSE
+    if rest - share > max(_LESS, chance) or one.answered < _LEAST_TIMED or others.answered < _LEAST:
+        return False
+    return bool(one.typical and others.typical and one.typical > _WORSE * others.typical)

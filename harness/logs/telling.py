@@ -108,6 +108,7 @@ def notes(found: Overview) -> list[str]:
     if found.off_axis:
         why = "have none, or one that is far from all others" if found.timed else "have other times than most"
         lines.append(f"Not on the time axis, because they {why}: {_number(found.off_axis, 'call')}.")
+    lines += found.left_out
     if found.problems:
         lines.append(f"Left out, because they could not be read: {_number(found.problems, 'line')}.")
     if found.skipped:

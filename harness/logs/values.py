@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.endpoints import redact
 
 LATEST = 1e12
 """No time or duration of a log is larger."""
 LONGEST = 300
 """Characters of a name."""
+_ADDRESS = re.compile(r"://|[@?]")
 OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
@@ -53,6 +57,17 @@ def name(record: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise BadLine(f"{key} must be a text, found {_shown(value)}")
     return value if len(value) <= LONGEST else value[:LONGEST]
+
+
+def sandbox_label(record: Mapping[str, Any], key: str) -> str:
+    """Return the name of a sandbox; of an address only what is no secret, whoever wrote the log."""
+    value = record.get(key)
+    return _redacted(value) if isinstance(value, str) else name(record, key)
+
+
+@lru_cache(maxsize=1000)
+def _redacted(label: str) -> str:
+    return (redact(label) if _ADDRESS.search(label) else label)[:LONGEST]
 
 
 def outcome(record: Mapping[str, Any], key: str = "outcome") -> str | None:

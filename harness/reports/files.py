@@ -61,6 +61,8 @@ def check_file(option: str, file: Path | None) -> None:
     """Create the folder of a file and see whether it can be written, before anything runs; raises HarnessError."""
     if file is None:
         return
+    if str(file) == "-":
+        raise HarnessError(f"{option} -: this report cannot go to stdout; give a file")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if file.is_dir():

@@ -12,6 +12,7 @@ from sfusion_tools.errors import ConfigError
 
 _UNREADABLE = "<unreadable URL>"
 _ROUTES = re.compile(r"(.*?)((?:/run_code|/run_jupyter|/v1/ping)*/*)", re.DOTALL)
+_REDACTED = re.compile(r"/\*\*\*-[0-9a-f]{4}")
 _PLACEHOLDER = re.compile(r"^x{3,}|\*{2,}|^<|^your[-_.]|\$\{|(^|\.)example(\.(com|org|net))?$", re.IGNORECASE)
 
 
@@ -61,7 +62,9 @@ def redact(url: str) -> str:
 def redact_path(path: str) -> str:
     """Return a path with nothing but the routes of a sandbox, and a hash of what is before them."""
     prefix, routes = _ROUTES.fullmatch(path).groups()  # type: ignore[union-attr]
-    return f"/***-{hashlib.blake2s(prefix.encode(), digest_size=2).hexdigest()}{routes}" if prefix else path
+    if not prefix or _REDACTED.fullmatch(prefix):
+        return path
+    return f"/***-{hashlib.blake2s(prefix.encode(), digest_size=2).hexdigest()}{routes}"
 
 
 def basic_auth(parts: SplitResult) -> str | None:

@@ -74,7 +74,7 @@ def test_a_reader_that_goes_away_is_not_a_broken_promise() -> None:
     command = [warm("sfusion"), "run", "single-node"]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(writing)
-    assert (done.returncode, done.stderr) == (3, "")
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -91,6 +91,18 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_runs(tmp_path: Pa
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (2, f"--out {tmp_path}: cannot be written: {why}\n")
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "command", ["run single-node --html", "run single-node --json", "look log --html", "compare a b --html"]
+)
+def test_a_report_is_not_written_to_a_file_that_is_called_like_stdout(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*command.split(), "-")
+    assert (result.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert result.stderr == f"{command.split()[-1]} -: this report cannot go to stdout; give a file\n"
 
 
 @pytest.mark.parametrize("option", ["--out", "--junit", "--html", "--json", "--summary"])

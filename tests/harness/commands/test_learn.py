@@ -37,8 +37,9 @@ def test_the_scenario_goes_to_stdout_and_the_findings_to_stderr(log: Path, tmp_p
 
 def test_a_file_is_written_once_and_replaced_only_by_force(log: Path, tmp_path: Path) -> None:
     file = tmp_path / "Friday night.yaml"
-    code, told, _ = sfusion("learn", log, "-o", file, "--no-check")
+    code, told, _ = sfusion("learn", log, log, "-o", file, "--no-check")
     assert code == 0, told
+    assert f"{log}: the same file as {log}, read once\n120 calls in" in told
     assert "scenario: friday-night\n" in file.read_text()
     file.write_text("precious")
     code, _, told = sfusion("learn", log, "-o", file, "--no-check")

@@ -71,9 +71,10 @@ def test_a_log_with_broken_lines_is_read_as_far_as_it_goes(tmp_path):
     content.insert(7, '{"event_log": 1, "broken\n')
     content.insert(9, "something else\n")
     log.write_text("".join(content) + '{"cut sho')
-    code, output = look(log)
+    code, output = look(log, log)
     assert code == 0
     assert output.startswith("51 calls, ")
+    assert f"{log}: the same file as {log}, read once" in output
     assert "Left out, because they could not be read: 1 line." in output
     assert "Left out, because they are not about calls: 1 line." in output
     assert f"{log}:8: not JSON" in output

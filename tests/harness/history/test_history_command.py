@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
-from sfusion.harness.history.store import written_with_history
+from sfusion.harness.history.store import earlier_runs, written_with_history
 from sfusion.harness.runs.runner import run_all
 from sfusion.harness.runs.tasks import read_tasks
 
@@ -91,7 +92,8 @@ def test_runs_in_parallel_are_all_recorded(folder: Path) -> None:
     (result,) = run_all(read_tasks([folder / "kept.yaml"], "sim"))
 
     def write(number: int) -> None:
-        with written_with_history(result, folder / "runs", limit=100, now=datetime.now(UTC), commit="") as place:
+        now, out = datetime.now(UTC), folder / "runs"
+        with written_with_history(result, out, limit=100, now=now, commit="", on_damage=pytest.fail) as place:
             (place / "report.html").write_text(str(number))
 
     with ThreadPoolExecutor(4) as pool:
@@ -115,12 +117,36 @@ def test_no_history_on_request(folder: Path) -> None:
     assert (code, "runs: no history; `sfusion run --out runs` keeps one" in text) == (2, True)
 
 
-def test_a_damaged_history_does_not_fail_a_run(folder: Path) -> None:
-    run()
-    (folder / "runs" / ".history" / "kept" / "records.ndjson").write_text('{"run": "x"}\n')
+@pytest.mark.parametrize(
+    ("damaged", "left", "moved", "why"),
+    [
+        (lambda lines: [lines[0], b'{"run": "x"}\n', lines[2]], [1, 3], "0003", "2: run of a record: expected int"),
+        (lambda lines: [*lines[:2], lines[2][:40]], [1, 2], "0003", "3: not JSON"),
+        (lambda lines: [], [], "0003", "1: no record in it"),
+        (lambda lines: [b"\xff\n"] * 3, [], "0005", "1: not JSON"),
+    ],
+    ids=["middle", "last", "emptied", "all"],
+)
+def test_a_damaged_history_is_told_and_loses_nothing_but_its_damaged_lines(
+    folder: Path, damaged: Callable[[list[bytes]], list[bytes]], left: list[int], moved: str, why: str
+) -> None:
+    for seed in ("1", "2", "3"):
+        run("--seed", seed)
+    kept = folder / "runs" / ".history" / "kept"
+    records = kept / "records.ndjson"
+    content = b"".join(damaged(records.read_bytes().splitlines(keepends=True)))
+    records.write_bytes(content)
     code, text = history()
-    assert (code, "run of a record: expected int, found 'x'" in text) == (2, True)
-    run()
+    assert (code, f"records.ndjson:{why}" in text) == (2, True)
+    text = run("--seed", "4")
+    assert f"records.ndjson:{why}" in text
+    number = int(moved) + 1
+    aside = kept / f"records.damaged-{number:04d}.ndjson"
+    assert (aside.read_bytes(), str(aside.relative_to(folder)) in text) == (content, True)
+    assert [json.loads(line)["run"] for line in records.read_text().splitlines()] == [*left, number]
+    seeds = {path.name: json.loads((path / "verdict.json").read_text())["seed"] for path in earlier_runs(kept)}
+    assert seeds == {"0001": 1, "0002": 2, moved: 3}
+    assert "records.damaged" not in run("--seed", "5"), "it is told once"
     assert history()[0] == 0
 
 

@@ -55,6 +55,49 @@ def test_a_slow_sandbox_is_named_even_if_it_never_fails():
     assert told.turns == []
 
 
+def mixed(sandbox: str, attempts: int, failed: int, ok_seconds: float, failed_seconds: float) -> list[LoggedCall]:
+    """Calls of one sandbox, the failures spread evenly among the answers."""
+    return [
+        call(
+            "client",
+            LoggedAttempt(START + number, failed_seconds, sandbox, 500, "sandbox_error")
+            if number * failed // attempts != (number + 1) * failed // attempts
+            else LoggedAttempt(START + number, ok_seconds, sandbox, 200, "ok"),
+        )
+        for number in range(attempts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sandboxes", "named"),
+    [
+        ({"a": (800, 268, 0.3, 0.3), "b": (800, 430, 0.3, 0.002)}, "b"),
+        ({"a": (170, 98, 0.0015, 0.0015), "b": (46, 46, 1.0, 0.0001)}, "b"),
+        ({"a": (1000, 600, 1.0, 1.0), "b": (100, 100, 1.0, 1.0), "c": (1000, 0, 1.0, 1.0)}, "b"),
+        ({"a": (100, 0, 3.0, 3.0), "b": (100, 20, 1.0, 1.0)}, "b"),
+        ({"a": (1000, 100, 1.0, 60.0), "b": (1000, 80, 1.0, 0.001)}, ""),
+        ({"a": (1000, 200, 3.0, 1.0), "b": (1000, 270, 1.0, 1.0)}, ""),
+        ({"a": (1000, 4, 3.0, 1.0), "b": (1000, 8, 1.0, 1.0)}, "a"),
+        ({"a": (50, 0, 3.0, 1.0), "b": (50, 1, 1.0, 1.0)}, "a"),
+        ({"a": (5, 1, 1.0, 1.0), "b": (5, 0, 1.0, 1.0)}, ""),
+    ],
+    ids=[
+        "fails fast",
+        "fails always beside one that often fails",
+        "fails more than one with more failures",
+        "the slow one never fails",
+        "only its failures are slow",
+        "slow and fails less",
+        "slow and fails less by a few calls",
+        "slow and the other failed once",
+        "a single failure of few",
+    ],
+)
+def test_the_sandbox_that_fails_more_is_named_and_answers_alone_tell_which_is_slow(sandboxes, named):
+    told = found(one for name, facts in sandboxes.items() for one in mixed(name, *facts))
+    assert told.suspect == named
+
+
 @pytest.mark.parametrize(
     ("outcome", "seconds", "until"), [("unreachable", 1.0, 6000), ("ok", 9.0, 6000), ("unreachable", 1.0, 5850)]
 )

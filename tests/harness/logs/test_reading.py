@@ -49,6 +49,74 @@ def test_compressed_files_are_read(tmp_path):
         calls(path)
 
 
+def test_the_same_file_is_read_once_whatever_its_names(tmp_path):
+    log = tmp_path / "a.ndjson"
+    log.write_text(line("c1"))
+    (tmp_path / "link.ndjson").symlink_to(log)
+    (tmp_path / "hard.ndjson").hardlink_to(log)
+    (tmp_path / "other.ndjson").write_text(line("c1"))
+    reader = LogReader([log, tmp_path / ".." / tmp_path.name / "a.ndjson", tmp_path, log])
+    assert [one.call for one in reader] == ["c1", "c1"], "another file may hold the same lines"
+    assert reader.files == [log, tmp_path / "other.ndjson"]
+    assert reader.total_bytes == 2 * log.stat().st_size
+    assert reader.left_out == [
+        f"{tmp_path}/../{tmp_path.name}/a.ndjson: the same file as {log}, read once",
+        f"{tmp_path}/a.ndjson: the same file as {log}, read once",
+        f"{tmp_path}/hard.ndjson: the same file as {log}, read once",
+        f"{tmp_path}/link.ndjson: the same file as {log}, read once",
+        f"{log}: the same file as {log}, read once",
+    ]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_file_and_its_compressed_copy_are_read_once(tmp_path, swapped):
+    text = "".join(line(f"c{number}") for number in range(3000)).encode()
+    plain, packed = tmp_path / "a.ndjson", tmp_path / "a.ndjson.gz"
+    plain.write_bytes(text)
+    packed.write_bytes(gzip.compress(text))
+    given = [packed, plain] if swapped else [tmp_path]
+    reader = LogReader(given)
+    assert len(list(reader)) == 3000
+    assert reader.files == [plain]
+    assert reader.left_out == [f"{packed}: the same lines as {plain}, read once"]
+    for other in (text[:-1] + b" ", text + line("more").encode(), text[: len(text) // 2]):
+        packed.write_bytes(gzip.compress(other))
+        assert LogReader(given).left_out == []
+    packed.write_bytes(b"\x1f\x8b nonsense")
+    assert LogReader(given).left_out == []
+
+
+EVENT = {"event_log": 1, "call": "c", "began": 5.0}
+JOURNAL = {"at": 5.0, "call": "c", "attempt": 1}
+
+
+@pytest.mark.parametrize("form", ["event log", "client's journal", "server's journal"])
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("http://user:hunter2@h:80/run_code?key=hunter2", "http://h:80/run_code"),
+        ("user:hunter2@h:80", "h:80"),
+        (f"http://user:{'hunter2' * 60}@h:80", "http://h:80"),
+        ("http://h:80/***-28d3/run_code", "http://h:80/***-28d3/run_code"),
+        ("sandbox#2", "sandbox#2"),
+        ("s" * 400, "s" * 300),
+    ],
+    ids=["user and query", "without a scheme", "long password", "redacted", "name", "long name"],
+)
+def test_secrets_in_the_address_of_a_sandbox_are_not_read(tmp_path, form, written, shown):
+    path = tmp_path / "a.ndjson"
+    lines = {
+        "event log": [EVENT | {"attempts": [{"after": 0.0, "sandbox": written}]}],
+        "client's journal": [
+            JOURNAL | {"source": "client", "event": "call_started"},
+            JOURNAL | {"source": "client", "event": "attempt_started", "endpoint": written},
+        ],
+        "server's journal": [JOURNAL | {"source": "server", "event": "arrived", "sandbox": written}],
+    }
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines[form]))
+    assert [one.sandbox for record in read_records([path]) for one in record.attempts] == [shown]
+
+
 def test_a_last_line_that_was_cut_short_is_left_out(tmp_path):
     path = tmp_path / "events.ndjson"
     path.write_text(line("c1") + line("c2")[:-5])

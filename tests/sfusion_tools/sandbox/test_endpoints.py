@@ -85,6 +85,11 @@ def test_a_redacted_url_keeps_host_and_routes():
     assert redact("volcengine/sandbox") == "volcengine/sandbox"
 
 
+@pytest.mark.parametrize("url", ["https://u:p@h/token/run_code?x=y", "10.0.0.1:80/token", "http://h:80/run_code", "s1"])
+def test_a_redacted_url_stays_as_it_is(url):
+    assert redact(redact(url)) == redact(url)
+
+
 def test_redacted_urls_of_one_host_are_told_apart():
     one, other = redact("https://h/token-1/run_code"), redact("https://h/token-2/run_code")
     assert one != other
