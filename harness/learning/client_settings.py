@@ -53,7 +53,8 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
     longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
     found: Noted = {}
     whole: float | None = None
-    if timed_out and max(timed_out) > _SHORTEST:
+    # A client that gives up after a time gets no answer that takes longer.
+    if timed_out and max(timed_out) > max(_SHORTEST, longest):
         # The last attempt of a call may get less time than the others.
         whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
         if times < len(timed_out) / 3:
@@ -66,10 +67,12 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
             found["transport_margin"] = (max(rounded(whole - middle), _SHORTEST), why)
     elif whole is not None:
         whole = max(whole, 2 * _SHORTEST)
-        margin = min(_MARGIN, rounded(whole / 2))
+        # No program that was answered was stopped, so the timeout is longer than each of them took.
+        timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
         why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
-        found["default_timeout"] = (rounded(whole - margin), why)
-        found["transport_margin"] = (margin, "the log shows only the sum")
+        found["default_timeout"] = (timeout, why)
+        why = f"the log shows only the sum; the longest answer took {longest:.3g} s"
+        found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
     elif longest > 30.0:
         found["default_timeout"] = (rounded(2 * longest), f"longer than the longest answer, {longest:.3g} s")
     if "default_timeout" in found and found["default_timeout"][0] > 60:
@@ -91,7 +94,10 @@ def _attempts(calls: Sequence[LoggedCall]) -> Noted:
 
 
 def _may_be_retried(call: LoggedCall) -> bool:
+    """Time alone, not max_attempts, bounds what is told to wait."""
     last = call.attempts[-1]
+    if is_order_to_wait(last.status, last.retry_after):
+        return False
     return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
 
 

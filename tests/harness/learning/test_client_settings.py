@@ -1,0 +1,49 @@
+"""What a log shows about the client's own limits: its timeouts, deadlines and attempts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sfusion.harness.learning.check import check
+from sfusion.harness.learning.draft import scenario_text
+from sfusion.harness.learning.learned import Learned
+from tests.harness.learning.test_round_trips import learned_from
+
+
+def learned_and_checked(tools: dict[str, Any], load: dict[str, Any], **more: Any) -> Learned:
+    """Learn from a run in virtual time; what is learned must behave like it."""
+    promises = ["every_call_ends_once"]
+    data = {"scenario": "log", "about": "x", "tools": tools, "load": load, "promises": promises, **more}
+    learned = learned_from(data)
+    text = scenario_text(learned, "learned", "a run")
+    checked = check(learned, text)
+    assert checked.agrees, (checked.broken, [row for row in checked.rows if not row.agrees], text)
+    return learned
+
+
+def setting(learned: Learned, key: str) -> Any:
+    return learned.client[key][0]
+
+
+def test_the_timeout_is_longer_than_every_program_that_was_answered() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 16, "default_timeout": 10, "transport_margin": 2},
+        {"calls": 300, "concurrency": 16, "program": {"seconds": {"uniform": [2, 9]}}},
+        events=[{"at": 40, "wedge": "sandbox-1", "seconds": 20}],
+    )
+    assert learned.headline == "wedge"
+    assert setting(learned, "default_timeout") > 9
+    assert setting(learned, "default_timeout") + setting(learned, "transport_margin") == pytest.approx(12)
+
+
+def test_calls_that_were_told_to_wait_until_their_deadline_say_nothing_about_max_attempts() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 16},
+        {"calls": 100, "concurrency": 16, "program": {"seconds": {"lognormal": [1.5, 0.5]}}},
+        sandbox={"model": {"quota": 1, "retry_after": 1}},
+    )
+    assert learned.figures.outcomes["throttled"] > 10
+    assert learned.headline == "quota"
+    assert "max_attempts" not in learned.client
