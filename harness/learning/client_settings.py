@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
+from sfusion.harness.learning.call_limits import CallLimit
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.learning.permits import find_permit_waits
@@ -22,15 +23,25 @@ Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
 
-def client_settings(calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
-    """Return the keys of ``tools``."""
+def client_settings(
+    calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int, limits: Sequence[CallLimit]
+) -> Noted:
+    """Return the keys of ``tools``; ``limits`` ended whole calls, which say nothing about the others."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
         return {
             "enable_global_rate_limit": (False, "the log is the server's: what waited before it is not in there"),
             "max_attempts": (1, "the log is the server's: each of its requests is a call here"),
-            **_patience(requests, calls),
+            **_patience(requests),
         }
-    return {**_limit(requests, concurrency), **_patience(requests, calls), **_attempts(calls), **_backoff(calls)}
+    ended = frozenset(call for limit in limits for call in limit.calls)
+    cut = {call.attempts[-1] for call in ended if call.attempts}
+    return {
+        **_limit(requests, concurrency),
+        **_patience([one for one in requests if one.record not in cut]),
+        **{one.key: (rounded(one.seconds), one.evidence) for one in limits},
+        **_attempts(calls, ended),
+        **_backoff(calls),
+    }
 
 
 def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
@@ -42,7 +53,7 @@ def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     return {"rate_limit": (max(concurrency, peak, 1), why)}
 
 
-def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
+def _patience(requests: Sequence[LoggedRequest]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
     stopped = [
         seconds
@@ -55,7 +66,6 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
     whole: float | None = None
     # A client that gives up after a time gets no answer that takes longer.
     if timed_out and max(timed_out) > max(_SHORTEST, longest):
-        # The last attempt of a call may get less time than the others.
         whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
         if times < len(timed_out) / 3:
             whole = rounded(max(timed_out))
@@ -80,11 +90,11 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
     return found
 
 
-def _attempts(calls: Sequence[LoggedCall]) -> Noted:
+def _attempts(calls: Sequence[LoggedCall], cut: frozenset[LoggedCall]) -> Noted:
     failed = [
         sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
         for call in calls
-        if call.attempts and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
+        if call.attempts and call not in cut and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
     ]
     most = max((sum(not is_order_to_wait(a.status, a.retry_after) for a in call.attempts) for call in calls), default=1)
     if failed:

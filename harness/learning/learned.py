@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from sfusion.harness.learning.arrivals import LoadFit, find_load
 from sfusion.harness.learning.attempts import known_of, requests_of, seconds_of
+from sfusion.harness.learning.call_limits import find_call_limits, without_cut
 from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
 from sfusion.harness.learning.clocks import with_one_clock
@@ -69,7 +70,8 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         *(one.began + (one.seconds or 0.0) for call in calls for one in call.attempts),
         start,
     )
-    requests = requests_of(calls, start, end)
+    limits = find_call_limits(calls)
+    requests = without_cut(requests_of(calls, start, end), limits)
     known = known_of(calls)
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
@@ -83,7 +85,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
-        client=client_settings(calls, requests, load.concurrency),
+        client=client_settings(calls, requests, load.concurrency, limits),
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,

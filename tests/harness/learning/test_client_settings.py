@@ -47,3 +47,41 @@ def test_calls_that_were_told_to_wait_until_their_deadline_say_nothing_about_max
     assert learned.figures.outcomes["throttled"] > 10
     assert learned.headline == "quota"
     assert "max_attempts" not in learned.client
+
+
+def test_requests_that_end_with_their_calls_show_the_deadline_of_the_whole_call() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 8, "total_timeout": 4},
+        {"calls": 300, "concurrency": 48, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+    )
+    assert [one.kind for one in learned.causes] == ["rate_limit"]
+    assert setting(learned, "total_timeout") == 4
+    assert not {"default_timeout", "call_deadline", "max_attempts"} & learned.client.keys()
+
+
+def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 24, "call_deadline": 20},
+        {"calls": 150, "concurrency": 24, "program": {"seconds": {"lognormal": [1.0, 0.5]}}},
+        sandbox={"model": {"quota": 3, "retry_after": 1.5}},
+    )
+    assert [one.kind for one in learned.causes] == ["quota"]
+    assert setting(learned, "call_deadline") == 20
+    assert not {"default_timeout", "total_timeout", "max_attempts"} & learned.client.keys()
+
+
+def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> None:
+    learned = learned_from(
+        {
+            "scenario": "log",
+            "about": "x",
+            "tools": {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
+            "load": {"calls": 200, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
+            "events": [{"at": 10, "wedge": "sandbox-1", "seconds": 20}],
+            "promises": ["every_call_ends_once"],
+        }
+    )
+    assert learned.headline == "wedge"
+    assert setting(learned, "call_deadline") == 10
+    assert setting(learned, "default_timeout") + setting(learned, "transport_margin") == pytest.approx(7)
+    assert "max_attempts" not in learned.client
