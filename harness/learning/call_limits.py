@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,9 @@ from sfusion.harness.learning.attempts import LoggedRequest, ending_of, seconds_
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
 from sfusion_tools.wording import counted
 
+_FEWEST = 3
+"""Calls without a permit whose equal waits are no accident."""
+_MOSTLY = 0.9
 _SAME = 0.02
 _MOMENT = 0.05
 """Seconds within which a busy client notices that a time is over."""
@@ -30,15 +34,22 @@ class CallLimit:
 
 
 def find_call_limits(calls: Sequence[LoggedCall]) -> tuple[CallLimit, ...]:
+    ended = [call for call in calls if call.source == "client" and seconds_of(call) is not None]
+    deadline, queue = _deadline(ended), _no_permit(ended)
+    if deadline is None or queue is None or deadline.key != queue.key:
+        return tuple(one for one in (deadline, queue) if one is not None)
+    return (replace(deadline, calls=deadline.calls | queue.calls, evidence=f"{deadline.evidence}; {queue.evidence}"),)
+
+
+def _deadline(ended: Sequence[LoggedCall]) -> CallLimit | None:
     """A deadline ends calls after the same time and their requests after different ones, or earlier than others answer.
 
     If all requests were given up after the same time too, that is the timeout of a request.
     """
-    ended = [call for call in calls if call.source == "client" and seconds_of(call) is not None]
     cut = [call for call in ended if call.attempts and ending_of(call.attempts[-1]) == "hang"]
     in_all, without_waits = _reached(cut, ended, _total), _reached(cut, ended, _without_waits)
     if not in_all and not without_waits:
-        return ()
+        return None
     if len(in_all) > len(without_waits):
         seconds, key, says = _total(in_all[0]), "total_timeout", "waits for permits included"
     else:
@@ -51,7 +62,23 @@ def find_call_limits(calls: Sequence[LoggedCall]) -> tuple[CallLimit, ...]:
         f"{counted(len(ended_by), 'call')} given up after {seconds:.3g} s, {says}, whenever the last request began: "
         f"{last[0]:.3g} to {last[-1]:.3g} s before"
     )
-    return (CallLimit(key, seconds, ended_by, why),)
+    return CallLimit(key, seconds, ended_by, why)
+
+
+def _no_permit(ended: Sequence[LoggedCall]) -> CallLimit | None:
+    """Calls that were never sent and waited for the same time; other calls last longer unless that bounds all of it."""
+    queued = [call for call in ended if not call.attempts and call.outcome == "throttled"]
+    if not queued:
+        return None
+    seconds = statistics.median(map(_total, queued))
+    same = frozenset(call for call in queued if abs(_total(call) - seconds) <= _tolerance(seconds))
+    if len(same) < max(_FEWEST, _MOSTLY * len(queued)):
+        return None
+    is_longest = max(map(_total, ended)) <= seconds + _tolerance(seconds)
+    why = f"{counted(len(same), 'call')} got no permit within {seconds:.3g} s, and "
+    if is_longest:
+        return CallLimit("total_timeout", seconds, same, why + "no call took longer")
+    return CallLimit("queue_timeout", seconds, same, why + "others took longer")
 
 
 def without_cut(requests: Sequence[LoggedRequest], limits: Iterable[CallLimit]) -> list[LoggedRequest]:

@@ -73,6 +73,9 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
     limits = find_call_limits(calls)
     requests = without_cut(requests_of(calls, start, end), limits)
     known = known_of(calls)
+    unsent = {call for limit in limits for call in limit.calls if not call.attempts}
+    permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
+    waves = find_waves([call for call in calls if call not in unsent])
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
@@ -89,9 +92,7 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(
-            sandboxes, programs, find_waves(calls), find_permit_waits(requests), len(requests), end - start
-        ),
+        causes=find_causes(sandboxes, programs, waves, permits, len(requests), end - start),
         remarks=(
             *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),

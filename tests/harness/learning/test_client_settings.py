@@ -12,11 +12,14 @@ from sfusion.harness.learning.learned import Learned
 from tests.harness.learning.test_round_trips import learned_from
 
 
+def learned_of(tools: dict[str, Any], load: dict[str, Any], **more: Any) -> Learned:
+    promises = ["every_call_ends_once"]
+    return learned_from({"scenario": "log", "about": "x", "tools": tools, "load": load, "promises": promises, **more})
+
+
 def learned_and_checked(tools: dict[str, Any], load: dict[str, Any], **more: Any) -> Learned:
     """Learn from a run in virtual time; what is learned must behave like it."""
-    promises = ["every_call_ends_once"]
-    data = {"scenario": "log", "about": "x", "tools": tools, "load": load, "promises": promises, **more}
-    learned = learned_from(data)
+    learned = learned_of(tools, load, **more)
     text = scenario_text(learned, "learned", "a run")
     checked = check(learned, text)
     assert checked.agrees, (checked.broken, [row for row in checked.rows if not row.agrees], text)
@@ -71,17 +74,33 @@ def test_requests_that_end_with_the_attempts_of_their_calls_show_call_deadline()
 
 
 def test_a_deadline_that_ends_calls_of_a_sandbox_without_answers_hides_neither_the_outage_nor_the_timeout() -> None:
-    learned = learned_from(
-        {
-            "scenario": "log",
-            "about": "x",
-            "tools": {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
-            "load": {"calls": 200, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
-            "events": [{"at": 10, "wedge": "sandbox-1", "seconds": 20}],
-            "promises": ["every_call_ends_once"],
-        }
+    learned = learned_of(
+        {"rate_limit": 16, "default_timeout": 5, "transport_margin": 2, "call_deadline": 10},
+        {"calls": 200, "concurrency": 16, "program": {"seconds": {"uniform": [1, 2]}}},
+        events=[{"at": 10, "wedge": "sandbox-1", "seconds": 20}],
     )
     assert learned.headline == "wedge"
     assert setting(learned, "call_deadline") == 10
     assert setting(learned, "default_timeout") + setting(learned, "transport_margin") == pytest.approx(7)
     assert "max_attempts" not in learned.client
+
+
+def test_calls_that_got_no_permit_within_the_same_time_show_queue_timeout_and_the_limit_is_the_cause() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 8, "queue_timeout": 2},
+        {"calls": 400, "concurrency": 64, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+    )
+    assert learned.figures.outcomes["throttled"] > 100
+    assert [one.kind for one in learned.causes] == ["rate_limit"]
+    assert setting(learned, "queue_timeout") == 2
+    assert "got none" in learned.causes[0].evidence
+
+
+def test_calls_that_got_no_permit_while_none_lasted_longer_show_total_timeout() -> None:
+    learned = learned_of(
+        {"rate_limit": 8, "total_timeout": 2},
+        {"calls": 400, "concurrency": 64, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+    )
+    assert [one.kind for one in learned.causes] == ["rate_limit"]
+    assert setting(learned, "total_timeout") == 2
+    assert "queue_timeout" not in learned.client
