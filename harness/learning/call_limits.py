@@ -18,8 +18,9 @@ _MOMENT = 0.05
 """Seconds within which a busy client notices that a time is over."""
 _CLEAR = 0.1
 """How much shorter than others a request must be, because a busy client may note the end of an answer late."""
+_NEARLY_ALL = 0.95
 _LONG = 2.0
-"""How many times as long as the longest answer a request must be under way to be more than a long program."""
+"""How many times as long as nearly all answers a request must be under way to be more than a long program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,16 @@ def _no_permit(ended: Sequence[LoggedCall]) -> CallLimit | None:
 def without_cut(requests: Sequence[LoggedRequest], limits: Iterable[CallLimit]) -> list[LoggedRequest]:
     """How a request that the end of its call cut short would have ended is unknown.
 
-    It hung all the same if it was under way for much longer than any answer, or if another one of its call hung.
+    It hung all the same if it was under way for much longer than nearly all answers (others came when an outage
+    ended), or if another one of its call hung.
     """
-    longest = max((one.seconds for one in requests if one.ending == "answered"), default=0.0)
+    answers = sorted(one.seconds for one in requests if one.ending == "answered")
+    usual = answers[int(_NEARLY_ALL * len(answers))] if answers else 0.0
     cut = {
         call.attempts[-1]
         for limit in limits
         for call in limit.calls
-        if call.attempts and len(_hangs([call])) == 1 and (call.attempts[-1].seconds or 0.0) < _LONG * longest
+        if call.attempts and len(_hangs([call])) == 1 and (call.attempts[-1].seconds or 0.0) < _LONG * usual
     }
     return [replace(one, ending="unknown") if one.record in cut else one for one in requests]
 

@@ -100,7 +100,12 @@ def _attempts(calls: Sequence[LoggedCall], cut: frozenset[LoggedCall]) -> Noted:
     if failed:
         why = f"{counted(len(failed), 'call')} gave up after at most {counted(max(failed), 'attempt')}"
         return {"max_attempts": (max(most, 1), why)}
-    return {"max_attempts": (most, f"no call made more than {most}")} if most > 6 else {}
+    if most > 6:
+        return {"max_attempts": (most, f"no call made more than {most}")}
+    told_to_wait = [call for call in calls if any(is_order_to_wait(a.status, a.retry_after) for a in call.attempts)]
+    if told_to_wait and all(len(call.attempts) <= 1 for call in calls):
+        return {"max_attempts": (1, f"{counted(len(told_to_wait), 'call')} told to wait, and none was sent again")}
+    return {}
 
 
 def _may_be_retried(call: LoggedCall) -> bool:

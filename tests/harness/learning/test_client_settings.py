@@ -104,3 +104,28 @@ def test_calls_that_got_no_permit_while_none_lasted_longer_show_total_timeout() 
     assert [one.kind for one in learned.causes] == ["rate_limit"]
     assert setting(learned, "total_timeout") == 2
     assert "queue_timeout" not in learned.client
+
+
+def test_an_outage_is_found_where_total_timeout_ends_the_calls() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 8, "total_timeout": 6},
+        {"calls": 300, "concurrency": 32, "program": {"seconds": {"lognormal": [0.5, 0.4]}}},
+        events=[{"at": 8, "wedge": "sandbox-1", "seconds": 10}],
+    )
+    assert {one.kind for one in learned.causes} == {"wedge", "rate_limit"}
+    assert setting(learned, "total_timeout") == 6
+
+
+def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> None:
+    learned = learned_of(
+        {"rate_limit": 16, "max_attempts": 1},
+        {
+            "calls": 200,
+            "concurrency": 16,
+            "think": {"exponential": 2.0},
+            "program": {"seconds": {"lognormal": [0.5, 0.5]}},
+        },
+        sandbox={"model": {"quota": 3, "retry_after": 1}},
+    )
+    assert learned.figures.outcomes["throttled"] > 10
+    assert setting(learned, "max_attempts") == 1
