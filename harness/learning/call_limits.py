@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sfusion.harness.learning.attempts import LoggedRequest, ending_of, seconds_of
 from sfusion.harness.logs.record import LoggedAttempt, LoggedCall
+from sfusion_tools.sandbox.retry import RetryPolicy, is_order_to_wait
 from sfusion_tools.wording import counted
 
 _FEWEST = 3
@@ -36,7 +37,7 @@ class CallLimit:
 
 def find_call_limits(calls: Sequence[LoggedCall]) -> tuple[CallLimit, ...]:
     ended = [call for call in calls if call.source == "client" and seconds_of(call) is not None]
-    deadline, queue = _deadline(ended), _no_permit(ended)
+    deadline, queue = _deadline(ended) or _told_to_wait(ended), _no_permit(ended)
     if deadline is None or queue is None or deadline.key != queue.key:
         return tuple(one for one in (deadline, queue) if one is not None)
     return (replace(deadline, calls=deadline.calls | queue.calls, evidence=f"{deadline.evidence}; {queue.evidence}"),)
@@ -64,6 +65,28 @@ def _deadline(ended: Sequence[LoggedCall]) -> CallLimit | None:
         f"{last[0]:.3g} to {last[-1]:.3g} s before"
     )
     return CallLimit(key, seconds, ended_by, why)
+
+
+def _told_to_wait(ended: Sequence[LoggedCall]) -> CallLimit | None:
+    """A call that was told to wait gives up if its next attempt would begin after the deadline: no call took longer."""
+    told = [call for call in ended if len(call.attempts) > 1 and call.outcome == "throttled"]
+    gave_up = {call: asked for call in told if (asked := _order(call.attempts[-1])) is not None}
+    if len(gave_up) < _FEWEST:
+        return None
+    longest = max(map(_without_waits, ended))
+    policy = RetryPolicy()
+    until = min(
+        _without_waits(call) + asked + min(policy.cap, policy.base * 2.0 ** min(len(call.attempts) - 1, 60))
+        for call, asked in gave_up.items()
+    )
+    if until < longest:  # other pauses, or a deadline for each call
+        return None
+    why = f"{counted(len(gave_up), 'call')} told to wait gave up: it is between {longest:.3g} and {until:.3g} s"
+    return CallLimit("call_deadline", longest, frozenset(gave_up), why)
+
+
+def _order(attempt: LoggedAttempt) -> float | None:
+    return attempt.retry_after if is_order_to_wait(attempt.status, attempt.retry_after) else None
 
 
 def _no_permit(ended: Sequence[LoggedCall]) -> CallLimit | None:

@@ -129,3 +129,12 @@ def test_calls_that_are_told_to_wait_and_never_sent_again_show_one_attempt() -> 
     )
     assert learned.figures.outcomes["throttled"] > 10
     assert setting(learned, "max_attempts") == 1
+
+
+def test_calls_that_are_told_to_wait_and_give_up_show_between_which_times_their_deadline_is() -> None:
+    learned = learned_and_checked(
+        {"rate_limit": 16, "call_deadline": 20},
+        {"calls": 150, "concurrency": 16, "program": {"seconds": {"uniform": [0.5, 0.6]}}},
+        sandbox={"model": {"quota": 1, "retry_after": 2}},
+    )
+    assert setting(learned, "call_deadline") == pytest.approx(20, rel=0.1)
