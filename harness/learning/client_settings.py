@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sfusion.harness.learning.attempts import INFRASTRUCTURE, LoggedRequest, outcome_of
+from sfusion.harness.learning.call_limits import CallLimit
 from sfusion.harness.learning.distributions import rounded
 from sfusion.harness.learning.in_flight import InFlight
 from sfusion.harness.learning.permits import find_permit_waits
@@ -22,15 +23,25 @@ Noted = dict[str, tuple[Any, str]]
 """Values by key, each with where it comes from."""
 
 
-def client_settings(calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
-    """Return the keys of ``tools``."""
+def client_settings(
+    calls: Sequence[LoggedCall], requests: Sequence[LoggedRequest], concurrency: int, limits: Sequence[CallLimit]
+) -> Noted:
+    """Return the keys of ``tools``; ``limits`` ended whole calls, which say nothing about the others."""
     if all(call.source != "client" for call in calls) and max((len(one.attempts) for one in calls), default=0) <= 1:
         return {
             "enable_global_rate_limit": (False, "the log is the server's: what waited before it is not in there"),
             "max_attempts": (1, "the log is the server's: each of its requests is a call here"),
-            **_patience(requests, calls),
+            **_patience(requests),
         }
-    return {**_limit(requests, concurrency), **_patience(requests, calls), **_attempts(calls), **_backoff(calls)}
+    ended = frozenset(call for limit in limits for call in limit.calls)
+    cut = {call.attempts[-1] for call in ended if call.attempts}
+    return {
+        **_limit(requests, concurrency),
+        **_patience([one for one in requests if one.record not in cut]),
+        **{one.key: (rounded(one.seconds), one.evidence) for one in limits},
+        **_attempts(calls, ended),
+        **_backoff(calls),
+    }
 
 
 def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
@@ -42,7 +53,7 @@ def _limit(requests: Sequence[LoggedRequest], concurrency: int) -> Noted:
     return {"rate_limit": (max(concurrency, peak, 1), why)}
 
 
-def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) -> Noted:
+def _patience(requests: Sequence[LoggedRequest]) -> Noted:
     timed_out = [one.seconds for one in requests if one.ending == "hang" and one.record.seconds is not None]
     stopped = [
         seconds
@@ -53,8 +64,8 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
     longest = max((seconds for seconds in answers if seconds is not None), default=0.0)
     found: Noted = {}
     whole: float | None = None
-    if timed_out and max(timed_out) > _SHORTEST:
-        # The last attempt of a call may get less time than the others.
+    # A client that gives up after a time gets no answer that takes longer.
+    if timed_out and max(timed_out) > max(_SHORTEST, longest):
         whole, times = Counter(rounded(one) for one in timed_out).most_common(1)[0]
         if times < len(timed_out) / 3:
             whole = rounded(max(timed_out))
@@ -66,10 +77,12 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
             found["transport_margin"] = (max(rounded(whole - middle), _SHORTEST), why)
     elif whole is not None:
         whole = max(whole, 2 * _SHORTEST)
-        margin = min(_MARGIN, rounded(whole / 2))
+        # No program that was answered was stopped, so the timeout is longer than each of them took.
+        timeout = rounded(max(whole - _MARGIN, whole / 2, (whole + longest) / 2))
         why = f"{counted(len(timed_out), 'request')} given up after {whole:g} s, which is timeout and margin together"
-        found["default_timeout"] = (rounded(whole - margin), why)
-        found["transport_margin"] = (margin, "the log shows only the sum")
+        found["default_timeout"] = (timeout, why)
+        why = f"the log shows only the sum; the longest answer took {longest:.3g} s"
+        found["transport_margin"] = (max(rounded(whole - timeout), _SHORTEST), why)
     elif longest > 30.0:
         found["default_timeout"] = (rounded(2 * longest), f"longer than the longest answer, {longest:.3g} s")
     if "default_timeout" in found and found["default_timeout"][0] > 60:
@@ -77,21 +90,29 @@ def _patience(requests: Sequence[LoggedRequest], calls: Sequence[LoggedCall]) ->
     return found
 
 
-def _attempts(calls: Sequence[LoggedCall]) -> Noted:
+def _attempts(calls: Sequence[LoggedCall], cut: frozenset[LoggedCall]) -> Noted:
     failed = [
         sum(not is_order_to_wait(one.status, one.retry_after) for one in call.attempts)
         for call in calls
-        if call.attempts and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
+        if call.attempts and call not in cut and outcome_of(call) in INFRASTRUCTURE and _may_be_retried(call)
     ]
     most = max((sum(not is_order_to_wait(a.status, a.retry_after) for a in call.attempts) for call in calls), default=1)
     if failed:
         why = f"{counted(len(failed), 'call')} gave up after at most {counted(max(failed), 'attempt')}"
         return {"max_attempts": (max(most, 1), why)}
-    return {"max_attempts": (most, f"no call made more than {most}")} if most > 6 else {}
+    if most > 6:
+        return {"max_attempts": (most, f"no call made more than {most}")}
+    told_to_wait = [call for call in calls if any(is_order_to_wait(a.status, a.retry_after) for a in call.attempts)]
+    if told_to_wait and all(len(call.attempts) <= 1 for call in calls):
+        return {"max_attempts": (1, f"{counted(len(told_to_wait), 'call')} told to wait, and none was sent again")}
+    return {}
 
 
 def _may_be_retried(call: LoggedCall) -> bool:
+    """Time alone, not max_attempts, bounds what is told to wait."""
     last = call.attempts[-1]
+    if is_order_to_wait(last.status, last.retry_after):
+        return False
     return last.status in RETRIED_STATUSES or last.outcome in ("unreachable", "transport_timeout")
 
 

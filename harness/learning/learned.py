@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from sfusion.harness.learning.arrivals import LoadFit, find_load
 from sfusion.harness.learning.attempts import known_of, requests_of, seconds_of
+from sfusion.harness.learning.call_limits import find_call_limits, without_cut
 from sfusion.harness.learning.causes import Cause, find_causes
 from sfusion.harness.learning.client_settings import Noted, client_settings
 from sfusion.harness.learning.clocks import with_one_clock
@@ -69,8 +70,12 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         *(one.began + (one.seconds or 0.0) for call in calls for one in call.attempts),
         start,
     )
-    requests = requests_of(calls, start, end)
+    limits = find_call_limits(calls)
+    requests = without_cut(requests_of(calls, start, end), limits)
     known = known_of(calls)
+    unsent = {call for limit in limits for call in limit.calls if not call.attempts}
+    permits = find_permit_waits(requests, [seconds_of(call) or 0.0 for call in unsent])
+    waves = find_waves([call for call in calls if call not in unsent])
     sandboxes = find_sandboxes(requests, known)
     load = find_load(calls, start, end)
     programs = find_programs(calls, sandboxes)
@@ -83,13 +88,11 @@ def learn(calls: Sequence[LoggedCall]) -> Learned:
         source=Counter(call.source for call in calls).most_common(1)[0][0],
         load=load,
         workers=max(1, min(workers, _MOST_WORKERS, load.concurrency)),
-        client=client_settings(calls, requests, load.concurrency),
+        client=client_settings(calls, requests, load.concurrency, limits),
         programs=programs,
         cancel=_cancel(calls),
         sandboxes=sandboxes,
-        causes=find_causes(
-            sandboxes, programs, find_waves(calls), find_permit_waits(requests), len(requests), end - start
-        ),
+        causes=find_causes(sandboxes, programs, waves, permits, len(requests), end - start),
         remarks=(
             *([clocks] if clocks else []),
             *([_UNKNOWN[known].format(load.concurrency)] if known in _UNKNOWN else []),

@@ -31,13 +31,16 @@ class PermitWaits:
     """The share of the time of all requests and their waits."""
     each: float
     """Seconds of waiting for each request, on average."""
+    without: int = 0
+    """Calls that waited and got none."""
 
     @property
     def evidence(self) -> str:
         requests = counted(self.of, "request")
-        return (
+        waited = (
             f"{self.waited:,} of {requests} waited for a permit, {self.median:.3g} s each, with {self.limit} in flight"
         )
+        return f"{waited}; {counted(self.without, 'call')} got none" if self.without else waited
 
     @property
     def says(self) -> str:
@@ -54,21 +57,22 @@ class PermitWaits:
         return self.share * min(1.0, self.each / _MATTERS)
 
 
-def find_permit_waits(requests: Sequence[LoggedRequest]) -> PermitWaits | None:
-    """None if no request waited."""
+def find_permit_waits(requests: Sequence[LoggedRequest], in_vain: Sequence[float] = ()) -> PermitWaits | None:
+    """None if nothing waited; calls that got no permit waited ``in_vain``."""
     waits = [one.record.waited for one in requests if one.record.waited > _NOTICED]
-    if not waits:
+    if not waits and not in_vain:
         return None
     busy = InFlight((one.began, one.ended) for one in requests)
     waiting = InFlight((one.began - one.record.waited, one.began) for one in requests if one.record.waited > _NOTICED)
     # A client may notice an end after the next beginning, so for a moment there seem to be more than the limit.
     limit = busy.lasting_peak_while(waiting) if len(waits) >= _MANY * len(requests) else busy.peak
-    total, spent = sum(waits), sum(one.seconds for one in requests)
+    total, spent = sum(waits) + sum(in_vain), sum(one.seconds for one in requests)
     return PermitWaits(
         max(limit, 1),
         len(waits),
         len(requests),
-        statistics.median(waits),
+        statistics.median(waits or in_vain),
         total / (total + spent),
-        total / len(requests),
+        total / max(len(requests), 1),
+        len(in_vain),
     )
