@@ -43,7 +43,7 @@ _NAME = "events"
 _SUFFIX = ".ndjson"
 
 Facts = tuple[Any, ...]
-"""What a line is made of, after the function that makes it: Callable[[Facts], str]."""
+"""What a line is made of, after the function that makes it: Callable[[str, Facts], bytes]."""
 Size = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -81,15 +81,16 @@ class EventLog:
     def __init__(self, path: Path, settings: EventLogSettings) -> None:
         self.settings = settings
         self._folder, self._stem, self._suffix = path.parent, path.stem, path.suffix or _SUFFIX
-        self._queue: deque[Facts] = deque()
+        self.queue: deque[Facts] = deque()
         self._warned = False
         self._attach = partial(_Attached, self)
         self.begin()
 
     def begin(self) -> None:
         """Own nothing yet: at first, and again in a forked child, whose parent writes what is in the queue."""
-        self._queue.clear()
-        self._queued = 0
+        self.queue.clear()
+        self.room = MOST_QUEUED
+        """How many characters more may be queued."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._file: int | None = None
@@ -112,20 +113,20 @@ class EventLog:
                 self._thread.start()
 
     def add(self, facts: Facts, size: int = LINE) -> None:
-        """Queue a line, which ``facts[0](facts)`` returns when it is written, and about how many characters it has.
+        """Queue a line of about this size, which ``facts[0](worker, facts)`` returns when it is written.
 
         Takes no lock: the garbage collector may end a call anywhere.
         """
-        if self._queued > MOST_QUEUED:
+        if self.room < 0:
             self.dropped += 1
             return
-        self._queued += size
-        self._queue.append(facts)
+        self.room -= size
+        self.queue.append(facts)
 
     def flush(self) -> None:
         """Write what is queued."""
         with self._lock:
-            if self._queue:
+            if self.queue:
                 self._write()
 
     def _write_regularly(self) -> None:
@@ -134,18 +135,18 @@ class EventLog:
             self.flush()
 
     def _write(self) -> None:
-        queue, lines = self._queue, []
-        self._queued = 0
+        queue, worker, lines = self.queue, self.worker, []
+        self.room = MOST_QUEUED
         for _ in range(len(queue)):
             facts = queue.popleft()
             try:
-                lines.append(facts[0](facts))
+                lines.append(facts[0](worker, facts))
             except Exception:
                 self.dropped += 1
                 logger.debug("a line of the event log could not be made", exc_info=True)
         try:
             file = self._opened()
-            data = "".join(lines).encode("utf-8", "replace")
+            data = b"".join(lines)
             # After a line that was cut short by a full disk, the next one begins on a line of its own.
             rest = memoryview(b"\n" + data if self._torn else data)
             while rest:

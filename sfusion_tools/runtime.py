@@ -152,10 +152,15 @@ class Runtime:
 
     def sweep(self) -> None:
         """Free what belongs to loops that were closed, or collected, without closing it."""
+        ended = []
         with self._lock:
-            scopes = {known: known() for known in self._scopes}
-            ended = [scope for scope in scopes.values() if scope is not None and scope.loop.is_closed()]
-            self._scopes = {known for known, scope in scopes.items() if scope is not None and scope not in ended}
+            for known in tuple(self._scopes):
+                scope = known()
+                if scope is None:
+                    self._scopes.remove(known)
+                elif scope.loop.is_closed():
+                    self._scopes.remove(known)
+                    ended.append(scope)
             while self._orphans:
                 ended.append(self._orphans.popleft())
         for scope in ended:

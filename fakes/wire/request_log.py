@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 
 from sfusion.fakes.wire.message import Answer
-from sfusion_tools.event_lines import attempt_json, call_line, line_start
-from sfusion_tools.event_log import EventLogSettings, Facts, open_event_log
+from sfusion_tools.event_lines import call_line
+from sfusion_tools.event_log import LINE, EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.answer import read_answer
@@ -40,31 +40,39 @@ class RequestLog:
         """Write a request that arrived at this unix time; ``answer`` is None if none was sent."""
         log = self._log.of(runtime.scope())
         if log is not None:
-            facts = log.worker, self._sandbox(), call, began, seconds, sent, answer, fault, client_gone, spoiled
-            log.add((_line, *facts))
+            facts = self._sandbox(), call, began, seconds, sent, answer, fault, client_gone, spoiled
+            log.add((_line, *facts), LINE + (len(answer.body) if answer is not None else 0))
 
     def flush(self) -> None:
         self._log.flush()
 
 
-def _line(facts: Facts) -> str:
-    _, worker, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
-    status, received, ran, asked = None, 0, None, None
+@dataclass(slots=True)
+class _Served:
+    """A request as the only attempt of its call."""
+
+    endpoint: str
+    seconds: float
+    sent: int
+    outcome: Outcome | None
+    status: int | None = None
+    received: int = 0
+    retry_after: float | None = None
+    execution_time: float | None = None
+    after: float = 0.0
+    waited: float = 0.0
+
+
+def _line(worker: str, facts: Facts) -> bytes:
+    _, sandbox, call, began, seconds, sent, answer, fault, client_gone, spoiled = facts
     # A client that left without an answer has most likely waited long enough.
-    outcome: Outcome | None = Outcome.TRANSPORT_TIMEOUT if client_gone else Outcome.UNREACHABLE
+    served = _Served(sandbox, seconds, sent, Outcome.TRANSPORT_TIMEOUT if client_gone else Outcome.UNREACHABLE)
     if answer is not None:
-        status, received = answer.status, len(answer.body) or answer.length or 0
+        served.status, served.received = answer.status, len(answer.body) or answer.length or 0
         headers = {name.title(): value for name, value in answer.headers}
-        asked = retry_after(headers, began + seconds)
-        outcome = None
-        if status != 200 or not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
-            reading = read_answer(status, answer.content_type or "", answer.body)
-            outcome, ran = reading.outcome, reading.execution_time
-    known = None if outcome is None else outcome.value
-    attempt = attempt_json(0.0, seconds, 0.0, sandbox, known, status, sent, received, ran, asked, fault)
-    return call_line(_start(worker), call, began, seconds, known, attempt)
-
-
-@lru_cache(maxsize=1)
-def _start(worker: str) -> str:
-    return line_start("server", worker)
+        served.retry_after = retry_after(headers, began + seconds)
+        served.outcome = None
+        if answer.status != 200 or not (spoiled or answer.stream is not None or "Content-Encoding" in headers):
+            reading = read_answer(answer.status, answer.content_type or "", answer.body)
+            served.outcome, served.execution_time = reading.outcome, reading.execution_time
+    return call_line("server", worker, call, began, seconds, served.outcome, [served], fault=fault)

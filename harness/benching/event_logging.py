@@ -24,18 +24,13 @@ _CALLS, _BATCH = 10, 50
 _names = itertools.count(1)
 
 
-def _low(values: list[float]) -> float:
-    return statistics.quantiles(values, n=20)[0] if len(values) > 1 else values[0]
-
-
 @contextmanager
 def logged_calls(ground: Ground) -> Iterator[Contest]:
     """Short turns alternate; the log is written after every 50th, as many lines at once as half a second has.
 
-    The figure of a round is the lowest twentieth of its turns, because whatever else the machine does only makes a turn
-    longer; with the log, plus the same of writing a line.
+    The speed of a machine changes from second to second: what a batch costs with the log is only compared with the same
+    batch without it, and the figure of a round is its batch of the median ratio.
     """
-    turns = _BATCH * ground.size(8)
     base = {"sandbox_fusion_url": ground.url("bare"), "rate_limit": 64, "limiter": "local"}
     interval, event_log.INTERVAL = event_log.INTERVAL, 1e6  # the turns write
     try:
@@ -56,15 +51,17 @@ def logged_calls(ground: Ground) -> Iterator[Contest]:
                 flush_event_logs()
                 return (time.process_time() - began) / lines
 
-            async def measure(number: int) -> Mapping[str, float]:
+            async def batch(number: int) -> tuple[float, float]:
                 found: dict[str, list[float]] = {name: [] for name in tools}
-                written: list[float] = []
-                for place in range(turns):
+                for place in range(_BATCH):
                     for name, tool in list(tools.items())[:: 1 if (place + number) % 2 else -1]:
                         found[name].append(await turn(tool))
-                    if (place + 1) % _BATCH == 0:
-                        written.append(write(_BATCH * _CALLS))
-                return {OURS: _low(found[OURS]) + _low(written), WITHOUT: _low(found[WITHOUT])}
+                return statistics.median(found[OURS]) + write(_BATCH * _CALLS), statistics.median(found[WITHOUT])
+
+            async def measure(number: int) -> Mapping[str, float]:
+                batches = [await batch(number) for _ in range(ground.size(8))]
+                ours, without = statistics.median_low((one / two, one, two) for one, two in batches)[1:]
+                return {OURS: ours, WITHOUT: without}
 
             yield Contest(lambda number: runner.run(measure(number)))
             for tool in tools.values():

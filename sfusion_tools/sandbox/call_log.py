@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import time
-from functools import lru_cache
+from collections.abc import Callable
+from weakref import WeakSet, ref
 
-from sfusion_tools.event_lines import attempt_json, call_line, line_start, quoted
+from sfusion_tools.event_lines import call_line, quoted
 from sfusion_tools.event_log import LINE, EventLog, EventLogSettings, Facts, open_event_log
 from sfusion_tools.outcome import Outcome
-from sfusion_tools.runtime import LoopScope, runtime
+from sfusion_tools.runtime import runtime
 from sfusion_tools.sandbox.arguments import BadArguments
 from sfusion_tools.sandbox.program import Program
 from sfusion_tools.sandbox.result import CallResult
@@ -25,17 +28,29 @@ class CallLog:
         self._log = open_event_log(settings)
         self._code = "code" in settings.include
         self._output = "output" in settings.include
+        self._plain = not settings.include
+        _all.add(self)
+        self.known: tuple[Callable[[], object], EventLog | None] = _no_loop, None
+        """The loop of the last call, and what ``enter`` returned for it: asking here spares most calls the function."""
 
-    def of(self, scope: LoopScope) -> EventLog | None:
-        return self._log.of(scope)
+    def enter(self, loop: asyncio.AbstractEventLoop) -> EventLog | None:
+        """Return the log for calls in the running loop; None where its time is not that of the wall clock."""
+        log = self._log.of(runtime.scope())
+        self.known = ref(loop), log
+        return log
 
-    def ended(self, log: EventLog, began: float, result: CallResult, program: Program) -> None:
-        """Write a call that began at this unix time."""
-        more = self._included(result, program) if self._code or self._output else ""
-        times = result.seconds, result.waited
-        log.add(
-            (_line, log.worker, result.call_id, began, times, result.outcome, result.attempts, more), LINE + len(more)
-        )
+    def ended(self, log: EventLog, result: CallResult, program: Program) -> None:
+        """Write a call that has just ended."""
+        more, size, attempts = "", LINE, result.attempts
+        if not (self._plain and attempts):
+            more = self._included(result, program)
+            size += len(more)
+        # What log.add does: to call it would cost a sixth more.
+        if log.room < 0:
+            log.dropped += 1
+            return
+        log.room -= size
+        log.queue.append((_line, time.time(), result.seconds, result.call_id, result.outcome, attempts, more))
 
     def malformed(self, call: str, error: BadArguments) -> None:
         """Write a call whose arguments could not be used. Only the message quotes them."""
@@ -51,40 +66,37 @@ class CallLog:
     def _not_made(self, call: str, outcome: Outcome, more: str) -> None:
         log = self._log.of(runtime.scope())
         if log is not None:
-            log.add((_line, log.worker, call, time.time(), (0.0, 0.0), outcome, (), more), LINE + len(more))
+            log.add((_line, time.time(), 0.0, call, outcome, (), more), LINE + len(more))
 
     def _included(self, result: CallResult, program: Program) -> str:
         more = f',"language":{quoted(program.language)},"code":{_text(program.code)}' if self._code else ""
         if self._output:
             more += f',"stdout":{_text(result.stdout)},"stderr":{_text(result.stderr)}'
+        if result.waited and not result.attempts:
+            more += f',"waited":{result.waited:.6f}'
         return more
 
 
-def _line(facts: Facts) -> str:
-    _, worker, call, began, (seconds, waited), outcome, attempts, more = facts
-    texts = ""
-    for one in attempts:
-        text = attempt_json(
-            one.after,
-            one.seconds,
-            one.waited,
-            one.endpoint,
-            one.outcome._value_,
-            one.status,
-            one.sent,
-            one.received,
-            one.execution_time,
-            one.retry_after,
-        )
-        texts = f"{texts},{text}" if texts else text
-    if waited and not texts:
-        more += f',"waited":{waited:.6f}'
-    return call_line(_start(worker), call, began, seconds, outcome._value_, texts, more)
+def _line(worker: str, facts: Facts) -> bytes:
+    _, ended, seconds, call, outcome, attempts, more = facts
+    return call_line("client", worker, call, ended - seconds, seconds, outcome, attempts, more)
 
 
-@lru_cache(maxsize=1)
-def _start(worker: str) -> str:
-    return line_start("client", worker)
+def _no_loop() -> None:
+    return None
+
+
+_all: WeakSet[CallLog] = WeakSet()
+
+
+def _forget() -> None:
+    """In a forked child, logs must be entered again, also if its parent's loop goes on there."""
+    for log in _all:
+        log.known = _no_loop, None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _text(text: str) -> str:

@@ -6,13 +6,12 @@ import errno
 import logging
 import os
 import threading
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 from sfusion_tools import event_log
-from sfusion_tools.event_log import EventLog, EventLogSettings, flush_event_logs, open_event_log
+from sfusion_tools.event_log import EventLog, EventLogSettings, Facts, flush_event_logs, open_event_log
 
 KB = 1 / 1024
 OPENING = '{"event_log":'
@@ -27,7 +26,11 @@ def written(folder: Path) -> list[str]:
 
 
 def queue(log: EventLog, line: str) -> None:
-    log.add((itemgetter(1), line), len(line))
+    log.add((_encoded, line), len(line))
+
+
+def _encoded(worker: str, facts: Facts) -> bytes:
+    return facts[1].encode()
 
 
 def write_one(log: EventLog, line: str) -> None:
@@ -167,7 +170,7 @@ def test_a_working_directory_that_is_gone_does_not_raise(tmp_path, monkeypatch, 
 def test_a_line_that_cannot_be_made_is_dropped(tmp_path):
     log = make(tmp_path)
     queue(log, "one\n")
-    log.add((itemgetter(7),))
+    log.add((_encoded,))
     queue(log, "two\n")
     log.flush()
     assert written(tmp_path) == ["one", "two"]

@@ -47,7 +47,9 @@ ENDLESS = {"code": "1  # sfusion:call=b seconds=3600"}
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[FakeSandbox]:
-    """A sandbox in its own thread."""
+    """A sandbox in its own thread; what other tests have left in memory is not collected again and again."""
+    gc.collect()
+    gc.freeze()
     with FakeSandbox(executor="scripted") as running:
         yield running
 
@@ -187,7 +189,7 @@ async def test_cancelling_at_any_await_leaves_nothing_behind(queued: bool) -> No
             await ahead
             await tool.holds_nothing()
     assert outcome == "ok"
-    assert step >= 5
+    assert step >= 4  # the queue or the connection, two answers and the pause between them
 
 
 async def _as_coroutine(work: Any) -> Any:

@@ -11,6 +11,8 @@ import aiohttp
 
 from sfusion.fakes.proxy import FaultProxy
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire.message import Answer
+from sfusion.fakes.wire.request_log import RequestLog
 from sfusion.harness.logs import LoggedCall, read_records
 from tests.sfusion_tools.sandbox.helpers import until
 
@@ -63,6 +65,20 @@ def test_a_fake_logs_each_request_with_its_status_fault_and_outcome(tmp_path):
     assert attempts[3].received > 100
     assert {one.source for one in records} == {"server"}
     assert all(before <= one.began <= time.time() and one.seconds < 30 for one in records)
+
+
+def test_queued_requests_count_with_the_bodies_that_they_hold(tmp_path):
+    log = RequestLog(tmp_path / "events.ndjson", lambda: "http://sandbox")
+
+    async def charged(size: int) -> int:
+        before = log._log.room
+        log.ended("c1", 0.0, 0.1, 10, Answer(200, b"x" * size), None, client_gone=False, spoiled=False)
+        return before - log._log.room
+
+    async def main() -> int:
+        return await charged(1_000_000) - await charged(0)
+
+    assert asyncio.run(main()) == 1_000_000
 
 
 def test_a_proxy_names_the_server_behind_it(tmp_path):
