@@ -32,16 +32,13 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     """The caller gave up."""
 
-    @property
-    def is_from_program(self) -> bool:
-        """True if the outcome says something about the program, so that a model can learn from it."""
-        return self in _PROGRAMS
-
-    @property
-    def is_infrastructure(self) -> bool:
-        """True if the outcome says nothing about the model's text; a trainer should mask it."""
-        return self not in _PROGRAMS and self is not Outcome.BAD_ARGUMENTS
+    is_from_program: bool
+    """True if the outcome says something about the program, so that a model can learn from it."""
+    is_infrastructure: bool
+    """True if the outcome says nothing about the model's text; a trainer should mask it."""
 
 
-# A tuple: members are found by identity, while a set would call the hash of Enum, which is slow.
 _PROGRAMS = Outcome.OK, Outcome.PROGRAM_ERROR, Outcome.PROGRAM_TIMEOUT, Outcome.COMPILE_ERROR
+for _outcome in Outcome:
+    _outcome.is_from_program = _outcome in _PROGRAMS
+    _outcome.is_infrastructure = _outcome not in (*_PROGRAMS, Outcome.BAD_ARGUMENTS)

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Coroutine, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from uuid import uuid4
 from weakref import ref
 
@@ -38,6 +38,17 @@ class Transport(Protocol):
         """Deliver a client's last message without waiting, also when no event loop runs."""
 
 
+@runtime_checkable
+class NearTransport(Transport, Protocol):
+    """Leads to a limiter in this process, which grants a permit at once if one is free and nobody waits."""
+
+    def take(self, client: str, epoch: int, number: int) -> tuple[str, float] | None:
+        """Return a permit and its lease, or None if the caller has to queue."""
+
+    def give_back(self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool) -> bool:
+        """Return a permit; False if that has to be told by a batch. This may be called from a finaliser."""
+
+
 class Permit:
     """The right to have one attempt in flight, from entering this context manager to leaving it."""
 
@@ -52,6 +63,11 @@ class Permit:
         """Seconds spent in the queue, also if no permit was granted."""
 
     async def __aenter__(self) -> Permit:
+        id = self._limiter._take()
+        self._hold(await self._queue() if id is None else id)
+        return self
+
+    async def _queue(self) -> str:
         loop = asyncio.get_running_loop()
         since = loop.time()
         try:
@@ -61,8 +77,7 @@ class Permit:
                 id = await self._limiter._acquire(left)
         finally:
             self.waited = loop.time() - since
-        self._hold(id)
-        return self
+        return id
 
     async def __aexit__(self, *_: object) -> None:
         if self._out:
@@ -97,6 +112,7 @@ class Limiter(LoopResource):
         """
         self.name = name or uuid4().hex[:12]
         self._transport = transport
+        self._near = transport if isinstance(transport, NearTransport) else None
         # The requests of a later client with the same name have higher numbers: no client makes a million per second.
         first_request = time.time_ns() // 1000
         self._core = ClientCore(self.name, share or Share(), first_request=first_request, held=held)
@@ -183,6 +199,16 @@ class Limiter(LoopResource):
         self._loop = self._scope = self._deadlines = self._sender = self._poller = self._timer = None
         self._wake = asyncio.Event()
 
+    def _take(self) -> str | None:
+        """Return a permit if there is one that nobody waits for: that needs no message and no turn of the loop."""
+        loop, near, core = self._loop, self._near, self._core
+        if loop is None or near is None:
+            return None
+        permit = core.take(loop.time(), near.take)
+        if permit is not None and (self._timer is None or self._timer_at > core.renew_at):
+            self._schedule(loop)
+        return permit
+
     async def _acquire(self, timeout: float | None) -> str:
         if self._closed:
             raise LimiterClosed("this limiter was closed")
@@ -226,6 +252,9 @@ class Limiter(LoopResource):
         loop = self._loop or self._bind_to_loop()  # the first call may be the release of an adopted permit
         if loop.is_closed():
             return  # abandoning the client returns its permits
+        near = self._near
+        if near is not None and self._core.give_back(permit, near.give_back, succeeded, throttled):
+            return
         now = loop.time()
         while (heir := self._core.heir) is not None and self._is_gone(heir):
             self._core.cancel(now, heir)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -126,6 +126,35 @@ class ClientCore:
         self._changes.acquire[number] = None
         self._schedule(now, urgent=len(self._run_queue) < SPARE_RUN)
         return number
+
+    def take(self, now: float, ask: Callable[[str, int, int], tuple[str, float] | None]) -> str | None:
+        """Ask a limiter in this process for a permit that is free; None if the caller has to join the queue."""
+        connection = self._connection
+        if self._waiting or not connection.attached:
+            return None
+        granted = ask(self.name, connection.epoch, self._next_waiter)
+        if granted is None:
+            return None
+        permit, lease = granted
+        self._next_waiter += 1
+        self._held[permit] = now + lease
+        self.renew_at = min(self.renew_at, now + lease / RENEWALS_PER_LEASE)
+        return permit
+
+    def give_back(
+        self, permit: str, tell: Callable[[str, int, str, bool, bool], bool], succeeded: bool, throttled: bool
+    ) -> bool:
+        """Release a permit that no waiter of this client can have, to a limiter in this process.
+
+        False if that was not possible: ``release`` is.
+        """
+        connection = self._connection
+        if self._waiting or self._changes.handed or not connection.attached or permit not in self._held:
+            return False
+        if not tell(self.name, connection.epoch, permit, succeeded, throttled):
+            return False
+        del self._held[permit]
+        return True
 
     def cancel(self, now: float, number: int) -> None:
         """Leave the queue; do nothing if the waiter is not in it."""

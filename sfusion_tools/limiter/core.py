@@ -96,7 +96,9 @@ class LimiterCore:
         self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
         self._next_death = math.inf  # no client dies before this
         self._deaths: list[tuple[float, str]] = []  # a heap of clients that wait; an entry may be early, but not late
-        self._updated: dict[str, None] = {}
+        self.updated: dict[str, None] = {}
+        """Clients that have an update since ``take_updated``."""
+        self._asking: set[str] = set()  # clients that ``take`` sent to the queue and whose batch is yet to come
         self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
         self._width = Width(settings.rate_limit)
         self._unreported = dict(learn_from or {})
@@ -111,6 +113,7 @@ class LimiterCore:
     def exchange(self, now: float, batch: Batch) -> LimiterReply:
         """Apply what happened at a client, grant what can be granted, and reply."""
         self._expire(now)  # first: a message that comes too late must not be applied
+        self._asking.discard(batch.client)
         client = self._clients.get(batch.client)
         last = client.last_batch if client is not None else self._unreported.get(batch.client, 0)
         if 0 < batch.number <= last:
@@ -138,11 +141,7 @@ class LimiterCore:
             self._handed += 1
             if not self._renew(now, client, permit):
                 lost.append(permit)
-        for permit in batch.release:
-            if not self._release(client, permit):
-                self._fenced += 1
-                self._record("fenced", client, permit=permit)
-                lost.append(permit)
+        lost += [permit for permit in batch.release if not self._take_back(client, permit)]
         lost += [permit for permit in batch.renew if not self._renew(now, client, permit)]
         for number in batch.acquire:
             if number not in client.tickets:
@@ -155,6 +154,49 @@ class LimiterCore:
         if batch.attach is not None:
             client.epoch = reply.version
         return reply
+
+    def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
+        """Grant an attached client a permit without a message, if one is free and nobody is ahead; else None.
+
+        The second value is its lease. After None its waiter comes with the next batch, and nobody takes a permit before
+        that has arrived.
+        """
+        self._expire(now)
+        client = self._clients.get(name)
+        if client is None or not client.attached or client.epoch != epoch:
+            return None
+        self._asking.discard(name)
+        if (
+            self._asking
+            or self._shares.somebody_waits
+            or len(self._permits) >= self.width
+            or (self._learning and self.learning_at(now))
+            or (self._bucket is not None and not self._bucket.take(now))
+        ):
+            self._asking.add(name)
+            return None
+        client.seen = now
+        ticket = self._take_ticket()
+        if self._observer is not None:
+            self._record("asked", client, waiter=number, ticket=ticket)
+        self._shares.serve_newcomer(client.share)
+        return self._issue(now, client, number, ticket), self.settings.lease
+
+    def give_back(
+        self, now: float, name: str, epoch: int, permit: str, succeeded: bool = False, throttled: bool = False
+    ) -> bool:
+        """Take a permit back without a message; False if the client has to send one, because it is not attached."""
+        self._expire(now)
+        client = self._clients.get(name)
+        if client is None or not client.attached or client.epoch != epoch:
+            return False
+        client.seen = now
+        self._take_back(client, permit)
+        if self.settings.adaptive:
+            self._adapt(now, succeeded, throttled)
+        if self._shares.somebody_waits:
+            self.tick(now)
+        return True
 
     def heartbeat(self, now: float, poll: Poll) -> None:
         """A poll came, which may wait before it is answered: answering it later is no sign of life."""
@@ -231,8 +273,8 @@ class LimiterCore:
 
     def take_updated(self) -> list[str]:
         """Return the clients with an update since the last call, oldest first."""
-        ready = list(self._updated)
-        self._updated.clear()
+        ready = list(self.updated)
+        self.updated.clear()
         return ready
 
     def has_update(self, poll: Poll) -> bool:
@@ -321,6 +363,7 @@ class LimiterCore:
             for _, permit in client.grants:
                 self._release(client, permit)  # it was never sent, so nobody uses it
             client.grants.clear()
+            self._asking.discard(client.name)
             if not client.permits:
                 del self._clients[client.name]
         self._shares.discard_unused()
@@ -372,20 +415,24 @@ class LimiterCore:
             share, ticket = turn
             client, number = self._shares.serve(share, ticket)
             del client.tickets[number]
-            permit = f"{self.incarnation}-{self._next_permit}"
-            self._next_permit += 1
-            self._hold(now, client, permit, number, ticket)
-            client.grants.append((number, permit))
-            self._granted += 1
-            self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
+            client.grants.append((number, self._issue(now, client, number, ticket)))
             self._notify(client)
+
+    def _issue(self, now: float, client: _Client, number: int, ticket: int) -> str:
+        permit = f"{self.incarnation}-{self._next_permit}"
+        self._next_permit += 1
+        self._hold(now, client, permit, number, ticket)
+        self._granted += 1
+        if self._observer is not None:
+            self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
+        return permit
 
     def _hold(self, now: float, client: _Client, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
         client.permits.add(permit)
         client.share.out += 1
         # A grant waits for the client's next poll: it must not expire before a client without polls counts as dead.
         expires = now + max(self.settings.lease, client.lease) if client.leased else math.inf
-        if self.learning_at(now):
+        if self._learning and self.learning_at(now):
             # Learned: its owner may believe in it for as long as the predecessor's lease allows.
             expires = max(expires, self._learning_until)
         self._permits[permit] = _Permit(client, expires, waiter, ticket)
@@ -405,8 +452,16 @@ class LimiterCore:
         client.permits.discard(permit)
         client.share.out -= 1
         del self._permits[permit]
-        self._record(how, client, permit=permit)
+        if self._observer is not None:
+            self._record(how, client, permit=permit)
         return True
+
+    def _take_back(self, client: _Client, permit: str) -> bool:
+        released = self._release(client, permit)
+        if not released:
+            self._fenced += 1
+            self._record("fenced", client, permit=permit)
+        return released
 
     def _take_ticket(self) -> int:
         ticket = self._next_ticket
@@ -514,7 +569,7 @@ class LimiterCore:
 
     def _notify(self, client: _Client) -> None:
         client.has_update = True
-        self._updated[client.name] = None
+        self.updated[client.name] = None
 
     def _record(self, event: str, client: _Client | None, **facts: object) -> None:
         if self._observer is not None:
@@ -559,7 +614,7 @@ class LimiterCore:
             if client.in_deaths:
                 self._watch(client)  # its lease may be shorter now
         self._version += 1
-        self._updated.pop(client.name, None)
+        self.updated.pop(client.name, None)
         run = self._run(client)
         return LimiterReply(self.incarnation, self._version, False, grants, tickets, run, lost, self.settings.lease)
 

@@ -30,10 +30,33 @@ class LimiterHost:
         with self._lock:
             now = self._clock()
             reply = self._core.exchange(now, batch)
-            self._wake()
-            if self._core.settings.per_second is not None:
-                self._wake_for(self._core.next_deadline(now))
+            self._wake_all(now)
         return reply
+
+    def take(self, client: str, epoch: int, number: int) -> tuple[str, float] | None:
+        """Grant a permit at once; None if another thread is here, or if the caller has to queue."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._core.take(self._clock(), client, epoch, number)
+        finally:
+            self._lock.release()
+
+    def give_back(self, client: str, epoch: int, permit: str, succeeded: bool, throttled: bool) -> bool:
+        """Take a permit back at once; False if that has to be told by a message.
+
+        The garbage collector may end a caller in a thread that is here already, so this must not wait for the lock.
+        """
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            now = self._clock()
+            known = self._core.give_back(now, client, epoch, permit, succeeded, throttled)
+            if self._core.updated or self._core.settings.per_second is not None:
+                self._wake_all(now)
+            return known
+        finally:
+            self._lock.release()
 
     async def wait(self, poll: Poll) -> LimiterReply:
         """Reply as soon as there is an update for the client, or without one after ``poll.at_most`` seconds."""
@@ -84,6 +107,11 @@ class LimiterHost:
         """For how long a successor has to learn from clients that do not report."""
         with self._lock:
             return self._core.longest_lease(self._clock())
+
+    def _wake_all(self, now: float) -> None:
+        self._wake()
+        if self._core.settings.per_second is not None:
+            self._wake_for(self._core.next_deadline(now))
 
     def _wake(self) -> None:
         for client in self._core.take_updated():

@@ -22,6 +22,8 @@ class LocalTransport:
 
     def __init__(self, host: LimiterHost) -> None:
         self._host = host
+        self.take = host.take
+        self.give_back = host.give_back
 
     async def exchange(self, batch: Batch) -> LimiterReply:
         return self._host.exchange(batch)

@@ -68,6 +68,13 @@ class Shares(Generic[T]):
         return sum(len(share.waiters) for share in self)
 
     @property
+    def somebody_waits(self) -> bool:
+        for share in self._shares.values():  # noqa: SIM110 - half the cost of any()
+            if share.waiters:
+                return True
+        return False
+
+    @property
     def several(self) -> bool:
         """True while clients of more than one share are attached."""
         return len(self._shares) > 1 and sum(share.attached > 0 for share in self) > 1
@@ -94,6 +101,11 @@ class Shares(Generic[T]):
             return has_its_part, share.turns, next(iter(share.waiters))
 
         return min(busy, key=order)
+
+    def serve_newcomer(self, share: ShareQueue[T]) -> None:
+        """Count a permit for a caller that need not wait, because nobody does."""
+        self._turns = max(share.turns, self._turns)
+        share.turns = self._turns + 1 / share.weight
 
     def serve(self, share: ShareQueue[T], ticket: int) -> T:
         """Remove and return a waiter that gets a permit."""

@@ -140,9 +140,13 @@ class SandboxClient:
         loop = asyncio.get_running_loop()
         with _UNWATCHED if self._guard is None else self._watch(self._guard(), program, result) as ended:
             started = loop.time()
-            log = None if self._call_log is None else self._call_log.of(runtime.scope())
-            began = 0.0 if log is None else time.time()
-            self._emit("call_started", result)
+            call_log, log = self._call_log, None
+            if call_log is not None:
+                known_loop, log = call_log.known
+                if known_loop() is not loop:
+                    log = call_log.enter(loop)
+            if self._on_event is not None:
+                self._emit("call_started", result)
             try:
                 reading = await self._retry_until_done(program, result, started)
                 result.outcome, result.message = reading.outcome, reading.message
@@ -154,8 +158,8 @@ class SandboxClient:
                 if self._on_event is not None:
                     facts = {"outcome": result.outcome.value, "executions": result.possible_executions}
                     self._emit("call_ended", result, **facts)
-                if self._call_log is not None and log is not None:
-                    self._call_log.ended(log, began, result, program)
+                if call_log is not None and log is not None:
+                    call_log.ended(log, result, program)
             ended(result)
         return result
 

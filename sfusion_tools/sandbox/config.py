@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -156,6 +157,14 @@ class SandboxToolConfig(BaseModel):
     def _combinations(self) -> SandboxToolConfig:
         if self.requests_burst is not None and self.requests_per_second is None:
             raise ConfigError("requests_burst is set but requests_per_second is not; it has no meaning without it")
+        urls = [self.sandbox_fusion_url] if isinstance(self.sandbox_fusion_url, str) else self.sandbox_fusion_url
+        if any(name.lower() == "authorization" for name in self.headers) and any(
+            urlsplit(url).username for url in urls
+        ):
+            raise ConfigError(
+                "sandbox_fusion_url contains a user name and headers an Authorization; "
+                "a request carries only one of them"
+            )
         return self
 
     @property

@@ -69,25 +69,33 @@ class CallResult:
     @property
     def possible_executions(self) -> int:
         """How many times the program may have been executed."""
-        return len([attempt for attempt in self.attempts if attempt.may_have_run])
+        count = 0
+        for attempt in self.attempts:
+            count += attempt.may_have_run
+        return count
 
     def metrics(self) -> dict[str, Any]:
         """Return the numbers a trainer needs, as plain values."""
         attempts = self.attempts
         last = attempts[-1] if attempts else None
+        executions, request_seconds, outcomes = 0, 0.0, []
+        for attempt in attempts:  # one loop, where each comprehension would be a function more to call
+            executions += attempt.may_have_run
+            request_seconds += attempt.seconds
+            outcomes.append(attempt.outcome._value_)
         return {
             "call_id": self.call_id,
             "outcome": self.outcome._value_,  # unlike `value`, not a function of Python
             "infrastructure": self.outcome.is_infrastructure,
             "message": self.message,
             "attempts": len(attempts),
-            "possible_executions": self.possible_executions,
+            "possible_executions": executions,
             "permit_wait_s": self.waited,
             "backoff_s": self.backed_off,
-            "request_s": sum([attempt.seconds for attempt in attempts]),
+            "request_s": request_seconds,
             "total_s": self.seconds,
             "execution_s": self.execution_time,
             "return_code": self.return_code,
             "http_status": last.status if last else None,
-            "attempt_outcomes": [attempt.outcome._value_ for attempt in attempts],
+            "attempt_outcomes": outcomes,
         }

@@ -43,7 +43,7 @@ def model_text(result: CallResult, tool: str, *, timeout: float, limit: int, not
     """Return the text for one call, with at most about ``limit`` characters of program output."""
     if not result.outcome.is_from_program:
         return f"{_failure(result, tool)}{note}"
-    stdout, stderr = plain(result.stdout), plain(result.stderr)
+    stdout, stderr = plain(result.stdout), plain(result.stderr) if result.stderr else ""
     separator = "\n" if stdout and stderr and not stdout.endswith("\n") else ""
     output = cut_middle(stdout + separator + stderr, limit)
     remark = _remark(result, timeout, printed=bool(output)) + note

@@ -240,6 +240,10 @@ def test_a_module_that_fails_to_import_says_why(refused, tmp_path, monkeypatch):
             '{sandbox_fusion_url: "http://h", headers: {A: "x\\ny"}}',
             "headers: the value of 'A' contains a line break or a NUL character",
         ),
+        (
+            "{sandbox_fusion_url: ['http://g', 'http://u:secret@h'], headers: {authorization: Bearer x}}",
+            "sandbox_fusion_url contains a user name and headers an Authorization; a request carries only one of them",
+        ),
         ("{sandbox_fusion_url: 'http://h', 1: 2}", "1: Keys should be strings"),
     ],
 )
@@ -247,6 +251,7 @@ def test_a_wrong_key_of_our_tool_is_named(refused, config, says):
     message = refused(one(SANDBOX, config))
     assert message.startswith(f"tools[0] ({SANDBOX}): ")
     assert says in message
+    assert "secret" not in message
 
 
 def test_all_errors_are_reported_at_once(refused):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sfusion_tools.limiter.client_core import LAST_RETRY, ClientCore
@@ -42,6 +43,11 @@ class WatchedCore(LimiterCore):
             assert share in entitled, "no more than its part"
             assert share.turns == min(one.turns for one in entitled), "by weight"
         return turn
+
+    def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
+        permit = super().take(now, name, epoch, number)
+        assert permit is None or not self._shares.waiting, "nobody overtakes those who wait"
+        return permit
 
     def _enqueue(self, client: Any, number: int, ticket: int) -> None:
         self.joined[ticket] = self._version
@@ -170,6 +176,15 @@ class Peer:
     def acquire(self) -> None:
         self.callers[self.core.acquire(self.world.now)] = None
 
+    def take(self) -> None:
+        """As acquire, in the limiter's process."""
+        permit = self.core.take(self.world.now, partial(self.cluster.core.take, self.world.now))
+        if permit is None:
+            self.acquire()
+        else:
+            assert None not in self.callers.values(), "nobody overtakes an earlier caller"
+            self.callers[self.core._next_waiter - 1] = permit
+
     def granted(self, grants: list[tuple[int, str]]) -> None:
         for number, permit in grants:
             if number in self.callers:
@@ -208,6 +223,14 @@ class Peer:
             self.core.cancel(self.world.now, number)
         else:
             self.release(permit)
+
+    def give_back(self, number: int) -> None:
+        """As finish, in the limiter's process."""
+        permit, tell = self.callers[number], partial(self.cluster.core.give_back, self.world.now)
+        if permit is not None and self.core.give_back(permit, tell, False, False):
+            del self.callers[number]
+        else:
+            self.finish(number)
 
     def receive(self, request: Batch | Poll, reply: LimiterReply) -> None:
         if self.accepts(request, reply):
@@ -270,6 +293,16 @@ class World:
         peer = self._peer(pick)
         if peer.callers:
             peer.finish(_nth(list(peer.callers), pick // 4))
+
+    def take(self, pick: int) -> None:
+        peer = self._peer(pick)
+        if not peer.stalled:
+            peer.take()
+
+    def give_back(self, pick: int) -> None:
+        peer = self._peer(pick)
+        if peer.callers and not peer.stalled:
+            peer.give_back(_nth(list(peer.callers), pick // 4))
 
     # What clients do.
 
@@ -508,6 +541,9 @@ WIRE = {**ACTIONS, "lose": 3, "pause": 6, "wait": 1, "resize": 2} | dict.fromkey
     ("stall", "die", "change_session", "change_lease", "restart", "replace"), 0
 )
 """The same while only messages go astray and the limit changes."""
+
+NEAR = {"acquire": 1, "take": 8, "finish": 2, "give_back": 8}
+"""What happens instead in the process of the limiter, where a caller that finds a free permit takes it."""
 
 
 def _nth(items: Any, pick: int) -> Any:

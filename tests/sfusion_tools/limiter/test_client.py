@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import subprocess
 import sys
 import threading
@@ -56,6 +57,69 @@ async def test_callers_of_one_client_are_served_in_order() -> None:
 
     await asyncio.gather(*(caller(number) for number in range(50)))
     assert order == list(range(50))
+
+
+async def test_a_permit_that_nobody_waits_for_costs_no_turn_of_the_loop_and_no_message() -> None:
+    host = local_host(LimiterSettings(2))
+    limiter = Limiter(LocalTransport(host))
+    await give(await take(limiter))  # attaches
+    await limiter.flush()
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "a turn")
+    async with limiter.permit(10.0) as outer, limiter.permit() as inner:
+        assert host.snapshot().in_use == limiter.held == 2
+        assert outer.waited == inner.waited == 0.0
+    assert host.snapshot().in_use == limiter.held == 0
+    assert not turns
+    assert limiter._core.send_at == math.inf
+
+
+async def test_a_caller_that_finds_no_free_permit_is_not_overtaken_by_a_client_that_finds_one() -> None:
+    host = local_host(LimiterSettings(1))
+    left, right = (Limiter(LocalTransport(host), name=name) for name in ("left", "right"))
+    for limiter in (left, right):
+        await give(await take(limiter))
+        await limiter.flush()
+    held = await take(left)
+    order: list[str] = []
+
+    async def caller(limiter: Limiter) -> None:
+        async with limiter.permit():
+            order.append(limiter.name)
+
+    async def release_and_ask_again() -> None:
+        await give(held)
+        await caller(left)
+
+    await asyncio.gather(caller(right), release_and_ask_again())
+    assert order == ["right", "left"]
+
+
+async def test_a_permit_released_by_a_finaliser_inside_the_limiter_returns_with_a_message() -> None:
+    host = local_host(LimiterSettings(1))
+    limiter = Limiter(LocalTransport(host))
+    await give(await take(limiter))
+    await limiter.flush()
+    held = await take(limiter)
+    with host._lock:  # where the garbage collector can run
+        await give(held)
+        assert limiter.held == 0
+    assert host.snapshot().in_use == 1
+    await limiter.flush()
+    assert host.snapshot().in_use == 0
+
+
+async def test_permits_taken_without_a_message_are_renewed() -> None:
+    async def hold() -> tuple[int, int]:
+        host = host_on_loop_time(rate_limit=1, lease=6.0)
+        limiter = Limiter(LocalTransport(host))
+        await give(await take(limiter))
+        await asyncio.sleep(100)  # nothing of the first permit is left
+        async with limiter.permit():
+            await asyncio.sleep(100)
+            return host.snapshot().in_use, host.snapshot().expired
+
+    assert await asyncio.to_thread(run_virtually, hold()) == (1, 0)
 
 
 async def test_permits_held_never_exceed_the_limit() -> None:

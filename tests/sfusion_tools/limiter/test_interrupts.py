@@ -52,6 +52,8 @@ async def interrupted(nth: int) -> str:
     try:
         callers = [asyncio.create_task(caller()) for _ in range(3)]
         await asyncio.wait(callers, timeout=1.0)
+        callers.append(asyncio.create_task(caller()))  # finds a free permit
+        await asyncio.wait(callers, timeout=1.0)
     finally:
         sys.settrace(None)
     for task in callers:
@@ -74,3 +76,4 @@ def test_a_client_works_again_after_an_interrupt_at_any_line(caplog: pytest.LogC
         seen.append(where)
     places = {where.partition(":")[0] for where in seen}
     assert {"ClientCore._make_batch", "ClientCore.receive", "Limiter._settle", "Permit.__aexit__"} <= places
+    assert {"Limiter._take", "ClientCore.take", "ClientCore.give_back"} <= places

@@ -6,6 +6,7 @@ import math
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from sfusion_tools.limiter.client_core import ClientCore
 from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
 from sfusion_tools.limiter.succession import LimiterRecord, learning_of
-from tests.sfusion_tools.limiter.protocol_world import ACTIONS, WIRE, WatchedCore, World
+from tests.sfusion_tools.limiter.protocol_world import ACTIONS, NEAR, WIRE, WatchedCore, World
 
 PICKS = 60
 STEPS = 80
@@ -42,6 +43,8 @@ FOCUS = {
     "TakesItsPermitsToOtherClusters": {"change_session": 5, "restart": 5},
     "GrantsExpireBeforeTheyAreSent": {"lose": 8, "pause": 10, "clients": 2, "change_lease": 4, "from": 500},
     "LearnedPermitsGetTheNewLease": {"change_lease": 4, "replace": 4},
+    "TakesAboveTheLimit": NEAR,
+    "TakesBeforeItsOwnCallers": NEAR | {"from": 132},
 }
 """What happens more often, among how many clients, and from which seed on, where the rule is rarely needed."""
 
@@ -63,6 +66,11 @@ def test_the_promises_hold_in_every_episode(record_property: Callable[[str, obje
     record_property("steps", steps)
     print(f"{steps} steps")
     assert steps == EPISODES * STEPS
+
+
+def test_the_promises_hold_where_free_permits_are_taken_without_a_message() -> None:
+    for seed in range(EPISODES):
+        play(seed, NEAR)
 
 
 class ProtocolMachine(RuleBasedStateMachine):
@@ -284,6 +292,15 @@ class HandsOnPastOtherShares(WatchedCore):
         return max(client.tickets.values(), default=0) if len(client.tickets) == len(client.share.waiters) else 0
 
 
+class TakesAboveTheLimit(WatchedCore):
+    def take(self, now: float, name: str, epoch: int, number: int) -> tuple[str, float] | None:
+        settings, self.settings = self.settings, replace(self.settings, rate_limit=99)
+        try:
+            return super().take(now, name, epoch, number)
+        finally:
+            self.settings = settings
+
+
 class ServesTheLongestQueueFirst(WatchedCore):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -420,6 +437,15 @@ class SendsBatchesWithoutWaiting(ClientCore):
         return super().next_batch(now)
 
 
+class TakesBeforeItsOwnCallers(ClientCore):
+    def take(self, now: float, ask: Any) -> str | None:
+        waiting, self._waiting = self._waiting, {}
+        try:
+            return super().take(now, ask)
+        finally:
+            self._waiting = waiting
+
+
 # And for what a limiter leaves to its successor.
 
 
@@ -449,13 +475,13 @@ CORES = [
     AppliesCopiesOfTheSameAttachment, AnswersCopiesOfBatchesWithNothing, AnswersCopiesOfPollsWithNews,
     AppliesBatchesOfEarlierAttachments, AnswersPollsOfEarlierAttachments, KeepsGrantsThatWereLost,
     SendsGrantsOfTheLastAttachment, RenewsAnything, HandsOnFromAnywhere, HandsOnAboveTheLimit, HandsOnWhileLearning,
-    HandsOnPastOtherShares, ServesTheLongestQueueFirst, ServesTheLastComer, WaitersLoseTheirPlaces,
+    HandsOnPastOtherShares, TakesAboveTheLimit, ServesTheLongestQueueFirst, ServesTheLastComer, WaitersLoseTheirPlaces,
 ]  # fmt: skip
 CLIENTS = [
     UsesGrantsThatCameTooLate, CountsLeasesFromTheReply, DoesNotAttachAgain, TrustsTheConnectionAfterALoss,
     AcceptsRepliesToEarlierPolls, AcceptsRepliesItHasGivenUp, FollowsAnyRun, HandsOnWhatMayBeLost, ReportsNoPermits,
     KeepsLapsedPermits, TakesItsPermitsToOtherClusters, ReportsNoTickets, RenewsNothing, RenewsAtTheOldPace,
-    KeepsGrantsOfCancelledWaiters, SendsBatchesWithoutWaiting,
+    KeepsGrantsOfCancelledWaiters, SendsBatchesWithoutWaiting, TakesBeforeItsOwnCallers,
 ]  # fmt: skip
 SUCCESSIONS = [strangers_do_not_learn, learns_for_the_new_lease, nothing_to_learn_after_removal]
 REMOVALS: list[tuple[str, Any]] = [

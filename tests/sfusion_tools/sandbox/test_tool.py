@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import json
 import pickle
+import sys
+from collections import Counter
+from operator import itemgetter
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +22,7 @@ from sfusion_tools.limiter import LimiterSettings, local_limiter
 from sfusion_tools.limiter.local import shared_host
 from sfusion_tools.limiter.settings import Share
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.runtime import Runtime
 from sfusion_tools.sandbox import Program
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
 from sfusion_tools.schemas import OpenAIFunctionToolSchema
@@ -246,6 +253,44 @@ async def test_without_a_limiter_all_calls_run_at_once():
         text, _ = await ask(tool, printing("3\n"))
     assert text == "3\n"
     assert not events.of("permit_granted")
+
+
+async def test_a_call_alone_makes_few_python_calls():
+    """Of several calls the cheapest counts, because a slow one also renews leases.
+
+    Coroutines are not counted: how often one goes on depends on the network. Nor is what other tasks do, or the look at
+    loops that other tests have left.
+    """
+    counted = Counter[str]()
+    found: list[tuple[int, Counter[str], dict[str, Any]]] = []
+    caller = asyncio.current_task()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        ours = "/sfusion_tools/" in code.co_filename and code is not Runtime.sweep.__code__
+        if event == "call" and ours and not code.co_flags & inspect.CO_COROUTINE and asyncio.current_task() is caller:
+            counted[code.co_qualname] += 1
+
+    async with FakeSandbox() as sandbox:
+        tool, call = make(sandbox), printing("3\n")
+        for _ in range(2):
+            await tool.execute("", call)
+        gc.disable()  # it would end what other tests have left
+        try:
+            for _ in range(5):
+                counted.clear()
+                sys.setprofile(count)
+                _, _, metrics = await tool.execute("", call)
+                sys.setprofile(None)
+                found.append((counted.total(), Counter(counted), metrics))
+        finally:
+            sys.setprofile(None)
+            gc.enable()
+    total, calls, metrics = min(found, key=itemgetter(0))
+    assert metrics["outcome"] == "ok"
+    assert metrics["permit_wait_s"] == 0.0, "a free permit is not waited for"
+    assert calls["LimiterCore.take"] == calls["LimiterCore.give_back"] == 1
+    assert total <= 81, calls
 
 
 async def test_calls_in_flight_never_exceed_rate_limit():
