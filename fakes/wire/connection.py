@@ -103,6 +103,17 @@ class Connection(web.RequestHandler):
         self.keep_alive(True)
         self._connected(self)
 
+    async def start(self) -> None:
+        """Serve requests; one that was read in the moment in which the connection was lost is let go.
+
+        aiohttp's protocol has then forgotten how to make a request of it.
+        """
+        try:
+            await super().start()
+        except TypeError:
+            if self._request_factory is not None:
+                raise
+
     def connection_lost(self, exc: BaseException | None) -> None:
         """Wake all waiters; a program that the client started keeps running, as on the real server."""
         self._lost = True

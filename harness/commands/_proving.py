@@ -66,14 +66,19 @@ def run_hunts(keyword: str, *, jobs: int, seeds: int, cases: int) -> int:
                 kills = []
                 line = f"[{done}/{len(hunts)}] " + "  ".join(filter(None, rows[-1]))
             shown.progress(done, kill.prey.mistake, line=line)
-        styles = {"found": "green", "missed": "bold red"}
+        styles = {"found": "green", "held": "green", "missed": "bold red", "broken": "bold red"}
         shown.print()
         shown.table(rows, HUNT_HEAD, [styles[one[0]] for one in rows], texts=4)
-        missed = [one[1] for one in rows if one[0] == "missed"]
         shown.print()
-        text = f"{counted(len(rows) - len(missed), 'mistake')} found by most of {counted(seeds, 'seed')}"
-        shown.print(text + (f"; missed: {', '.join(missed)}" if missed else ""), "bold red" if missed else "green")
-    return 1 if missed else 0
+        by_state = {state: [one[1] for one in rows if one[0] == state] for state in styles}
+        text = f"{counted(len(by_state['found']), 'mistake')} found by most of {counted(seeds, 'seed')}"
+        if by_state["missed"]:
+            text += f"; missed: {', '.join(by_state['missed'])}"
+        if by_state["broken"]:
+            text += "; a right tool broke a promise: a defect, or a case that the hunt misjudges"
+        failed = bool(by_state["missed"] or by_state["broken"])
+        shown.print(text, "bold red" if failed else "green")
+    return int(failed)
 
 
 def shrink_mistakes(keyword: str, *, jobs: int) -> int:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sfusion.harness.errors import BadOption
+
 
 def prove(
     keyword: Annotated[str, typer.Option("-k", help="Play only mistakes whose name matches, like pytest's -k.")] = "",
@@ -31,8 +33,9 @@ def prove(
     change, run on the scenarios that have the situation in which it shows: the promise that names the mistake must
     break, those that follow from it may, and all others must hold. Each promise needs a mistake that breaks it.
 
-    With --hunt each mistake is looked for as `sfusion hunt --tools` would, knowing nothing about it: most seeds must
-    find it.
+    With --hunt each mistake and change is looked for as `sfusion hunt` would, knowing nothing about it: most seeds
+    must find it, by any promise that a right tool keeps in the same case (for a change, our stack without it). Without
+    -k, right tools are hunted too, and nothing may be found in them.
 
     With --shrink each mistake is reduced to the smallest scenario that shows it: 10 calls and 2 rules must be enough.
 
@@ -45,6 +48,8 @@ def prove(
     if names:
         list_mistakes(keyword)
         return
+    if sum((hunt, shrink, page is not None)) > 1:
+        raise BadOption("--hunt, --shrink and --page exclude each other")
     if hunt:
         raise typer.Exit(run_hunts(keyword, jobs=jobs, seeds=seeds, cases=cases))
     if shrink:

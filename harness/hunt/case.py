@@ -20,7 +20,7 @@ from typing import Any
 
 from sfusion.harness.errors import HarnessError, Untrusted
 from sfusion.harness.hunt.coverage import behaviour, strikes_of
-from sfusion.harness.hunt.expectations import promises_of
+from sfusion.harness.hunt.expectations import horizon_of, promises_of
 from sfusion.harness.hunt.findings import HuntFinding, findings_in
 from sfusion.harness.hunt.generate import Data, named
 from sfusion.harness.journal import Journal
@@ -82,6 +82,7 @@ def scenario_of(case: HuntCase, tools: list[dict[str, Any]] | None = None) -> Sc
         data["tools"] = merged_tools(tools, named(data))
     name = f"hunted-{case.digest}"
     bare = named(data)
+    data["horizon"] = horizon_of(bare)
     stated = {next(iter(one)) if isinstance(one, dict) else one for one in case.promises}
     rest = [one for one in promises_of(bare) if (next(iter(one)) if isinstance(one, dict) else one) not in stated]
     return named(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,41 +10,37 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sfusion.fakes.faults import Action, Distribution, Rule
-from sfusion.fakes.faults.action import ContentFault
+from sfusion.fakes.faults import Rule
 from sfusion.fakes.sandbox.models import Queue, Quota
 from sfusion.fakes.sandbox.program import fill
 from sfusion.fakes.sglang.engine import CONTEXT_LENGTH
+from sfusion.harness.hunt.fault_effects import (
+    ANY_FAILURE,
+    REFUSED_FOR_NOW,
+    asked_wait,
+    is_harmless,
+    is_transient,
+    late_actions,
+    lies,
+    longest,
+    longest_wait,
+    outcomes_of,
+)
 from sfusion.harness.promises import PROMISES
 from sfusion.harness.promises.story import PROGRAM_OUTCOMES
 from sfusion.harness.scenarios.model import Scenario
 from sfusion.harness.scenarios.program import ProgramPart
 from sfusion.harness.worlds.workload import Workload
-from sfusion_tools.outcome import Outcome
+from sfusion_tools.formats import get_format
 from sfusion_tools.sandbox.languages import COMPILED
 from sfusion_tools.sandbox.text import plain
 
-_ANY = frozenset(one.value for one in Outcome if not one.is_from_program) - {"bad_arguments", "cancelled"}
 _PARAMETERS = frozenset(
     {"rollout_ends", "outcomes", "attempts_per_call", "deadline_honoured", "no_duplicate_execution", "no_stall",
      "no_starvation",
      "recovers_within", "throughput_at_least", "output_bounded"}
 )  # fmt: skip
 """Promises whose numbers depend on the case."""
-_OUTCOMES: dict[str, frozenset[str]] = {
-    "delay": frozenset({"transport_timeout", "unreachable", "program_timeout"}),
-    "degrade": frozenset({"transport_timeout", "program_timeout"}),
-    "hang": frozenset({"transport_timeout", "unreachable"}),
-    "reset": frozenset({"unreachable", "bad_response"}),
-    "close": frozenset({"unreachable"}),
-    "drip": frozenset({"transport_timeout"}),
-    "content_type": frozenset(),
-    "sandbox_error": frozenset({"sandbox_error"}),
-    "timeout": frozenset({"program_timeout", "transport_timeout"}),
-}
-"""How a call may end because of a fault; by any failure of the infrastructure for kinds that are not here."""
-_REFUSED_FOR_NOW = (429, 503)
-_BROKEN_FOR_NOW = (502, 504)
 
 
 def promises_of(scenario: Scenario) -> list[Any]:
@@ -62,6 +57,15 @@ def promises_of(scenario: Scenario) -> list[Any]:
     return [*universal, *expected.stated()]
 
 
+def horizon_of(scenario: Scenario) -> float:
+    """Return the time by which the run must have come to its end."""
+    expected, load = _Expectation(scenario), scenario.load
+    if load is None:
+        return scenario.horizon
+    turns = math.ceil(load.calls / load.concurrency)
+    return max(scenario.horizon, turns * expected.longest_turn)
+
+
 @dataclass(frozen=True)
 class _Expectation:
     scenario: Scenario
@@ -69,15 +73,17 @@ class _Expectation:
     def misleading(self) -> list[str]:
         """Return promises that would misjudge this case."""
         found = self._misleading()
-        if self._value("permit_lease", 30.0) < 10 * longest(self.scenario.cluster.link.delay):
-            found.append("no_permit_leaked")  # messages take too long for such a lease
+        if self._leases_are_short:
+            found.append("no_permit_leaked")
         dead = [event.seconds or math.inf for event in self.scenario.events if event.kill == "limiter"]
         if any(seconds > 0.5 * self._value("permit_lease", 30.0) for seconds in dead):
             found.append("in_flight_within_limit")  # leases end unseen while there is no limiter
+        if self.scenario.own_config is None and any(isinstance(model, Queue) for model in self._models):
+            found.append("in_flight_within_limit")  # the sandbox keeps requests in its queue whose clients have left
         return found
 
     def _misleading(self) -> list[str]:
-        if any(_lies(action) for rule in self._rules for action in rule.what):
+        if any(lies(action) for rule in self._rules for action in rule.what):
             # The sandbox says something else than what the program did, and no tool can know better.
             return ["text_is_truthful", "infra_never_scored", "partial_output_kept", "no_permit_while_backing_off"]
         # At the sandbox, a call that waits for its turn or its connection looks like one that waits for a permit.
@@ -92,9 +98,10 @@ class _Expectation:
             found += ["deadline_honoured", {"no_starvation": self._longest_wait}]
         else:
             found.append({"deadline_honoured": self._deadline + self._longest_wait})
-        if self._number("max_attempts") is not None:
-            once = self.is_calm or not self._reasons_to_retry
-            found.append({"attempts_per_call": 1 if once else int(self._value("max_attempts"))})
+        if self.is_calm or not self._reasons_to_retry:
+            found.append({"attempts_per_call": 1})
+        elif self._number("max_attempts") is not None:
+            found.append({"attempts_per_call": int(self._value("max_attempts"))})
         if self._never_runs_twice:
             found.append("no_duplicate_execution")
         if (outcomes := self._outcomes) is not None:
@@ -186,13 +193,41 @@ class _Expectation:
         return 1 / rate if rate else 0.0
 
     @cached_property
+    def _thinking(self) -> float:
+        """How long a caller may pause between two calls."""
+        think = self.scenario.load.think if self.scenario.load is not None else None
+        return longest(think) if think is not None else 0.0
+
+    @cached_property
+    def longest_turn(self) -> float:
+        """The seconds that a caller may take for a call, with all waits."""
+        return self._deadline + self._longest_wait + self._thinking
+
+    @cached_property
     def _longest_silence(self) -> float:
         """How long nothing at all may happen."""
-        think = self.scenario.load.think if self.scenario.load is not None else None
-        thinking = longest(think) if think is not None else 0.0
+        if self.scenario.own_config is not None and self._all_succeed:
+            return self._longest_pause
         engine = 120.0 if self.scenario.rollouts is not None and self.scenario.rollouts.faults else 5.0
         lease = 2 * self._value("permit_lease", 30.0)
-        return self._deadline + lease + self._disturbed + thinking + engine + 10 * self._paces
+        return self._deadline + lease + self._disturbed + self._thinking + engine + 10 * self._paces
+
+    @cached_property
+    def _all_succeed(self) -> bool:
+        """Must every call of a load get its result, with all permits where they belong?"""
+        return self.scenario.load is not None and self._failures == frozenset() and not self._is_shaken
+
+    @cached_property
+    def _longest_pause(self) -> float:
+        """How long our own tool may be silent where every call gets its result: an attempt, and the wait after it."""
+        actions = [action for rule in self._rules for action in rule.what]
+        attempt = max(min(longest(part.seconds), self._longest_timeout) for part in self.programs)
+        attempt += max(self._one_is_slow, sum(map(longest_wait, self._rules)))
+        if any(action.kind == "hang" for action in actions):
+            attempt += self._attempt
+        wait = self._value("backoff_cap") + max(map(asked_wait, actions), default=0.0)
+        network = 20 * longest(self.scenario.cluster.link.delay)
+        return attempt + wait + self._thinking + 10 * self._paces + network + 5.0
 
     @cached_property
     def _disturbed(self) -> float:
@@ -202,11 +237,16 @@ class _Expectation:
             if event.kind in ("pause", "cut_off") or event.target == "limiter":
                 lasting += self._queue if event.seconds is None else event.seconds
         link = self.scenario.cluster.link
-        return lasting + 20 * longest(link.delay) + (self._queue if link.loss else 0.0)
+        return lasting + 20 * longest(link.delay) + (self._queue if link.loss or self._leases_are_short else 0.0)
 
     @cached_property
     def _queue(self) -> float:
         return self._value("queue_timeout", 600.0)
+
+    @cached_property
+    def _leases_are_short(self) -> bool:
+        """Do messages take too long for the lease?"""
+        return self._value("permit_lease", 30.0) < 10 * longest(self.scenario.cluster.link.delay)
 
     @cached_property
     def _is_shaken(self) -> bool:
@@ -247,8 +287,10 @@ class _Expectation:
             return True
         burst = model.burst or max(1, math.floor(model.per_second))
         rate, mine = self._number("requests_per_second"), self._value("requests_burst", math.inf)
-        # Our limiter keeps the pace; without it nobody does.
-        return rate is None or rate > 0.9 * model.per_second or mine > burst or self.scenario.stated_limit is None
+        # Our limiter keeps the pace; without it nobody does, and on a link grants catch up with each other.
+        if self.scenario.stated_limit is None or longest(self.scenario.cluster.link.delay) > 0.01:
+            return True
+        return rate is None or rate > 0.9 * model.per_second or mine > burst
 
     @cached_property
     def _one_is_slow(self) -> float:
@@ -256,14 +298,20 @@ class _Expectation:
         sandbox, slow = self.scenario.sandbox, []
         for number in range(1, sandbox.instances + 1):
             part = sandbox.instance(number)
-            if not part.faults and not isinstance(part.model, Queue | Quota) and not part.model.cores:
+            if part.model.cores or part.model.spawn_cost:
+                return 0.0
+            if not part.faults and not isinstance(part.model, Queue | Quota):
                 continue
-            delays = [longest_wait(rule) for rule in part.faults if not rule.phase]
+            plain_rules = [rule for rule in part.faults if not rule.phase]
+            delays = [longest_wait(rule) for rule in plain_rules if all(one.kind == "delay" for one in rule.what)]
             if len(delays) != len(part.faults) or not all(delays) or (isinstance(part.model, Quota)):
                 return 0.0
             if isinstance(part.model, Queue) and part.model.waiting is not None:
                 return 0.0
-            slow.append(sum(delays))
+            # Before anything is known about it, all that is in flight may be queued there.
+            width = min(self._limit, self._callers)
+            turns = math.ceil(width / part.model.workers) if isinstance(part.model, Queue) else 1
+            slow.append(sum(delays) * turns)
         short = max(longest(part.seconds) for part in self.programs) <= 3
         quiet = not self.scenario.events and self._attempt > 20 and short
         return slow[0] if len(slow) == 1 and sandbox.instances > 1 and quiet and slow[0] <= 5 else 0.0
@@ -271,12 +319,12 @@ class _Expectation:
     @cached_property
     def is_calm(self) -> bool:
         """Is there nothing that could fail an attempt?"""
-        return self._is_unbounded and not self.scenario.events and all(map(_is_harmless, self._rules))
+        return self._is_unbounded and not self.scenario.events and all(map(is_harmless, self._rules))
 
     @cached_property
     def _reasons_to_retry(self) -> bool:
         shaken = any(event.kind in ("crash", "wedge", "restart") for event in self.scenario.events)
-        return shaken or not self._is_unbounded or not all(map(_is_harmless, self._rules))
+        return shaken or not self._is_unbounded or not all(map(is_harmless, self._rules))
 
     @cached_property
     def _never_runs_twice(self) -> bool:
@@ -285,8 +333,8 @@ class _Expectation:
         if self._value("retry_may_have_run", 1.0):
             return False
         # A server that ran the program and then says that it is too busy misleads everybody.
-        refused = [one for rule in self._rules for one in _late(rule) if one.kind == "status"]
-        misled = any(getattr(one, "status", 0) in _REFUSED_FOR_NOW for one in refused)
+        refused = [one for rule in self._rules for one in late_actions(rule) if one.kind == "status"]
+        misled = any(getattr(one, "status", 0) in REFUSED_FOR_NOW for one in refused)
         return not misled and not self.scenario.events
 
     # -- how calls must end --
@@ -312,7 +360,7 @@ class _Expectation:
             return None
         others = self._failures
         if others is None:
-            others = _ANY | {"program_timeout"}
+            others = ANY_FAILURE | {"program_timeout"}
         lost = any(event.kind in ("kill", "cancel") for event in scenario.events) or scenario.load.cancel is not None
         if not others and not lost:
             return dict(own)
@@ -330,12 +378,12 @@ class _Expectation:
             found.add("throttled")
         if not self._is_unbounded and not self._one_is_slow:
             return None
-        if self._value("max_response_mb", 16.0) < 1 or self._longest_wait > 500:
+        if self._value("max_response_mb", 16.0) < 1 or self._longest_wait > 500 or self._leases_are_short:
             return None
         if not self._survives and not self._one_is_slow:
             for rule in self._rules:
                 for action in rule.what:
-                    found |= _outcomes_of(action)
+                    found |= outcomes_of(action)
             attempts = int(self._value("max_attempts", 1.0))
             if found and not self._in_time(attempts, waits=8.0 * attempts):
                 found.add("transport_timeout")  # its deadline ends the last attempt
@@ -352,12 +400,12 @@ class _Expectation:
             rules = sandbox.instance(number).faults
             sick = 0
             for rule in rules:
-                if _is_harmless(rule):
+                if is_harmless(rule):
                     continue
-                if not all(_is_transient(one, rule, may_have_run) for one in rule.what):
+                if not all(is_transient(one, rule, may_have_run) for one in rule.what):
                     return False
                 hangs += any(one.kind == "hang" for one in rule.what)
-                pauses = max([pauses, *(_asked(one) for one in rule.what)])
+                pauses = max([pauses, *(asked_wait(one) for one in rule.what)])
                 if rule.first_attempts is None:
                     sick = 99
                 sick = max(sick, rule.first_attempts or 0)
@@ -385,7 +433,7 @@ class _Expectation:
             return False
         given = part.limits.model_dump(exclude_none=True, exclude={"tool_response_truncate_side"})
         room = given.pop("max_response_len", None)
-        needed = response_room(turn.model_dump() for turn in part.turns)
+        needed = response_room((turn.model_dump() for turn in part.turns), part.format)
         fits = room is None or (isinstance(room, int) and room >= needed)
         return not given and fits and needed <= CONTEXT_LENGTH
 
@@ -402,7 +450,7 @@ class _Expectation:
         slow = self._one_is_slow
         if slow and min(self._limit, load.concurrency) < 2 * scenario.sandbox.instances:
             return None  # a lone call may well be sent to the slow one
-        if not slow and any(not _is_harmless(rule) for rule in self._rules):
+        if not slow and any(not is_harmless(rule) for rule in self._rules):
             return None
         workload = Workload.of(scenario, 1.0)
         calls = [workload.prepare(number) for number in range(1, load.calls + 1)]
@@ -411,7 +459,9 @@ class _Expectation:
         link = 4 * longest(scenario.cluster.link.delay)
         added = sum(longest_wait(rule) for rule in scenario.sandbox.faults)
         work = [call.seconds + workload.think(number) + added + link for number, call in enumerate(calls, 1)]
-        width, paced = min(self._limit, load.concurrency), len(calls) * self._paces
+        # A limiter answers when it is asked: what falls due meanwhile is lost above the burst.
+        asked = link / self._value("requests_burst", 1.0)
+        width, paced = min(self._limit, load.concurrency), len(calls) * max(self._paces, asked if self._paces else 0.0)
         if slow:  # the others must do nearly all of the work
             share = (scenario.sandbox.instances - 1) / scenario.sandbox.instances
             fast = max(1.0, math.floor(width * share))
@@ -426,7 +476,8 @@ def _rate(calls: int, seconds: float) -> float | None:
 def is_clear(scenario: Scenario) -> bool:
     """Is it known what every program does when nothing goes wrong, and whose request is whose?"""
     expected = _Expectation(scenario)
-    if any(part.repeated for part in expected.programs) and not expected.is_calm:
+    cancelled = scenario.load is not None and scenario.load.cancel is not None
+    if any(part.repeated for part in expected.programs) and (cancelled or not expected.is_calm):
         return False  # requests with the same code can only be told apart where all of them succeed
     most = max(expected.most_seconds, scenario.default_timeout)
     lowered = [part for part in expected.programs if part.timeout is not None and part.timeout > most]
@@ -435,102 +486,16 @@ def is_clear(scenario: Scenario) -> bool:
     )
 
 
-def response_room(turns: Iterable[Mapping[str, Any]]) -> int:
+def response_room(turns: Iterable[Mapping[str, Any]], form: str) -> int:
     """Return a number of tokens that suffices for these turns, if output is shown without its escape codes."""
     room = 300
     for turn in turns:
-        room += len(turn["say"].encode()) + 100
+        calls = []
         for part in turn.get("programs", ()):
             arguments = ProgramPart.model_validate(part).prepare("r001.t1.1", 0).arguments
+            calls.append({"name": "code_interpreter", "arguments": arguments})
             written = (part.get(key) or "" for key in ("early", "prints", "errors", "raises", "compile_errors"))
-            room += 2 * len(json.dumps(arguments)) + 300 + len(plain("".join(map(fill, written))).encode())
+            room += 300 + len(plain("".join(map(fill, written))).encode())
+        said = get_format(form).render(calls, content=turn["say"]) if calls else turn["say"]
+        room += len(said.encode()) + 100
     return room
-
-
-def longest(distribution: Distribution) -> float:
-    """Return the longest duration that a distribution gives, nearly."""
-    numbers = distribution.numbers
-    match distribution.shape:
-        case "normal":
-            return numbers[0] + 6 * numbers[1]
-        case "lognormal":
-            return numbers[0] * math.exp(6 * numbers[1])
-        case "exponential":
-            return 20 * numbers[0]
-    return max(numbers)
-
-
-def longest_wait(rule: Rule) -> float:
-    """Return how long a rule delays a request."""
-    return sum(longest(one.delay) for one in rule.what if hasattr(one, "delay"))
-
-
-def _late(rule: Rule) -> Iterable[Action]:
-    """Return what strikes after the program has been started."""
-    for phase, actions in rule.actions_by_phase.items():
-        if phase in ("during", "after", "body"):
-            yield from actions
-
-
-_SHORT = 0.5
-
-
-def _is_harmless(rule: Rule) -> bool:
-    """Does every attempt that the rule strikes succeed all the same?"""
-    for phase, actions in rule.actions_by_phase.items():
-        for action in actions:
-            if action.kind == "content_type" or (action.kind == "output" and _keeps_stdout(action)):
-                continue
-            if action.kind == "delay" and phase != "during" and longest_wait(rule) <= _SHORT:
-                continue
-            return False
-    return True
-
-
-def _keeps_stdout(action: Any) -> bool:
-    return action.what in ("lost", "null", "cut") and action.stream == "stderr"
-
-
-def _is_transient(action: Any, rule: Rule, may_have_run: bool) -> bool:
-    """Is the attempt worth another one, which this rule does not strike?"""
-    limited = rule.first_attempts is not None
-    match action.kind:
-        case "status" if action.status in _REFUSED_FOR_NOW and not action.headers:
-            late = rule.phase in ("during", "after")
-            return isinstance(_asked(action), float) and _asked(action) < 5 and not (late and not may_have_run)
-        case "status" if action.status in _BROKEN_FOR_NOW and not action.headers:
-            return limited and may_have_run and _asked(action) < 5
-        case "reset" | "close":
-            return limited and may_have_run
-        case "truncate":
-            return limited and may_have_run and action.then == "close" and 0 < action.at < 1
-        case "hang":
-            return rule.first_attempts == 1 and may_have_run and action.seconds is None and rule.phase != "connect"
-    return False
-
-
-def _lies(action: Any) -> bool:
-    """Does the sandbox give a result that is not the program's?"""
-    if action.kind == "output":
-        return action.stream != "stderr" and action.what not in ("huge", "not_utf8")
-    return isinstance(action, ContentFault) and action.kind != "sandbox_error"
-
-
-def _asked(action: Any) -> float:
-    """Return the seconds of Retry-After, infinity for anything that is not a number."""
-    asked = getattr(action, "retry_after", None)
-    if asked is None:
-        return 0.0
-    return float(asked) if isinstance(asked, int | float) else math.inf
-
-
-def _outcomes_of(action: Any) -> frozenset[str]:
-    if action.kind == "status":
-        if action.status == 429:
-            return frozenset({"throttled"})
-        if action.status >= 500:
-            return frozenset({"sandbox_error"})
-        return frozenset({"bad_response", "sandbox_error"}) if action.status == 200 else frozenset({"bad_response"})
-    if action.kind == "output":
-        return frozenset({"bad_response"}) if action.what == "not_utf8" else frozenset()
-    return _OUTCOMES.get(action.kind, _ANY)

@@ -18,12 +18,14 @@ from sfusion_tools.formats import format_names
 Data = dict[str, Any]
 
 FEATURES = (
-    "nodes", "link", "faults", "two_faults", "gentle_faults", "plain_fault", "instances", "model", "events",
+    "nodes", "link", "faults", "two_faults", "gentle_faults", "plain_fault", "instances", "uneven", "model", "events",
     "two_events", "kills",
     "cancel", "odd_programs", "long_programs", "loud_programs", "languages", "bad_arguments", "think", "tool_keys",
-    "retries", "no_limiter", "headers", "profile", "schedule", "burst",
+    "retries", "once", "no_limiter", "headers", "profile", "schedule", "burst",
 )  # fmt: skip
 """What a case may have; each case has a part of them."""
+_ALONE = (*FEATURES, *("uneven", "burst", "once") * 3)
+"""What may be the only feature; these three hardly show where much else happens."""
 
 _PLAIN: Data = {"seconds": 0.5, "prints": "{call}\n"}
 _ODD: tuple[Data, ...] = (
@@ -41,13 +43,13 @@ _ODD: tuple[Data, ...] = (
     {"prints": "\x1b[31m{call}\x1b[0m\n", "errors": "\x1b[1mred\x1b[0m\n"},
     {"prints": "[DecodeError] 'utf-8' codec can't decode byte 0xff\n"},
 )
-_COLOURED: Data = {"prints": "4\n", "errors": "\x1b[0;31m\x1b[1m" * 100 + "Traceback\x1b[0m\n", "exit": 1}
+_COLOURED: Data = {"prints": "4\n", "errors": "\x1b[0;31m\x1b[1m" * 200 + "Traceback\x1b[0m\n", "exit": 1}
 _LONG: tuple[Data, ...] = (
     {"seconds": 3600, "early": "step 1 of {call}\n"},
     {"seconds": 3600, "timeout": 900, "early": "begun {call}\n"},
     {"seconds": 3600, "prints": ""},
     {"seconds": {"uniform": [1, 20]}, "prints": "{call}\n"},
-    {"seconds": 7, "timeout": 8, "prints": "{call}\n"},
+    {"seconds": 6.971, "timeout": 8, "prints": "{call}\n"},
     {"seconds": {"choice": [4.99, 5.0, 5.01]}, "prints": "{call}\n"},
 )
 _LOUD: tuple[Data, ...] = (
@@ -98,6 +100,11 @@ _PLAIN_FAULTS: tuple[Data, ...] = (
     {"what": {"drip": {"bytes": 1, "every": 1.019}}},
 )
 """Faults that end a call, or must not: each alone, often."""
+_SLOW: Data = {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}
+_WIDE: dict[str, dict[str, int]] = {
+    "burst": {"rate_limit": 16, "calls": 32},
+    "uneven": {"rate_limit": 8, "calls": 96},
+}
 _SECRET = {"Authorization": "Bearer canary-7f3a9c"}
 
 
@@ -131,9 +138,9 @@ class _Generator:
         density = draw.choice((0.1, 0.25, 0.25, 0.4, 0.6))
         self._features = {name for name in FEATURES if draw.random() < density}
         if not draw.randrange(4):
-            self._features = {draw.choice(FEATURES)}
-        self._wide = ("instances" in self._features or "burst" in self._features) and draw.random() < 0.6
-        """With a load that keeps several sandboxes, or a limit of requests per second, busy."""
+            self._features = {draw.choice(_ALONE)}
+        self._wide = _WIDE[max(wide)] if (wide := self._features & _WIDE.keys()) and draw.random() < 0.8 else None
+        """A load that keeps several sandboxes, or a limit of requests per second, busy."""
 
     def _has(self, feature: str) -> bool:
         return feature in self._features
@@ -176,20 +183,23 @@ class _Generator:
 
     def _tools(self) -> Data:
         draw = self._draw
-        found: Data = {"rate_limit": 8 if self._wide else draw.choice((1, 2, 3, 4, 8))}
+        found: Data = {"rate_limit": self._wide["rate_limit"] if self._wide else draw.choice((1, 2, 3, 4, 8))}
         if self._has("no_limiter"):
             found["enable_global_rate_limit"] = False
         if self._has("retries"):
             found["max_attempts"] = draw.randint(1, 4)
             if draw.random() < 0.4:
                 found["retry_may_have_run"] = False
+        if self._has("once"):
+            found["retry_may_have_run"] = False
         if self._has("headers"):
             found["headers"] = _SECRET
         if self._has("burst"):
-            found |= {"requests_per_second": draw.choice((2.0, 10.0)), "requests_burst": draw.choice((1, 4))}
+            rate = 10.0 if self._wide else draw.choice((2.0, 10.0))
+            found |= {"requests_per_second": rate, "requests_burst": draw.choice((1, 4))}
         if self._has("tool_keys"):
             choices: Data = {
-                "default_timeout": (2.0, 5.0, 10.0), "max_timeout": (3.0, 8.0), "transport_margin": (1.0, 2.0),
+                "default_timeout": (2.0, 5.0, 10.0), "max_timeout": (3.0, 8.0), "transport_margin": (1.013, 2.027),
                 "permit_lease": (1.0, 3.0, 5.0), "adaptive_rate_limit": (True,), "max_output_chars": (200, 300, 2000),
                 "backoff_base": (0.2, 1.0), "backoff_cap": (1.0, 4.0), "call_deadline": (4.0, 30.0),
                 "queue_timeout": (3.0, None), "total_timeout": (10.0, 60.0), "compile_timeout": (1.0,),
@@ -210,10 +220,10 @@ class _Generator:
         if self._has("model"):
             found["model"] = self._model()
         elif self._has("burst") and self._wide:  # a gateway that a paced tool never exceeds
-            found["model"] = {"kind": "quota", "per_second": 12.0, "burst": 8}
-        if self._has("instances"):
+            found["model"] = {"kind": "quota", "per_second": 12.0, "burst": 8, "retry_after": 1.5}
+        if self._has("instances") or self._has("uneven"):
             found["instances"] = draw.randint(2, 3)
-            found["each"] = {"sandbox-1": self._instance()}
+            found["each"] = {"sandbox-1": _SLOW if self._has("uneven") else self._instance()}
         if faults := self._faults():
             found["faults"] = faults
         return found
@@ -240,7 +250,6 @@ class _Generator:
         draw = self._draw
         sick: tuple[Callable[[], Data], ...] = (
             lambda: {"faults": [{"name": "sick", "what": {"status": 503}}]},
-            lambda: {"model": {"kind": "queue", "workers": 2}, "faults": [{"name": "slow", "what": {"delay": 3.037}}]},
             lambda: {"faults": [self._rule("sick")]},
             lambda: {"profile": "2025-06"},
         )
@@ -250,6 +259,9 @@ class _Generator:
         draw, rules = self._draw, []
         if self._has("gentle_faults"):
             rules.append({"name": "gentle", **draw.choice(_GENTLE)})
+        if self._has("once"):  # the program has run, and only a gateway says that it failed
+            late = {"phase": "after", "what": {"status": draw.choice((502, 504))}}
+            rules.append({"name": "late", "every": draw.randint(1, 3), **late})
         if self._has("plain_fault"):
             rules.append({"name": "plain", "every": draw.randint(1, 3), **draw.choice(_PLAIN_FAULTS)})
         if self._has("faults"):
@@ -292,7 +304,7 @@ class _Generator:
         calls = draw.choice((3, 6, 8, 12, 12, 16, 24, 32))
         load: Data = {"calls": calls, "concurrency": min(calls, draw.choice((1, 2, 4, 6, 12, 24)))}
         if self._wide:
-            load = {"calls": 32, "concurrency": 16}
+            load = {"calls": self._wide["calls"], "concurrency": 2 * self._wide["rate_limit"]}
         programs = self._programs(data)
         load["program"] = programs[0] if len(programs) == 1 else programs
         if self._has("think"):
@@ -328,9 +340,9 @@ class _Generator:
             found["enough"] = draw.randint(1, found["count"])
         if draw.random() < 0.1:
             found |= {"repeat": True, "limits": {"max_assistant_turns": draw.randint(2, 4)}}
-        elif draw.random() < 0.2:
+        elif draw.random() < 0.4:
             found |= {"turns": [{"say": "Compute.", "programs": [dict(_COLOURED)]}, {"say": "It is 4."}]}
-            found["limits"] = {"max_response_len": response_room(found["turns"])}
+            found["limits"] = {"max_response_len": response_room(found["turns"], name)}
         elif draw.random() < 0.5:
             found["limits"] = self._limits()
         if draw.random() < 0.2:
@@ -404,7 +416,7 @@ class _Generator:
             kind: draw.choice(targets.get(kind, workers)),
         }
         if kind in ("pause", "cut_off") or (kind in ("kill", "crash", "wedge") and draw.random() < 0.8):
-            event["seconds"] = draw.choice((0.2, 1.5, 4, 12))
+            event["seconds"] = draw.choice((0.211, 1.523, 4.019, 12.043))
         if event.get("kill") == "limiter":
             event.setdefault("seconds", 4)  # a limiter that never returns leaves nothing to judge
         if kind == "wedge" and draw.random() < 0.3:

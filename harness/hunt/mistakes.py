@@ -1,9 +1,14 @@
-"""Does a hunt find what is wrong with a tool? Each mistake of ``sfusion prove`` is hunted from scratch."""
+"""Does a hunt find what is wrong with a tool? Each mistake of ``sfusion prove`` is hunted from scratch.
+
+A mistake counts as found where it breaks a promise that a right tool keeps in the same case; for a change to our own
+stack, that is the stack without it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
 
@@ -11,22 +16,34 @@ from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import play_case
 from sfusion.harness.hunt.hunt import Hunt
 from sfusion.harness.peers import proof  # registers the mistakes
+from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import DEFAULTS, GoodTool
 from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.runs.keyword import read_keyword
 
-_KEYS = frozenset(DEFAULTS)
+RIGHT, OWN = "(a right tool)", "(our own stack)"
+"""In place of a mistake: tools in which nothing may be found."""
 
 
 @dataclass(frozen=True)
 class Prey:
-    """A mistake to hunt; the right tool where ``mistake`` is empty, in which nothing may be found."""
+    """A mistake or change to hunt, or a right tool."""
 
     mistake: str
     seed: int
     cases: int
     """After how many cases to give up."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.mistake in (RIGHT, OWN)
+
+    @property
+    def promises(self) -> list[str]:
+        """Return the promise that names the mistake, and those that follow from it."""
+        known = MISTAKES.get(self.mistake) or CHANGES.get(self.mistake)
+        return [known.promise, *sorted(known.also)] if known is not None else []
 
 
 @dataclass(frozen=True)
@@ -38,7 +55,7 @@ class Kill:
     """The case that showed it, counted from 1; all of them if none did."""
     cpu_seconds: float
     promises: tuple[str, ...] = ()
-    """What broke in that case; empty if nothing was found."""
+    """What broke in that case, and not with a right tool; empty if nothing was found."""
     sentence: str = ""
 
     @property
@@ -48,52 +65,59 @@ class Kill:
     @property
     def by(self) -> str:
         """Return the promise that names the mistake if it broke, else one that follows from it, else any."""
-        mistake = MISTAKES.get(self.prey.mistake)
-        wanted = [mistake.promise, *sorted(mistake.also)] if mistake is not None else []
-        return next((name for name in wanted if name in self.promises), self.promises[0] if self.promises else "")
+        wanted = [name for name in self.prey.promises if name in self.promises]
+        return next(iter([*wanted, *self.promises]), "")
 
 
 def hunt_mistake(prey: Prey) -> Kill:
     """Hunt one mistake until something breaks, in any process."""
-    tool = MISTAKES[prey.mistake].tool if prey.mistake else GoodTool
-    tools, hunt, began = tool_config(tool), Hunt(prey.seed, keys=_KEYS), time.process_time()
-    played = 0
+    began, name = time.process_time(), prey.mistake
+    is_own = name == OWN or name in CHANGES
+    right = None if is_own else tool_config(GoodTool)
+    tools = tool_config(MISTAKES[name].tool) if name in MISTAKES else right
+    hunt, played = Hunt(prey.seed, keys=None if is_own else frozenset(DEFAULTS)), 0
     while played < prey.cases:
-        batch = hunt.decide()[: prey.cases - played]
         results = []
-        for case in batch:
-            result = play_case(case, tools)
+        for case in hunt.decide()[: prey.cases - played]:
+            with CHANGES[name].applied() if name in CHANGES else nullcontext():
+                result = play_case(case, tools)
             played += 1
-            if result.findings:
-                promises = tuple(one.failure.promise for one in result.findings)
-                took = time.process_time() - began
-                return Kill(prey, played, took, promises, result.findings[0].sentence)
+            found = {one.failure.promise: one.sentence for one in result.findings}
+            if found and not prey.is_right:
+                for one in play_case(case, right).findings:
+                    found.pop(one.failure.promise, None)
+            if found:
+                return Kill(prey, played, time.process_time() - began, tuple(found), next(iter(found.values())))
             results.append((case, result))
         hunt.fold(results)
     return Kill(prey, played, time.process_time() - began)
 
 
 def prey_of(keyword: str, seeds: int, cases: int) -> Iterator[Prey]:
-    """Yield the hunts for every mistake that matches, seed by seed."""
+    """Yield the hunts for every mistake and change that matches, seed by seed; after all of them, right tools."""
     matches = read_keyword(keyword)
-    names = [name for name in MISTAKES if matches(name)]
+    names = [name for name in (*MISTAKES, *CHANGES) if matches(name)]
     if not names:
         raise BadOption(f"-k {keyword!r} matches no mistake; `sfusion prove --list` shows them")
-    for name in names:
+    for name in names if keyword else [*names, RIGHT, OWN]:
         for seed in range(seeds):
             yield Prey(name, seed, cases)
 
 
 def row(kills: list[Kill]) -> tuple[str, ...]:
     """Return a line of the table: the hunts for one mistake."""
-    found = [kill for kill in kills if kill.found]
-    middle = median(kill.cases for kill in kills)
+    prey, found = kills[0].prey, [kill for kill in kills if kill.found]
     by = ", ".join(dict.fromkeys(kill.by for kill in found))
-    state = "found" if len(found) * 2 > len(kills) else "missed"
-    missed = f"{len(kills) - len(found)} of {len(kills)} missed" if len(found) < len(kills) else ""
+    if prey.is_right:
+        state = "broken" if found else "held"
+        remark = f"{len(found)} of {len(kills)} broken" if found else ""
+    else:
+        state = "found" if len(found) * 2 > len(kills) else "missed"
+        remark = f"{len(kills) - len(found)} of {len(kills)} missed" if len(found) < len(kills) else ""
+    cases = [kill.cases for kill in kills]
     cpu = f"{median(kill.cpu_seconds for kill in kills):.1f} s"
-    return state, kills[0].prey.mistake, by, missed, f"{middle:g}", str(max(kill.cases for kill in kills)), cpu
+    return state, prey.mistake, by, remark, f"{median(cases):g}", str(max(cases)), cpu
 
 
 HEAD = ("", "mistake", "broken", "", "cases (median)", "cases (most)", "CPU (median)")
-__all__ = ["HEAD", "Kill", "Prey", "hunt_mistake", "prey_of", "proof", "row"]
+__all__ = ["HEAD", "OWN", "RIGHT", "Kill", "Prey", "hunt_mistake", "prey_of", "proof", "row"]

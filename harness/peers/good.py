@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import math
 import re
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,11 +25,12 @@ RETRIED = (429, 502, 503, 504)
 COMPILED = ("cpp", "go", "java", "rust")
 DEFAULTS: dict[str, Any] = {
     "rate_limit": 10, "enable_global_rate_limit": True, "requests_per_second": None, "requests_burst": 1,
-    "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.0, "compile_timeout": 10.0,
+    "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.017, "compile_timeout": 10.0,
     "memory_limit_mb": 1024, "max_attempts": 6, "retry_may_have_run": True, "max_output_chars": 20_000,
     "headers": {}, "states_outcomes": True,
 }  # fmt: skip
-"""Its config. Scenarios replace the keys that they set too."""
+"""Its config. Scenarios replace the keys that they set too. The margin is no round number: an answer in the moment of a
+timeout would be a tie that nobody can judge."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
@@ -165,10 +168,10 @@ class GoodTool:
         """Make attempts until one is final or the call's time is over."""
         loop, waited = asyncio.get_running_loop(), 0.0
         left = 2 * self.seconds(request) + 10.0
-        avoid: set[str] = set()
+        failed = Counter[str]()
         for number in itertools.count(1):
             began = loop.time()
-            result = await self.attempt(request, avoid)
+            result = await self.attempt(request, failed)
             left -= loop.time() - began - result.waited
             waited = result.waited = waited + result.waited
             pause = self.pause(request, number, result)
@@ -178,14 +181,14 @@ class GoodTool:
             left -= pause
         raise AssertionError
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         """Send one request, within the limit, to the sandbox with the least to do."""
         loop, shared = asyncio.get_running_loop(), self.shared()
         since = loop.time()
         async with self.permit(shared):
             await self.pace(shared)
             waited = loop.time() - since
-            url = self.choose(shared, avoid)
+            url = self.choose(shared, failed)
             shared.in_flight[url] = shared.in_flight.get(url, 0) + 1
             try:
                 result = await self.send(shared.session(), url, request)
@@ -193,7 +196,7 @@ class GoodTool:
                 shared.in_flight[url] -= 1
         result.waited = waited
         if result.transient:
-            avoid.add(url)
+            failed[url] += 1
         return result
 
     @asynccontextmanager
@@ -205,9 +208,9 @@ class GoodTool:
         finally:
             shared.gate.release()
 
-    def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
-        fresh = [url for url in self.urls if url not in avoid] or self.urls
-        return min(fresh, key=lambda url: shared.in_flight.get(url, 0))
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
+        """Return the sandbox that failed this call least often, and of several the one with the least to do."""
+        return min(self.urls, key=lambda url: (failed[url], shared.in_flight.get(url, 0)))
 
     async def pace(self, shared: Shared) -> None:
         """Wait for the turn of this request if requests per second are limited."""
@@ -237,7 +240,8 @@ class GoodTool:
 
     def timeouts(self, request: PeerRequest) -> aiohttp.ClientTimeout:
         seconds = self.seconds(request)
-        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(10.0, seconds / 2))
+        # aiohttp would round the ends of long ones up to whole seconds.
+        return aiohttp.ClientTimeout(total=seconds, sock_connect=min(10.0, seconds / 2), ceil_threshold=math.inf)
 
     def body(self, request: PeerRequest) -> dict[str, Any]:
         return {

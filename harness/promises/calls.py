@@ -215,7 +215,7 @@ class AttemptsPerCall(Promise):
                 unseen += 1
                 continue
             made = len(call.of_client("attempt_started") if story.has_client else call.of_server("arrived"))
-            counting = made - sum(map(_is_order_to_wait, call.server))
+            counting = made - _orders_to_wait(call)
             most = max(most, counting)
             if self.at_most is not None and counting > self.at_most:
                 bound = f"at most {self.at_most}"
@@ -233,8 +233,13 @@ class AttemptsPerCall(Promise):
         return self.held(f"at most {counted(most, 'attempt')} per call")
 
 
-def _is_order_to_wait(event: Event) -> bool:
-    return event["event"] == "answered" and event.get("status") == 429 and event.get("retry_after") is not None
+def _orders_to_wait(call: CallStory) -> int:
+    if call.server:
+        orders = [one for one in call.of_server("answered") if one.get("retry_after") is not None]
+    else:  # code without a mark, as in a malformed call: the sandbox does not know whose it is
+        asked = {one["attempt"] for one in call.of_client("backing_off") if one["asked"] is not None}
+        orders = [one for one in call.of_client("attempt_ended") if one["attempt"] in asked]
+    return sum(one.get("status") == 429 for one in orders)
 
 
 class RetryAfterHonoured(Promise):
@@ -249,6 +254,7 @@ class RetryAfterHonoured(Promise):
         for call in story.made:  # code without a mark cannot be told apart from that of other calls
             until, why = -1.0, None
             broken_off = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+            read = {id(one) for one in call.answers if attempt_of(one) not in broken_off}
             for event in call.server:
                 if event["event"] == "arrived" and why is not None:
                     again += 1
@@ -256,9 +262,7 @@ class RetryAfterHonoured(Promise):
                         early = until - event["at"]
                         text = f"call {call.call} was sent again {early:.3g} s before its Retry-After was over"
                         wrong.append((text, [why, event]))
-                read = event["event"] == "answered" and not event.get("client_gone")
-                arrived = read and attempt_of(event) not in broken_off
-                wait = _seconds(event.get("retry_after")) if arrived else None
+                wait = _seconds(event.get("retry_after")) if id(event) in read else None
                 if wait is not None:
                     asked += 1
                     until, why = event["at"] + wait, event

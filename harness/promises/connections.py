@@ -25,6 +25,25 @@ class ConnectionsReused(Promise):
         # Whoever gives up a call closes its connection, whether or not the answer has just arrived.
         results = {id(one) for call in story.made if call.returned for one in call.results}
         worker_of = {id(one): (call.called or {}).get("worker") for call in story.made for one in call.server}
+        place = {id(event): number for number, event in enumerate(story.journal.events)}
+        chosen = {
+            id(event): place[id(start)]
+            for call in story.made
+            for start in (call.called, *call.of_client("attempt_started"))
+            if start is not None
+            for event in call.of_server("arrived")
+            if place[id(start)] < place[id(event)]
+        }
+        """When a request chose its connection, as far as is known: maybe long before it arrived."""
+        freed = {
+            id(result): place[id(end)]
+            for call in story.made
+            if call.returned
+            for result in call.results
+            for end in (call.returned, *call.of_client("attempt_ended"))
+            if end is call.returned or end["attempt"] == result.get("attempt")
+        }
+        """When a client had read a result."""
         idle: dict[tuple[Any, Any], tuple[Event, Event]] = {}
         """The last request and its result on each connection."""
         requests: dict[tuple[Any, ...], Event] = {}
@@ -52,6 +71,7 @@ class ConnectionsReused(Promise):
                         # Those that arrive at the same moment were on their way together.
                         and request["at"] < event["at"]
                         and result["at"] <= began < result["at"] + _FRESH
+                        and freed[id(result)] < chosen.get(id(event), place[id(event)])
                     )
                     if (connection := next(unused, None)) is not None:
                         del idle[connection]  # it could have served one request, not all of them

@@ -88,18 +88,21 @@ class StderrShown(Promise):
             returned = call.returned
             if returned is None or not lines or not call.succeeded or _lost_at_the_sandbox(call, "stderr"):
                 continue
-            judged += 1
             text = plain(returned.get("text") or "")
+            is_whole = returned.get("chars", 0) <= len(text) and not cut_marks(text)
+            if not is_whole and any(one.get("stream") == "both" for one in _spoiled(call)):
+                continue  # it is in the middle of what a fault added, where the text was cut
+            judged += 1
             shown = text + plain(returned.get("tail") or "")
             # A long text is kept in part; of one that is cut, the model may see one end.
-            sought = lines if returned.get("chars", 0) <= len(text) and not cut_marks(text) else (lines[0], lines[-1])
+            sought = lines if is_whole else (lines[0], lines[-1])
             if not (all if sought is lines else any)(line in shown for line in sought):
                 sentence = f"call {call.call} wrote {lines[-1][:60]!r} to stderr, but the tool message is {text[:60]!r}"
                 wrong.append((sentence, evidence(call)))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not judged:
-            return self.unknown("no program wrote to stderr")
+            return self.unknown("no program wrote to stderr, or not where it could be seen")
         return self.held(f"{counted(judged, 'program')} wrote to stderr, all shown")
 
 

@@ -116,9 +116,13 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
     by_worker: dict[str, dict[Any, None]] = {}
     granted_at: dict[Any, float] = {}
     resumes_at: dict[str, float] = {}
+    stalled: set[str] = set()
+    learned: set[str] = set()
     expired: set[Any] = set()
     for event in story.journal.events:
         key = (event.get("call"), event.get("attempt"))
+        if event["event"] in ("worker_paused", "cut_off"):
+            stalled.add(event["worker"])
         match event["event"]:
             case "permit_granted" if event["source"] == "client":
                 holder[event["permit"]] = key
@@ -137,9 +141,12 @@ def _client_steps(story: Story) -> list[tuple[str, Any, Event]]:
                 by_worker.get(event["worker"], {}).pop(key, None)
             case "granted" | "learned" if event["source"] == "limiter":
                 steps.append(("granted", event["permit"], event))
+                if event["event"] == "learned" and event["worker"] in stalled:
+                    learned.add(event["permit"])
             case "released" | "expired" if event["source"] == "limiter":
                 steps.append(("returned", event["permit"], event))
-                if event["event"] == "expired" and event["permit"] in holder:
+                # A client that was stalled for a lease gives a new limiter back what the old one may have given away.
+                if event["permit"] in holder and (event["event"] == "expired" or event["permit"] in learned):
                     expired.add(holder[event["permit"]])
                     steps.append(("end", holder[event["permit"]], event))
             case "worker_died":

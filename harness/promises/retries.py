@@ -31,18 +31,17 @@ class OnlyTransientRetried(Promise):
         crashes = {(one.get("sandbox"), one["at"]) for one in story.server if one["event"] == "crash"}
         for call in story.made:
             results = {attempt_of(one) for one in call.results}
-            # What was under way when the body was cut, the sandbox crashed or the client gave up did not reach it.
+            # What was under way when the body was cut or the sandbox crashed did not reach the client.
             lost = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
             lost |= {attempt_of(one) for one in call.server if (one.get("sandbox"), one["at"]) in crashes}
-            gave_up = {one["at"] for one in call.of_client("attempt_ended") if one["status"] is None}
-            lost |= {attempt_of(one) for one in call.of_server("answered") if one["at"] in gave_up}
+            answers = {id(one) for one in call.answers if attempt_of(one) not in lost}
             answer: Event | None = None
             for event in call.server:
                 if event["event"] == "arrived" and answer is not None:
                     what = "the result of its program" if answer["status"] == 200 else f"status {answer['status']}"
                     wrong.append((f"call {call.call} was sent again after {what}", [answer, event]))
                     break
-                if event["event"] == "answered" and not event.get("client_gone") and attempt_of(event) not in lost:
+                if id(event) in answers:
                     status = event["status"]
                     if attempt_of(event) in results if status == 200 else _is_final(status):
                         answer = event
@@ -95,9 +94,14 @@ def _returns(story: Story) -> Iterator[tuple[Event, float]]:
         return
     # A request that was waiting for another one to end did not choose its moment; one without any pause did.
     freed: dict[int, set[str]] = {}
+    limit, in_flight = story.began.get("limit"), 0
     for one in story.server:
-        if one["event"] == "answered":
-            freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
+        if one["event"] == "arrived":
+            in_flight += 1
+        elif one["event"] in ("answered", "unanswered"):
+            if in_flight >= limit if limit is not None else one["event"] == "answered":
+                freed.setdefault(round(one["at"] / _TOGETHER), set()).add(one["call"])
+            in_flight -= 1
     for call in story.made:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER

@@ -47,6 +47,12 @@ class CallStory:
         return [one for one in self.server if one["event"] == event]
 
     @cached_property
+    def answers(self) -> list[Event]:
+        """Return the answers that reached the client: it had not left, and its time was not up in that very moment."""
+        gave_up = {one["at"] for one in self.of_client("attempt_ended") if one["status"] is None}
+        return [one for one in self.of_server("answered") if not one.get("client_gone") and one["at"] not in gave_up]
+
+    @cached_property
     def results(self) -> list[Event]:
         """Return the answers of the sandbox that carried a result of the program, as far as its ledger tells.
 
@@ -56,11 +62,21 @@ class CallStory:
             return []
         compiles = self.intent.get("kind") != "compile_error"  # then there is no output to be spoilt
         spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
-        return [
-            one
-            for one in self.of_server("answered")
-            if one["status"] == 200 and not one.get("client_gone") and attempt_of(one) not in spoiled
-        ]
+        given = [one for one in self.answers if one["status"] == 200 and attempt_of(one) not in spoiled]
+        return given or self._given_in_the_end
+
+    @property
+    def _given_in_the_end(self) -> list[Event]:
+        """Return attempts that ended with their program, as where the sandbox crashed in that moment.
+
+        Their answer may have been sent, and was if the tool says so.
+        """
+        if (self.returned or {}).get("outcome") not in PROGRAM_OUTCOMES:
+            return []
+        struck = {attempt_of(one) for one in self.of_server("strike")}
+        ran = {attempt_of(one): one["at"] for one in self.of_server("finished") if attempt_of(one) not in struck}
+        left = [one for one in self.of_server("unanswered") if not one.get("client_gone")]
+        return [one for one in left if ran.get(attempt_of(one)) == one["at"]]
 
     @property
     def raised(self) -> str | None:

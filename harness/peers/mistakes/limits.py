@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
@@ -40,13 +41,13 @@ class PermitsOfTheDeadAreLost(GoodTool):
 class LimiterDiesWithItsOwner(GoodTool):
     """The limiter dies with the worker that made it, and the calls of all others fail (verl, d)."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         shared: Any = self.shared()
         owner = shared.__dict__.setdefault("owner", self)
         if owner is None:
             return PeerResult("sandbox_error", "the actor died because its owner has died")
         try:
-            return await super().attempt(request, avoid)
+            return await super().attempt(request, failed)
         except asyncio.CancelledError:
             shared.owner = None if owner is self else owner
             raise
@@ -64,11 +65,11 @@ class KeepsTheFirstLimit(GoodTool):
 class ReturnsPermitsItNeverHad(GoodTool):
     """A call that is cancelled while it waits releases a permit that it never had (verl, f)."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         gate = self.shared().gate
         waiting = gate.locked()
         try:
-            return await super().attempt(request, avoid)
+            return await super().attempt(request, failed)
         except asyncio.CancelledError:
             if waiting:
                 gate.release()
@@ -89,28 +90,28 @@ class LimiterOfItsOwn(GoodTool):
 class DeadWaiterTakesThePermit(GoodTool):
     """A caller that has gone stays in the queue, takes the next permit and keeps it (verl, k)."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         gate = self.shared().gate
         turn = asyncio.ensure_future(gate.acquire())
         await asyncio.shield(turn)
         gate.release()
-        return await super().attempt(request, avoid)
+        return await super().attempt(request, failed)
 
 
 @mistake("in_flight_within_limit", "single-node")
 class SemaphorePerCall(GoodTool):
     """Each call makes a semaphore of its own, which limits nothing."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         self.shared().gate = asyncio.Semaphore(self.config["rate_limit"])
-        return await super().attempt(request, avoid)
+        return await super().attempt(request, failed)
 
 
 @mistake("recovers_within", "crash-and-restart", also=(*UNFINISHED, "no_stall"))
 class PermitLostOnError(GoodTool):
     """An early return after an error forgets to release the permit."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         shared = self.shared()
         await shared.gate.acquire()
         result = await self.send(shared.session(), self.urls[0], request)
@@ -153,9 +154,11 @@ class IgnoresThePace(GoodTool):
 class RoundRobin(GoodTool):
     """Sandboxes take turns, whatever they have to do already."""
 
-    turns = itertools.count()
+    def __init__(self, config: dict[str, Any], tool_schema: Any = None) -> None:
+        super().__init__(config, tool_schema)
+        self.turns = itertools.count()
 
-    def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
         return self.urls[next(self.turns) % len(self.urls)]
 
 
@@ -163,8 +166,8 @@ class RoundRobin(GoodTool):
 class SticksToASickSandbox(GoodTool):
     """A call is sent to the same sandbox again and again, also if another one is healthy."""
 
-    def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
-        return super().choose(shared, set(self.urls) - set(avoid) if avoid else ())
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
+        return super().choose(shared, Counter({url: -times for url, times in failed.items()}))
 
 
 @mistake("in_flight_within_limit", "dripping-answers")
@@ -191,5 +194,5 @@ class PermitOnlyForTheHead(GoodTool):
 class FirstSandboxOnly(GoodTool):
     """Several sandboxes are given, and all requests go to the first."""
 
-    def choose(self, shared: Shared, avoid: Iterable[str]) -> str:
+    def choose(self, shared: Shared, failed: Counter[str]) -> str:
         return self.urls[0]

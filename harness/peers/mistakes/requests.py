@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,10 +39,10 @@ class TimeoutTooShort(GoodTool):
 class TimeoutIncludesTheQueue(GoodTool):
     """The time in the queue for a permit counts against the timeout of the request."""
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         try:
             async with asyncio.timeout(self.seconds(request)):
-                return await super().attempt(request, avoid)
+                return await super().attempt(request, failed)
         except TimeoutError:
             return PeerResult("transport_timeout", "no answer in time")
 

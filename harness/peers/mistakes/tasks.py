@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import Any, ClassVar
 
 import aiohttp
@@ -68,9 +69,9 @@ class StateOnTheTool(GoodTool):
 
     current: PeerRequest
 
-    async def attempt(self, request: PeerRequest, avoid: set[str]) -> PeerResult:
+    async def attempt(self, request: PeerRequest, failed: Counter[str]) -> PeerResult:
         self.current = request
-        return await super().attempt(request, avoid)
+        return await super().attempt(request, failed)
 
     def body(self, request: PeerRequest) -> dict[str, Any]:
         return super().body(self.current)

@@ -9,6 +9,7 @@ import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.fakes.sglang import FakeSGLangServer, ScriptedPolicy
+from tests.fakes.sandbox.memory import MemoryConnection
 from tests.fakes.wire.raw import PATIENCE, PING, Raw, get, one, post, run_code
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -128,3 +129,16 @@ async def test_a_length_of_many_digits_is_not_http() -> None:
     async with FakeSandbox() as sandbox, Raw(sandbox.port) as raw:
         await raw.send(b"POST /run_code HTTP/1.1\r\nhost: localhost\r\ncontent-length: " + b"9" * 5000 + b"\r\n\r\n{}")
         assert (await raw.answer()).status == 400
+
+
+async def test_a_request_that_is_read_in_the_moment_in_which_its_connection_is_lost_raises_nothing():
+    sandbox = FakeSandbox()
+    sandbox.server.attach()
+    protocol = MemoryConnection(sandbox.server).protocol
+    serving = protocol._task_handler
+    assert serving is not None
+    await asyncio.sleep(0)
+    protocol.data_received(PING)
+    protocol.connection_lost(None)
+    await serving
+    await sandbox.stop(grace=0.0)

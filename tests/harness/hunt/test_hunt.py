@@ -18,13 +18,16 @@ from sfusion.harness.hunt import case as case_module
 from sfusion.harness.hunt.case import HuntCase, HuntResult, play_case, scenario_of
 from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
 from sfusion.harness.hunt.drawing import draw_action
+from sfusion.harness.hunt.expectations import response_room
 from sfusion.harness.hunt.findings import LOGGED, HuntFinding
 from sfusion.harness.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.hunt.hunt import BATCH, Hunt, Start
-from sfusion.harness.hunt.mistakes import Prey, hunt_mistake
+from sfusion.harness.hunt.mistakes import OWN, RIGHT, Prey, hunt_mistake
 from sfusion.harness.hunt.mutate import mutate
 from sfusion.harness.hunt.page import render_hunt
+from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import GoodTool
+from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import PROMISES, Verdict
 from sfusion.harness.shrinking import Failure
@@ -210,17 +213,135 @@ def test_an_exception_of_a_promise_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert "ZeroDivisionError: no calls" in found.sentence
 
 
-@pytest.mark.parametrize("mistake", ["needs-its-limiter", "keeps-the-first-limit", "raises-on-failure"])
+@pytest.mark.parametrize("mistake", ["needs-its-limiter", "keeps-the-first-limit", "grants-one-too-many"])
 def test_a_mistake_is_found_from_scratch(mistake: str) -> None:
     kill = hunt_mistake(Prey(mistake, seed=0, cases=BATCH))
     assert kill.found, f"{mistake} was not found in {BATCH} cases"
 
 
+SICK = {"instances": 2, "each": {"sandbox-1": {"faults": [{"name": "sick", "what": {"status": 503}}]}}}
+CRASHES = {"name": "sick", "between": [0, 2], "what": [{"crash": {"restart_after": 1.019}}, {"delay": 0.317}]}
+COLOURED = [
+    {"say": "Compute.", "programs": [{"prints": "4\n", "errors": "\x1b[0;31m\x1b[1m" * 200 + "oh\n", "exit": 1}]},
+    {"say": "It is 4."},
+]
+WIDE = {"calls": 32, "concurrency": 16, "program": {"seconds": {"uniform": [0.1, 1.5]}, "prints": "{call}\n"}}
+PASSED: dict[str, dict[str, Any]] = {
+    "a sandbox that recovers beside one that does not": {
+        "sandbox": {**SICK, "faults": [{"name": "gentle", "first_attempts": 1, "what": {"truncate": 0.5}}]},
+        "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
+    },
+    "a slow sandbox that crashes too": {
+        "tools": {"enable_global_rate_limit": False, "max_attempts": 3, "retry_may_have_run": False},
+        "sandbox": {"instances": 2, "each": {"sandbox-1": {"faults": [CRASHES]}}},
+        "load": WIDE,
+    },
+    "more than an hour of timeouts": {
+        "tools": {"rate_limit": 1},
+        "sandbox": {"faults": [{"name": "one", "every": 2, "phase": "before", "what": {"wedge": {"ping": "alive"}}}]},
+        "load": {"calls": 32, "concurrency": 1, "program": {"prints": "{call}\n"}},
+    },
+    "escape codes in little room": {
+        "rollouts": {
+            "count": 1, "format": "hermes", "turns": COLOURED,
+            "limits": {"max_response_len": response_room(COLOURED, "hermes")},
+        }
+    },
+    "a gateway that a paced tool never exceeds": {
+        "tools": {"rate_limit": 16, "requests_per_second": 10.0, "requests_burst": 4},
+        "sandbox": {"model": {"kind": "quota", "per_second": 12.0, "burst": 8, "retry_after": 1.5}},
+        "load": {"calls": 32, "concurrency": 32, "program": {"prints": "{call}\n"}},
+    },
+    "one of several sandboxes is slow": {
+        "tools": {"rate_limit": 8},
+        "sandbox": {
+            "instances": 2, "each": {"sandbox-1": {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}},
+        },
+        "load": {"calls": 96, "concurrency": 16, "program": {"prints": "{call}\n"}},
+    },
+}  # fmt: skip
+"""Hunted cases that a right tool passes."""
+
+
+@pytest.mark.parametrize("case", PASSED)
+def test_a_right_tool_passes(case: str) -> None:
+    assert not play_case(HuntCase(0, PASSED[case]), tool_config(GoodTool)).findings
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake", "promise"),
+    [
+        ("a sandbox that recovers beside one that does not", "first-sandbox-only", "outcomes"),
+        ("escape codes in little room", "keeps-escape-codes", "rollout_ends"),
+        ("a gateway that a paced tool never exceeds", "ignores-the-pace", "throughput_at_least"),
+        ("one of several sandboxes is slow", "round-robin", "throughput_at_least"),
+    ],
+)
+def test_a_mistake_shows(case: str, mistake: str, promise: str) -> None:
+    found = play_case(HuntCase(0, PASSED[case]), tool_config(MISTAKES[mistake].tool)).findings
+    assert promise in [one.failure.promise for one in found]
+
+
+SLOW = {"faults": [{"name": "slow", "what": {"delay": 3.037}}]}
+SHORT = {"prints": "{call}\n", "seconds": 0.051}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {
+            "cluster": {"link": {"delay": 0.317}},
+            "tools": {"rate_limit": 8, "requests_per_second": 10.0, "requests_burst": 1},
+            "load": {"calls": 24, "concurrency": 12, "program": SHORT},
+        },
+        {
+            "cluster": {"link": {"delay": {"choice": [0.0, 0.053]}}},
+            "tools": {"requests_per_second": 10.0, "requests_burst": 1, "max_attempts": 1},
+            "sandbox": {"model": {"kind": "quota", "per_second": 12.0, "burst": 1}},
+            "load": {"calls": 24, "concurrency": 12, "program": SHORT},
+        },
+        {
+            "tools": {"rate_limit": 8},
+            "sandbox": {
+                "model": {"kind": "unbounded", "spawn_cost": 0.4}, "instances": 2, "each": {"sandbox-1": SLOW},
+            },
+            "load": {"calls": 96, "concurrency": 16, "program": SHORT},
+        },
+        {
+            "cluster": {"link": {"delay": 0.5}}, "tools": {"permit_lease": 1.0},
+            "load": {"calls": 12, "concurrency": 12, "program": SHORT},
+        },
+    ],
+    ids=["pace on a slow link", "jitter on a link", "slow to start", "short leases"],
+)  # fmt: skip
+def test_what_is_expected_of_our_own_tool_is_possible(data: dict[str, Any]) -> None:
+    assert not play_case(HuntCase(0, data)).findings
+
+
+def test_requests_that_a_sandbox_keeps_in_its_queue_are_not_held_against_tools_that_do_not_report_theirs() -> None:
+    case = HuntCase(0, {**CALM, "sandbox": {"model": {"kind": "queue", "workers": 1}}})
+    stated = [[one.name for one in scenario_of(case, tools).promises] for tools in (None, tool_config(GoodTool))]
+    assert ["in_flight_within_limit" in names for names in stated] == [True, False]
+
+
+def test_a_pause_of_our_own_tool_that_is_too_long_is_a_stall() -> None:
+    refused = {"name": "gentle", "first_attempts": 1, "what": {"status": 503}}
+    case = HuntCase(0, {**CALM, "sandbox": {"faults": [refused]}})
+    assert not play_case(case).findings
+    with CHANGES["sleeps-before-retrying"].applied():
+        assert [one.failure.promise for one in play_case(case).findings] == ["no_stall"]
+
+
+def test_what_a_right_tool_breaks_too_is_no_sign_of_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PROMISES["no_stall"], "judge", lambda *_: Verdict("no_stall", "broken", "always"))
+    assert hunt_mistake(Prey(RIGHT, seed=0, cases=1)).promises == ("no_stall",)
+    for mistake in ("keeps-escape-codes", "keeps-dead-connections"):
+        assert not hunt_mistake(Prey(mistake, seed=0, cases=1)).found
+
+
 def test_nothing_is_found_in_right_tools() -> None:
-    assert not hunt_mistake(Prey("", seed=1, cases=8)).found
-    hunt = Hunt(1)
-    findings = [one for case in hunt.decide(8) for one in play_case(case).findings]
-    assert findings == []
+    assert not hunt_mistake(Prey(RIGHT, seed=1, cases=8)).found
+    assert not hunt_mistake(Prey(OWN, seed=1, cases=8)).found
 
 
 def test_results_are_the_same_in_another_process() -> None:
@@ -257,5 +378,18 @@ def test_calls_that_their_own_deadline_ends_need_not_recover() -> None:
         "tools": {"rate_limit": 4, "max_timeout": 3.0, "permit_lease": 1.0, "call_deadline": 4.0},
         "load": {"calls": 24, "concurrency": 24, "program": {"seconds": 7, "timeout": 8, "prints": "{call}\n"}},
         "events": [{"at": 2.003, "cut_off": "n1-w1", "seconds": 1.5}],
+    }
+    assert not play_case(HuntCase(0, data)).findings
+
+
+def test_what_was_queued_at_a_slow_sandbox_before_that_was_known_may_take_its_time() -> None:
+    """Found by `sfusion hunt --seed 10`, case 24918."""
+    slow = {"model": {"kind": "queue", "workers": 2}, "faults": [{"what": {"delay": 3.037}}]}
+    data = {
+        "cluster": {"nodes": 3, "workers_per_node": 1},
+        "tools": {"rate_limit": 8},
+        "sandbox": {"instances": 2, "each": {"sandbox-1": slow}},
+        "load": {"calls": 32, "concurrency": 16, "program": {"prints": "{call}\n"}},
+        "schedule": {"priority": 88617, "changes": 3},
     }
     assert not play_case(HuntCase(0, data)).findings

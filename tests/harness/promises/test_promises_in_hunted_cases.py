@@ -8,6 +8,7 @@ import pytest
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.peers.good import GoodTool
+from sfusion.harness.peers.mistake import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import judge
 from sfusion.harness.promises.registry import read_promise
@@ -18,14 +19,16 @@ from sfusion.harness.worlds import sim
 LOAD = {"calls": 6, "concurrency": 3, "program": {"seconds": 0.5, "prints": "{call}\n"}}
 
 
-def states(promise: str | dict[str, Any], *, good: bool = False, **keys: Any) -> str:
-    """Return how a promise is judged; with ``good``, on the right tool of another class."""
+def states(
+    promise: str | dict[str, Any], *, good: bool = False, tool: type[GoodTool] | None = None, **keys: Any
+) -> str:
+    """Return how a promise is judged; with ``good``, on the right tool of another class, or on this one."""
     data = {"scenario": "hunted", "about": "x", "promises": [promise], **keys}
     if "rollouts" not in keys:
         data.setdefault("load", LOAD)
     scenario = Scenario.from_data(data)
-    if good:
-        scenario = scenario.changed(tools=merged_tools(tool_config(GoodTool), scenario))
+    if good or tool is not None:
+        scenario = scenario.changed(tools=merged_tools(tool_config(tool or GoodTool), scenario))
     (verdict, *_) = judge(sim.run(scenario), [read_promise(promise)])
     return f"{verdict.state}: {verdict.sentence}"
 
@@ -275,3 +278,158 @@ def test_an_answer_that_was_sent_as_the_client_gave_up_did_not_reach_it() -> Non
         schedule={"random": 1},
     )
     assert not told.startswith("broken")
+
+
+def test_a_retry_after_that_was_sent_when_the_time_of_its_client_was_up_asks_nothing_of_it() -> None:
+    told = states(
+        "retry_after_honoured",
+        schedule={"random": 1},
+        tools={"default_timeout": 2.0, "total_timeout": 60.0},
+        sandbox={
+            "faults": [
+                {"first_attempts": 1, "what": {"delay": 12}},
+                {"first_attempts": 2, "what": {"status": 429, "retry_after": 9}},
+            ]
+        },
+        load={"calls": 8, "concurrency": 8},
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_a_connection_that_became_idle_after_a_request_had_begun_could_not_serve_it() -> None:
+    told = states(
+        "connections_reused",
+        seed=125535,
+        schedule={"priority": 135522, "changes": 1},
+        cluster={"nodes": 1, "workers_per_node": 2, "link": {"delay": 0.053}},
+        tools={"rate_limit": 3, "enable_global_rate_limit": False, "queue_timeout": 3.0},
+        sandbox={"model": {"kind": "queue", "workers": 5}},
+        load={
+            "calls": 6,
+            "concurrency": 6,
+            "program": [{"seconds": 0.503, "prints": "{call}\n"}, {"early": "{fill:400}\n", "prints": "{call}\n"}],
+            "cancel": {"share": 0.5, "after": {"choice": [0.0, 0.0013]}},
+        },
+        events=[{"at": 0, "kill": "n1-w2", "seconds": 4}],
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_results_that_were_sent_when_the_time_of_their_clients_was_up_leave_no_idle_connection() -> None:
+    told = states(
+        "connections_reused",
+        seed=198645,
+        schedule={"priority": 809884, "changes": 4},
+        cluster={"nodes": 1, "workers_per_node": 1},
+        tools={"enable_global_rate_limit": False, "call_deadline": 4.0, "compile_timeout": 1.0},
+        load={
+            "calls": 32,
+            "concurrency": 16,
+            "program": [{"seconds": 2.5}, {"language": "cpp", "compile_exit": 1, "compile_errors": "error\n"}],
+        },
+        events=[{"at": 0, "wedge": "sandbox", "seconds": 4}],
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_orders_to_wait_are_known_to_the_client_where_the_sandbox_does_not_know_the_call() -> None:
+    told = states(
+        {"attempts_per_call": 3},
+        seed=433022,
+        tools={"max_attempts": 3},
+        sandbox={"faults": [{"first": 9, "what": {"status": 429, "retry_after": 0.5}}]},
+        rollouts={
+            "count": 1,
+            "format": "deepseekv31",
+            "turns": [{"say": "a", "programs": [{"prints": "4\n"}], "malformed": "raw_newline"}, {"say": "b"}],
+        },
+    )
+    assert told.startswith("held"), told
+
+
+def test_a_connection_whose_answer_was_not_yet_read_when_a_request_began_could_not_serve_it() -> None:
+    told = states(
+        "connections_reused",
+        seed=804073,
+        tools={"rate_limit": 8, "requests_per_second": 2.0, "requests_burst": 4},
+        rollouts={
+            "count": 5,
+            "format": "llama3",
+            "turns": [{"say": "a", "programs": [{"seconds": 0.5, "prints": "4\n"}]}, {"say": "It is 4."}],
+        },
+    )
+    assert not told.startswith("broken"), told
+
+
+def test_a_permit_that_a_stalled_client_gives_back_to_a_new_limiter_ends_its_attempt() -> None:
+    """The old limiter may have given it away before it died. Found by `sfusion hunt --seed 10`, case 37903."""
+    told = states(
+        "in_flight_within_limit",
+        cluster={"nodes": 2, "workers_per_node": 2},
+        tools={"rate_limit": 2, "requests_per_second": 2.0, "requests_burst": 1, "permit_lease": 1.0},
+        load={"calls": 16, "concurrency": 16, "program": {"seconds": 7, "prints": "{call}\n"}},
+        events=[{"at": 0.313, "pause": "n1-w1", "seconds": 1.5}, {"at": 0.907, "kill": "limiter", "seconds": 0.2}],
+    )
+    assert told.startswith("held"), told
+
+
+def test_requests_that_waited_for_one_that_was_never_answered_did_not_choose_their_moment() -> None:
+    faults = [
+        {"name": "full", "first_attempts": 1, "what": {"status": 503}},
+        {"name": "hangs", "between": [0.5, 2], "what": "hang"},
+        {"name": "breaks", "what": "reset"},
+    ]
+    load = {"calls": 6, "concurrency": 6, "program": {"prints": "{call}\n"}}
+    told = states("retries_spread", good=True, tools={"rate_limit": 1}, sandbox={"faults": faults}, load=load)
+    assert not told.startswith("broken"), told
+
+
+def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
+    faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "what": "reset"}]
+    load = {"calls": 8, "concurrency": 8, "program": {"prints": "{call}\n"}}
+    herd = MISTAKES["retries-in-step"].tool
+    told = states("retries_spread", tool=herd, tools={"rate_limit": 8}, sandbox={"faults": faults}, load=load)
+    assert told.startswith("broken"), told
+
+
+def test_stderr_amid_what_a_fault_added_to_both_streams_is_not_missed() -> None:
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "both"}}}]
+    load = {**LOAD, "program": {"prints": "", "errors": "only a warning\n"}}
+    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("unknown")
+
+
+def test_stderr_beside_little_that_a_fault_added_to_both_streams_is_missed() -> None:
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "both", "size": 10}}}]
+    load = {**LOAD, "program": {"errors": "oh\n", "exit": 1}}
+    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("held")
+    drops = MISTAKES["drops-stderr"].tool
+    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith("broken")
+
+
+FAILED = "[Error, not output of a program: the sandbox failed.]"
+
+
+@pytest.mark.parametrize(
+    ("left", "outcome", "text", "state"),
+    [
+        (1.0, "ok", "4\n", "held"),
+        (2.0, "ok", "4\n", "broken"),
+        (1.0, "unreachable", FAILED, "held"),
+        (1.0, None, FAILED, "held"),
+    ],
+)
+def test_an_answer_may_be_sent_in_the_moment_in_which_the_sandbox_crashes(
+    left: float, outcome: str | None, text: str, state: str
+) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=1, secrets=0, foreign=True)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "4\n"}, allowed=60, **call)
+    journal.note(0.0, "server", "arrived", call="c0001", attempt=1, path="/run_code", in_flight=1)
+    for event in ("started", "finished"):
+        journal.note(1.0, "server", event, call="c0001", attempt=1)
+    journal.note(left, "server", "unanswered", call="c0001", attempt=1, status=0, client_gone=False)
+    journal.note(left, "world", "returned", outcome=outcome, text=text, chars=len(text), **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("text_is_truthful")])
+    assert verdict.state == state, verdict.sentence

@@ -26,6 +26,24 @@ def verdict(journal: Journal, promise: Any) -> Verdict:
 
 
 @pytest.mark.parametrize(
+    ("program", "expected", "state"),
+    [
+        ({"arguments": {"code": 123}}, {"bad_arguments": "all"}, "held"),
+        ({"arguments": {"code": 123}}, {"ok": "all"}, "broken"),
+        ({"code": "print(4)"}, {"ok": "all"}, "held"),
+        ({"code": "print(4)"}, {"ok": "some", "program_error": "some"}, "not_applicable"),
+    ],
+)
+def test_outcomes_that_the_tool_does_not_state_are_known_from_the_program(
+    program: Any, expected: dict[str, str], state: str
+) -> None:
+    (tool,) = tool_config(GoodTool)
+    tool["config"]["states_outcomes"] = False
+    journal = sim.run(scene(tools=[tool], load={"calls": 2, "concurrency": 1, "program": program}))
+    assert verdict(journal, {"outcomes": expected}).state == state
+
+
+@pytest.mark.parametrize(
     "fault", [{"phase": "after", "what": "sandbox_error"}, {"what": {"truncate": 0.5}}], ids=["error", "cut"]
 )
 def test_no_recovery_is_seen_in_answers_without_a_result(fault: Any) -> None:
