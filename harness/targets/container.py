@@ -26,6 +26,7 @@ unpack archives or change users expect these."""
 LOG_LINES, LINE_LENGTH = 20, 300
 _STEP, _PING = 0.1, 2.0
 _HOST = "127.0.0.1"
+_SIGKILLED = 137
 
 
 class Container:
@@ -141,9 +142,11 @@ class Container:
         state, lines = self._container.attrs["State"], self._last_lines()
         if problem := self._known_problem("\n".join(lines)):
             return problem
-        if state.get("OOMKilled"):
-            limit = size(self._options.memory)
-            why, hint = f"killed at its memory limit of {limit}", f"raise it with {PREFIX}MEMORY"
+        if state.get("OOMKilled") or state.get("ExitCode") == _SIGKILLED:
+            # The engine hears of the memory limit and of the exit from two sources, in either order.
+            surely = "killed" if state.get("OOMKilled") else f"killed (exit code {_SIGKILLED}), most likely"
+            why = f"{surely} at its memory limit of {size(self._options.memory)}"
+            hint = f"raise it with {PREFIX}MEMORY"
         else:
             why = f"exit code {state.get('ExitCode')}"
             hint = f"try it alone with: docker run --rm -e HOST=0.0.0.0 {self._image_name}"

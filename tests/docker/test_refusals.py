@@ -222,9 +222,17 @@ def test_container_killed_at_its_memory_limit_is_reported_with_the_limit(
 ) -> None:
     monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "24m")
     error = refusal(make_image("greedy", ["python3", "-c", "print(len(bytearray(10**9)))"]))
-    assert (
-        "exited before it answered: killed at its memory limit of 24 MiB; raise it with SFUSION_DOCKER_MEMORY" in error
-    )
+    assert "exited before it answered: killed" in error
+    assert "at its memory limit of 24 MiB; raise it with SFUSION_DOCKER_MEMORY" in error
+
+
+def test_container_killed_without_a_known_cause_is_reported_with_the_likely_one(
+    make_image: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine can report the exit before it hears of the memory limit; then only the exit code tells."""
+    monkeypatch.setenv("SFUSION_DOCKER_MEMORY", "64m")
+    error = refusal(make_image("killed", ["python3", "-c", "exit(137)"]))
+    assert "killed (exit code 137), most likely at its memory limit of 64 MiB; raise it with SFUSION_" in error
 
 
 def test_port_in_use_is_reported_and_no_container_is_left(
