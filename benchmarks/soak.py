@@ -3,8 +3,8 @@
     python benchmarks/soak.py [--calls 1000000] [--steps 1440] [--journal FILE]
 
 The whole stack of world sim (workers, limiter, fake sandbox) runs as one process from the first call to the last. The
-calls come in steps, as in training; after each step all of its calls have ended, so its part of the journal is judged
-by the usual promises, written to the file and dropped. Exit code 1 if a promise was broken.
+calls come in steps, as in training. When all calls of a step have ended and all permits are back, its part of the
+journal is judged by the usual promises, written to the file and dropped. Exit code 1 if a promise was broken.
 """
 
 from __future__ import annotations

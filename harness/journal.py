@@ -19,6 +19,8 @@ from sfusion_tools.errors import InputError
 
 VERSION = 1
 _LATEST = 1e12
+SHOWN = 400
+"""How many characters of a text are kept."""
 
 Event = dict[str, Any]
 

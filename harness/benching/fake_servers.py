@@ -34,11 +34,12 @@ def scripted_fake(ground: Ground) -> Iterator[Contest]:
         missing[HTTPSERVER] = "pytest-httpserver is not installed"
     else:
         ports[HTTPSERVER] = ground.port("httpserver", body)
-    requests = {name: ground.size(400 if name == HTTPSERVER else 6000, 16) for name in ports}
-    yield Contest(
-        in_turn({name: partial(_rate, port, 16, requests[name]) for name, port in ports.items()}),
-        missing,
-    )
+    turns: dict[str, Callable[[], float]] = {
+        name: partial(_rate, port, 16, ground.size(6000, 16)) for name, port in ports.items()
+    }
+    if HTTPSERVER in ports:
+        turns[HTTPSERVER] = partial(rate_of_closing, ports[HTTPSERVER], 16, ground.size(400, 16))
+    yield Contest(in_turn(turns), missing)
 
 
 @contextmanager
@@ -90,6 +91,20 @@ def _proxies(ground: Ground) -> dict[str, int]:
 
 def _rate(port: int, connections: int, requests: int) -> float:
     return asyncio.run(answers_per_second(port, connections, requests))
+
+
+def rate_of_closing(port: int, callers: int, requests: int) -> float:
+    """Return the answers per second of a server that serves one request on each connection."""
+    each = requests // callers
+
+    async def caller() -> None:
+        for _ in range(each):
+            await answer_of(port)
+
+    async def ask() -> None:
+        await asyncio.gather(*(caller() for _ in range(callers)))
+
+    return _per_second(lambda: asyncio.run(ask()), each * callers)
 
 
 def _per_second(work: Callable[[], object], count: int) -> float:

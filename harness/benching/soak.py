@@ -80,12 +80,16 @@ class Milestone:
 
 
 class StepJournal(Journal):
-    """Keeps the events of the present step only."""
+    """Keeps the events of the present step only, or of several if permits are out at the end of one.
+
+    A worker that is killed in one step holds its permits until their leases end, which may be in the next.
+    """
 
     def prepare(self, scenario: Scenario, file: TextIO, every: int, show: Callable[[Milestone], None]) -> None:
         """Call ``show`` after each ``every`` calls, and at both ends."""
         self.scenario, self.file, self.every, self._show = scenario, file, every, show
         self.began: Event = {}
+        self.out: set[str] = set()
         self.states: Counter[str] = Counter()
         self.failed: list[Verdict] = []
         self.calls = self.all_events = self.written = 0
@@ -94,12 +98,21 @@ class StepJournal(Journal):
 
     def add(self, event: Event) -> None:
         super().add(event)
-        if event["event"] == "began":
-            self.began = event
-        elif event["event"] in ("step_ended", "ended"):
-            self._end_step(event)
+        match event["event"]:
+            case "began":
+                self.began = event
+            case "limiter_died":
+                self.out.clear()  # the clients report to the next limiter what they hold
+            case "granted" | "learned" if event["source"] == "limiter":
+                self.out.add(event["permit"])
+            case "released" | "expired" if event["source"] == "limiter":
+                self.out.discard(event["permit"])
+            case "step_ended" if not self.out:
+                self._judge(event)
+            case "ended":
+                self._judge(event)
 
-    def _end_step(self, last: Event) -> None:
+    def _judge(self, last: Event) -> None:
         made = sum(one["event"] == "called" for one in self.events)
         began = {**self.began, "calls": made}
         ended = {"at": last["at"], "source": "world", "event": "ended"}
@@ -108,7 +121,8 @@ class StepJournal(Journal):
             self.states[verdict.state] += 1
             if verdict.failed:
                 self.failed.append(verdict)
-        for line in Journal(self.header, self.events).lines():
+        header, *lines = Journal(self.header, self.events).lines()
+        for line in lines if self.written else [header, *lines]:
             self.file.write(line)
             self.written += len(line)
         self.all_events += len(self.events)
@@ -132,8 +146,12 @@ def memory() -> int:
 
 def run_soak(calls: int, steps: int, journal: Path, every: int, show: Callable[[Milestone], None]) -> StepJournal:
     """Play the soak and write its journal."""
-    scenario = soak(calls, steps)
-    found = StepJournal.begin(scenario="soak", cell="", seed=0, world="sim")
+    return play_in_steps(soak(calls, steps), journal, every, show)
+
+
+def play_in_steps(scenario: Scenario, journal: Path, every: int, show: Callable[[Milestone], None]) -> StepJournal:
+    """Play a scenario in world sim and judge its steps one by one."""
+    found = StepJournal.begin(scenario=scenario.scenario, cell="", seed=0, world="sim")
     assert isinstance(found, StepJournal)
     with journal.open("w", encoding="ascii") as file:
         found.prepare(scenario, file, every, show)

@@ -35,6 +35,8 @@ def run_learn(
     logs: Sequence[Path], *, out: Path | None, force: bool, name: str | None, most: int, wants_check: bool
 ) -> int:
     """Learn, write the scenario, print what was found and return the exit code."""
+    if out == Path("-"):
+        out = None
     if out is not None and out.is_dir():
         raise BadOption(f"-o {out} is a folder; name a file, such as {out / 'learned.yaml'}")
     if out is not None and out.is_file() and not force:

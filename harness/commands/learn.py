@@ -11,7 +11,8 @@ import typer
 def learn(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Log files, or folders of them.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to write the scenario (default: stdout).")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write the scenario (default, and `-`: stdout)."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     name: Annotated[

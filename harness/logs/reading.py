@@ -154,6 +154,14 @@ class _Given:
         )
 
 
+_DOCKER = {"log", "stream", "time"}
+"""Docker's json-file driver writes each line of a container as an object with these keys."""
+
+
+def _is_docker(line: bytes) -> bool:
+    return line.startswith(b"{") and b'"log"' in line and b'"stream"' in line
+
+
 KNOWN = "it reads event logs, journals of runs and proxies, rollout dumps, and access logs of uvicorn and nginx"
 
 
@@ -197,7 +205,15 @@ class _Lines:
         if is_sample(record):
             self.known = True
             return sample_records(record, step_of(self._path, record), number)
+        if record.keys() >= _DOCKER and all(isinstance(record[key], str) for key in _DOCKER):
+            return self._of_docker(record["log"], record["time"], number)
         return None
+
+    def _of_docker(self, text: str, time: str, number: int) -> Iterable[LoggedCall] | None:
+        line = text.encode("utf-8", "replace")
+        if any(not call.timed for call in access_records(line, number) or ()):
+            line = f"{time} {text}".encode("utf-8", "replace")
+        return None if _is_docker(line) else self.read(line, number)
 
     def rest(self) -> Iterable[LoggedCall]:
         return self._journal.rest()

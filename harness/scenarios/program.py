@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from sfusion.fakes.faults import Distribution
 from sfusion.fakes.faults.chance import drawer
 from sfusion.fakes.sandbox.program import check_fill, fill, filled_length
+from sfusion.harness.journal import SHOWN
 from sfusion.harness.scenarios.base import ScenarioPart
 from sfusion.harness.scenarios.python_source import python_source
 from sfusion_tools.output_sizes import PIPE_BYTES
@@ -181,8 +182,6 @@ class PreparedCall:
 
 REPEATED = "repeated"
 _MOST_PRINTED = 1_000_000_000
-SHOWN = 400
-"""How many characters of a text the journal keeps."""
 _ENDS = 60
 """How many of the last characters of a longer one."""
 _SLASHES = frozenset(["cpp", "go", "go_test", "java", "rust", "nodejs", "js", "ts", "typescript", "csharp", "scala",

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sfusion.harness.journal import Event
+from sfusion.harness.journal import SHOWN, Event
 from sfusion.harness.promises.cut_marks import cut_marks
-from sfusion.harness.scenarios.program import SHOWN, PreparedCall
+from sfusion.harness.scenarios.program import PreparedCall
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox.text import plain

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sfusion.harness.journal import Event, Journal
-from sfusion.harness.scenarios.program import SHOWN
+from sfusion.harness.journal import SHOWN, Event, Journal
 
 
 class Recorder:

@@ -56,12 +56,12 @@ class TestMultiNodeRateLimiterCase:
         assert snapshot("rate-limiter").in_use == 0, "a result comes after its permit is back"
 
     def test_clients_on_several_nodes_share_the_limit(self, limiter_name: str) -> None:
-        holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=4) for n in range(4)]
+        holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=2) for n in range(2)]
         ray.get([holder.acquire.remote() for holder in holders])
         late = holders[0].acquire.remote()
         until(lambda: snapshot(limiter_name).waiting == 1)
-        assert snapshot(limiter_name).in_use == 4
-        ray.get(holders[3].release.remote())
+        assert snapshot(limiter_name).in_use == 2
+        ray.get(holders[1].release.remote())
         ray.get(late)
 
 
@@ -251,14 +251,14 @@ print(ray.is_initialized())
 
 
 def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gate) -> None:
-    """verl defect (m): one permit, 200 waiters of four processes, none out of order."""
+    """verl defect (m): one permit, 200 waiters of three processes, none out of order."""
     gate.open()
-    holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(4)]
+    holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(3)]
     ray.get(holders[0].acquire.remote())
     reports, labels = [], []
     for number in range(200):
         labels.append(f"{number:03}")
-        reports.append(holders[number * 7 % 4].report.remote(gate, labels[-1]))
+        reports.append(holders[number * 2 % 3].report.remote(gate, labels[-1]))
         until(lambda waiting=number + 1: snapshot(limiter_name).waiting == waiting)
     ray.get(holders[0].release.remote())
     ray.get(reports)
@@ -396,7 +396,7 @@ def test_a_cancelled_acquire_frees_its_place_at_once(limiter_name: str) -> None:
 
 
 def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) -> None:
-    """Counted at the sandbox: four processes, and a limiter that is killed three times."""
+    """Counted at the sandbox: three processes, and a limiter that is killed three times."""
     with FakeSandbox(executor="scripted") as sandbox:
         config = {
             "sandbox_fusion_url": sandbox.url,
@@ -405,17 +405,17 @@ def test_a_limiter_killed_under_load_never_exceeds_the_limit(limiter_name: str) 
             "limiter_name": limiter_name,
             "permit_lease": 5.0,
         }
-        trainers = [Trainer.options(**node_options(n)).remote(config) for n in range(4)]
-        assert ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 4
+        trainers = [Trainer.options(**node_options(n)).remote(config) for n in range(3)]
+        assert ray.get([t.run.remote(f"warm{n}", 1) for n, t in enumerate(trainers)]) == [["ok"]] * 3
         runs = [trainer.run.remote(f"t{n}", 100) for n, trainer in enumerate(trainers)]
         for kill in range(1, 4):
-            until(lambda done=kill * 75: sandbox.ledger.finished >= done)
+            until(lambda done=kill * 50: sandbox.ledger.finished >= done)
             before = snapshot(limiter_name).incarnation
             ray.kill(find(limiter_name), no_restart=False)
             until(lambda old=before: _after_restart(limiter_name, old) is not None)
-        assert ray.get(runs) == [["ok"] * 100] * 4
+        assert ray.get(runs) == [["ok"] * 100] * 3
         assert sandbox.ledger.peak_in_flight <= 5
-        assert sandbox.ledger.finished == 404, "each call ran once"
+        assert sandbox.ledger.finished == 303, "each call ran once"
     until(lambda: snapshot(limiter_name).in_use == 0)
 
 

@@ -144,17 +144,17 @@ class TestSingleNodeRateLimiterCase:
 
     @BOTH_MODES
     def test_rate_limiter(self, mode: PoolMode, gate: Gate) -> None:
-        pool = init_execution_pool(num_workers=6, enable_global_rate_limit=True, rate_limit=3, mode=mode)
+        pool = init_execution_pool(num_workers=4, enable_global_rate_limit=True, rate_limit=2, mode=mode)
         assert ray.get(pool.ping.remote()) is True
-        calls = [pool.execute.remote(gate.through, f"call {number}") for number in range(6)]
-        first = gate.wait_for(3)
-        until(lambda: snapshot("rate-limiter").waiting == 3)
-        assert len(first) == 3
+        calls = [pool.execute.remote(gate.through, f"call {number}") for number in range(4)]
+        first = gate.wait_for(2)
+        until(lambda: snapshot("rate-limiter").waiting == 2)
+        assert len(first) == 2
         gate.let_out(first[0])
-        gate.wait_for(4)
+        gate.wait_for(3)
         gate.open()
-        assert ray.get(calls) == [f"call {number}" for number in range(6)]
-        assert gate.peak == 3
+        assert ray.get(calls) == [f"call {number}" for number in range(4)]
+        assert gate.peak == 2
 
     @BOTH_MODES
     def test_rotten_execution(self, mode: PoolMode) -> None:
@@ -174,11 +174,11 @@ class TestSingleNodeRateLimiterCase:
     @BOTH_MODES
     def test_without_a_limiter_functions_run_at_once(self, mode: PoolMode, gate: Gate) -> None:
         """verl defect (a): enable_global_rate_limit: false broke every call."""
-        pool = init_execution_pool(num_workers=4, enable_global_rate_limit=False, rate_limit=1, mode=mode)
-        calls = [pool.execute.remote(gate.through, str(number)) for number in range(4)]
-        assert len(gate.wait_for(4)) == 4, "all at once, though rate_limit is 1"
+        pool = init_execution_pool(num_workers=2, enable_global_rate_limit=False, rate_limit=1, mode=mode)
+        calls = [pool.execute.remote(gate.through, str(number)) for number in range(2)]
+        assert len(gate.wait_for(2)) == 2, "both at once, though rate_limit is 1"
         gate.open()
-        assert ray.get(calls) == ["0", "1", "2", "3"]
+        assert ray.get(calls) == ["0", "1"]
         with pytest.raises(ValueError, match="rate-limiter"):
             ray.get_actor("rate-limiter", namespace="sfusion")
 

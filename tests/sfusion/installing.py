@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import email
+import json
 import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -56,21 +57,61 @@ class Environment:
 
     def run(self, *command: str, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of this environment, apart from this process' own settings."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "COV"))}
         done = subprocess.run(
             [str(self.bin / command[0]), *command[1:]],
             cwd=cwd,
             capture_output=True,
             text=True,
-            env={**kept, "NO_COLOR": "1", "COLUMNS": "120"},
+            env=_environment(),
         )
         if check:
             assert done.returncode == 0, done.stdout + done.stderr
         return done
 
+    def sfusion(self, *commands: Sequence[str], cwd: Path) -> list[subprocess.CompletedProcess[str]]:
+        """Run commands one after the other, forked from one process: importing takes longer than most of them."""
+        done = subprocess.run(
+            [str(self.bin / "python"), "-c", _FORKS, json.dumps(commands)],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            env=_environment(),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [
+            subprocess.CompletedProcess(words, *ended)
+            for words, ended in zip(commands, json.loads(done.stdout), strict=True)
+        ]
+
     def python(self, code: str, *, cwd: Path) -> str:
         """Run a few lines of Python and return what they print."""
         return self.run("python", "-c", code, cwd=cwd).stdout.strip()
+
+
+_FORKS = """\
+import json, os, sys, tempfile
+import sfusion.harness.commands._running
+from sfusion.harness.cli import main
+
+ended = []
+for words in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        pid = os.fork()
+        if not pid:
+            os.dup2(out.fileno(), 1)
+            os.dup2(errors.fileno(), 2)
+            sys.argv = ["sfusion", *words]
+            sys.exit(main())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        ended.append([code, *(os.pread(file.fileno(), 1_000_000, 0).decode() for file in (out, errors))])
+print(json.dumps(ended))
+"""
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without settings of this process."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "COV"))}
+    return {**kept, "NO_COLOR": "1", "COLUMNS": "120"}
 
 
 def _closure(requirements: Iterable[str]) -> list[Distribution]:

@@ -54,9 +54,11 @@ def test_bundled_scenarios_run_without_extras(core: Environment, tmp_path: Path)
 
 
 def test_list_check_and_explain_work_without_extras(core: Environment, tmp_path: Path) -> None:
-    assert "throttled-gateway" in core.run("sfusion", "list", cwd=tmp_path).stdout
-    core.run("sfusion", "check", str(core.packages / "sfusion" / "scenarios"), cwd=tmp_path)
-    assert "in_flight_within_limit" in core.run("sfusion", "explain", "in_flight_within_limit", cwd=tmp_path).stdout
+    check = ["check", str(core.packages / "sfusion" / "scenarios")]
+    listed, checked, explained = core.sfusion(["list"], check, ["explain", "in_flight_within_limit"], cwd=tmp_path)
+    assert [listed.returncode, checked.returncode, explained.returncode] == [0, 0, 0]
+    assert "throttled-gateway" in listed.stdout
+    assert "in_flight_within_limit" in explained.stdout
 
 
 def test_parse_works_without_extras(core: Environment, tmp_path: Path) -> None:
@@ -84,25 +86,19 @@ def test_proxy_works_without_extras(core: Environment, tmp_path: Path) -> None:
         assert urllib.request.urlopen(url + "/v1/ping").read() == b'"pong"'
 
 
-@pytest.mark.parametrize(
-    ("command", "extra"),
-    [
-        (["run", "--world", "ray", "single-node"], "ray"),
-        (["limiter", "show"], "ray"),
-        (["run", "--sandbox", "docker", "single-node"], "docker"),
-        (["doctor", "--sandbox", "docker"], "docker"),
-        (["view", "."], "view"),
-        (["rollout", "--tokenizer", ".", "--out", "out"], "hf"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_missing_extra_is_named_with_exit_code_3(
-    core: Environment, tmp_path: Path, command: list[str], extra: str
-) -> None:
-    done = core.run("sfusion", *command, cwd=tmp_path, check=False)
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert f"pip install 'sfusion[{extra}]'" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_missing_extras_are_named_with_exit_code_3(core: Environment, tmp_path: Path) -> None:
+    commands = {
+        "run --world ray single-node": "ray",
+        "limiter show": "ray",
+        "run --sandbox docker single-node": "docker",
+        "doctor --sandbox docker": "docker",
+        "view .": "view",
+        "rollout --tokenizer . --out out": "hf",
+    }
+    for command, done in zip(commands, core.sfusion(*map(str.split, commands), cwd=tmp_path), strict=True):
+        assert done.returncode == 3, (command, done.stdout + done.stderr)
+        assert f"pip install 'sfusion[{commands[command]}]'" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_the_pytest_plugin_imports_nothing_heavy(core: Environment, tmp_path: Path) -> None:

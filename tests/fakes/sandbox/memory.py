@@ -14,16 +14,16 @@ class MemoryConnection(asyncio.Transport):
     def __init__(self, server: WireServer) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._protocol = server.protocol()
+        self.protocol = server.protocol()
         self.received = b""
         self.received_at: float | None = None
         self.closed_at: float | None = None
         self.was_reset = False
-        self._protocol.connection_made(self)
+        self.protocol.connection_made(self)
 
     def send(self, data: bytes) -> None:
         if self.closed_at is None:
-            self._protocol.data_received(data)
+            self.protocol.data_received(data)
 
     def write(self, data: Any) -> None:
         self.received += bytes(data)
@@ -32,7 +32,7 @@ class MemoryConnection(asyncio.Transport):
     def close(self) -> None:
         if self.closed_at is None:
             self.closed_at = self._loop.time()
-            self._loop.call_soon(self._protocol.connection_lost, None)
+            self._loop.call_soon(self.protocol.connection_lost, None)
 
     def abort(self) -> None:
         self.was_reset = self.closed_at is None

@@ -25,8 +25,8 @@ def test_every_kind_is_parsed_as_the_catalogue_states(case: tuple[str, str]) -> 
         assert plain(parsed) == list(entry.calls), entry.text
         found = sorted((problem.severity, problem.kind) for problem in parsed.problems)
         assert found == sorted(entry.problems), entry.text
-        for pieces in chunkings(entry.text):
-            assert streamed(get_format(form), pieces, TOOLS) == get_format(form).parse(entry.text, TOOLS)
+        whole = get_format(form).parse(entry.text, TOOLS)
+        assert [pieces for pieces in chunkings(entry.text) if streamed(get_format(form), pieces, TOOLS) != whole] == []
 
 
 @pytest.mark.parametrize("form", format_names())

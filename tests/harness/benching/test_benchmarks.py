@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 from sfusion.harness.benching.calls import FLOOR, Calls
 from sfusion.harness.benching.catalogue import BENCHMARKS
 from sfusion.harness.benching.event_logging import WITHOUT, logged_calls
-from sfusion.harness.benching.fake_servers import BARE, PASS_THROUGH, SUBPROCESS
+from sfusion.harness.benching.fake_servers import BARE, PASS_THROUGH, SUBPROCESS, rate_of_closing
 from sfusion.harness.benching.figures import OURS
 from sfusion.harness.benching.ground import Ground
 from sfusion.harness.benching.growth import GROWTHS
@@ -66,6 +68,29 @@ def test_the_fake_and_its_baseline_answer_the_same_number_of_requests(ground: Gr
     assert in_fake(ground) == 1 + 1 + 16
     body = next(key[1] for key in ground._ports if len(key) > 1 and key[0] == "bare")
     assert int(arrived(ground.url("bare", body))) == 1 + 16
+
+
+def test_a_server_that_closes_each_connection_is_asked_on_new_ones() -> None:
+    """As pytest-httpserver does."""
+    seen = []
+
+    class Closing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(self.client_address)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert rate_of_closing(server.server_address[1], 4, 12) > 0
+        server.shutdown()
+    assert len(seen) == len(set(seen)) == 12
 
 
 def test_the_proxy_and_its_baseline_pass_requests_to_the_fake(ground: Ground) -> None:

@@ -35,6 +35,12 @@ def test_the_scenario_goes_to_stdout_and_the_findings_to_stderr(log: Path, tmp_p
     assert "40 of 120 requests" in text
 
 
+def test_a_dash_is_stdout(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, text, told = sfusion("learn", log, "-o", "-", "--no-check")
+    assert (code, text[:2], list(tmp_path.glob("-*"))) == (0, "# ", []), told
+
+
 def test_a_file_is_written_once_and_replaced_only_by_force(log: Path, tmp_path: Path) -> None:
     file = tmp_path / "Friday night.yaml"
     code, told, _ = sfusion("learn", log, log, "-o", file, "--no-check")

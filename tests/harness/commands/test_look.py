@@ -11,24 +11,39 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.logs import LoggedCall
-from sfusion_tools.event_lines import attempt_json, call_line, line_start
+from sfusion_tools.event_lines import call_line
 from sfusion_tools.outcome import Outcome
+from sfusion_tools.sandbox.result import Attempt
 from tests.harness.logs.made_up import degrading
 
 
 def write(path: Path, records) -> Path:
-    path.write_text("".join(map(line_of, records)))
+    path.write_bytes(b"".join(map(line_of, records)))
     return path
 
 
-def line_of(record: LoggedCall) -> str:
-    texts = []
-    for one in record.attempts:
-        facts = one.seconds, one.waited, one.sandbox, Outcome(one.outcome), one.status
-        texts.append(attempt_json(one.began - record.began, *facts, 1, 1, None, None, one.fault))
+def line_of(record: LoggedCall) -> bytes:
     more = "" if record.problem is None else f',"problem":"{record.problem}"'
-    start = line_start(record.source, record.worker)
-    return call_line(start, record.call, record.began, record.seconds, Outcome(record.outcome), ",".join(texts), more)
+    attempts = [
+        Attempt(
+            number=1,
+            endpoint=one.sandbox,
+            outcome=Outcome(one.outcome),
+            status=one.status,
+            detail="",
+            may_have_run=False,
+            waited=one.waited,
+            seconds=one.seconds,
+            after=one.began - record.began,
+            sent=1,
+            received=1,
+        )
+        for one in record.attempts
+    ]
+    faults = {one.fault for one in record.attempts} or {None}
+    (fault,) = faults
+    facts = record.source, record.worker, record.call, record.began, record.seconds, Outcome(record.outcome)
+    return call_line(*facts, attempts, more, fault)
 
 
 def look(*arguments: object) -> tuple[int, str]:

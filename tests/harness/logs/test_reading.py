@@ -38,6 +38,24 @@ def test_files_of_other_kinds_in_a_folder_are_passed_over(tmp_path):
     assert reader.skipped == 1
 
 
+def test_lines_that_docker_keeps_of_a_container_are_read(tmp_path):
+    time = "2025-10-10T20:55:36.250000000Z"
+
+    def wrapped(text: str) -> str:
+        return json.dumps({"log": f"{text}\n", "stream": "stdout", "time": time}) + "\n"
+
+    post = '1.2.3.4:5 - "POST /run_code HTTP/1.1" 503 Service Unavailable'
+    nginx = '1.2.3.4 - - [10/Oct/2025:13:55:30 -0700] "POST /run_code HTTP/1.1" 502 12 "-" "-"'
+    texts = [f"INFO:     {post}", nginx, line("c1").strip(), "INFO:     Started", wrapped(f"INFO:     {post}").strip()]
+    path = tmp_path / "abc-json.log"
+    path.write_text("".join(map(wrapped, texts)))
+    reader = LogReader([path])
+    read = [(one.call, one.began, one.outcome) for one in reader]
+    at = 1760129736.25
+    assert read == [("", at, "sandbox_error"), ("", at - 6.25, "sandbox_error"), ("c1", 5.0, None)]
+    assert reader.skipped == 2
+
+
 def test_compressed_files_are_read(tmp_path):
     path = tmp_path / "events.ndjson.gz"
     path.write_bytes(gzip.compress((line("c1") * 3).encode()))

@@ -34,7 +34,7 @@ def browser() -> Iterator[Any]:
         if found is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("no Chromium on this machine: install one, or run `playwright install chromium`")
         running = driver.chromium.launch(executable_path=found, args=_FLAGS)
-        yield running
+        yield running.new_context()  # one for all pages, because each has processes of its own
         running.close()
 
 
@@ -75,20 +75,18 @@ class Opened:
 @pytest.fixture
 def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Open HTML from a file, like a page that was downloaded."""
-    contexts = []
 
     def opener(html: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Opened:
-        file = tmp_path / f"page-{len(contexts)}.html"
+        file = tmp_path / f"page-{len(browser.pages)}.html"
         file.write_text(html, encoding="utf-8")
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
-        contexts.append(context)
-        opened = Opened(context.new_page())
-        opened.page.goto(file.as_uri())
+        page = browser.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        opened = Opened(page)
+        page.goto(file.as_uri())
         opened.settle()
         return opened
 
     yield opener
-    for context in contexts:
-        context.close()
+    for page in browser.pages:
+        page.close()

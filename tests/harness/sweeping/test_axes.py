@@ -70,6 +70,12 @@ def test_a_path_is_given_once() -> None:
         read_axes([])
 
 
+@pytest.mark.parametrize("path", ["scenario", "about", "promises"])
+def test_what_does_not_change_a_run_is_not_varied(path: str) -> None:
+    with pytest.raises(BadOption, match=f"--vary {path}: it does not change what happens"):
+        read_axis(f"{path}=a,b")
+
+
 def test_labels_are_as_in_yaml() -> None:
     assert [label(one) for one in (True, None, 0.25, 8, {"kind": "quota", "n": [1]})] == [
         "true",
