@@ -81,6 +81,10 @@ class Action(BaseModel):
 
     kind: ClassVar[str]
     phases: ClassVar[tuple[Phase, ...]]
+    strike: ClassVar[Callable[[Any, FaultSite, Draw], Wait]]
+    """The method that acts in any phase but ``body``; a kind with such a phase defines it."""
+    spoil_body: ClassVar[Callable[[Any, Spoilage, Draw], None]]
+    """The method for phase ``body``: it adds to what goes wrong while the body is sent."""
     final: ClassVar[bool] = True
     """The request goes no further: of several that strike in one phase, only the first rule's has an effect."""
     adds: ClassVar[bool] = False
@@ -95,6 +99,10 @@ class Action(BaseModel):
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
         if cls.built_in and "kind" in cls.__dict__:
+            for phase in cls.phases:
+                method = "spoil_body" if phase == "body" else "strike"
+                if not hasattr(cls, method):
+                    raise TypeError(f"{cls.__name__} names phase {phase!r}, so it needs a method {method}")
             KINDS[cls.kind] = cls
 
     @model_validator(mode="before")
@@ -125,14 +133,6 @@ class Action(BaseModel):
     def noted(self) -> dict[str, Any]:
         """What the journal's event ``strike`` says beside the kind."""
         return {}
-
-    def strike(self, site: FaultSite, draw: Draw) -> Wait:
-        """Act in any phase but ``body``."""
-        raise NotImplementedError(f"{self.kind} strikes only in the body")
-
-    def spoil_body(self, spoilage: Spoilage, draw: Draw) -> None:
-        """Act in phase ``body``: add to what goes wrong while the body is sent."""
-        raise NotImplementedError(f"{self.kind} does not strike in the body")
 
 
 class ContentFault(Action):

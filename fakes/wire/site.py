@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sfusion.fakes.faults import ContentFault, Status
+from sfusion.fakes.faults import ContentFault, FaultError, Status
 from sfusion.fakes.faults.action import Ping
 from sfusion.fakes.wire.connection import Connection
 from sfusion.fakes.wire.core import ServerCore
@@ -64,8 +64,7 @@ class ConnectionSite:
     def active_for(self) -> float:
         return self._core.now() - self._core.plan.started
 
-    def respond(self, status: Status) -> None:
-        raise NotImplementedError("there is no request to answer")
+    def respond(self, action: Status | ContentFault) -> None:
+        raise FaultError(f"{action.kind} cannot strike in phase 'connect': there is no request yet to answer")
 
-    def spoil(self, action: ContentFault) -> None:
-        raise NotImplementedError("there is no answer to change")
+    spoil = respond

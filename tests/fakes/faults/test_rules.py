@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sfusion.fakes.faults import (
     KINDS,
     PHASES,
+    Action,
     Arrival,
     Distribution,
     FaultError,
@@ -218,3 +219,13 @@ def test_every_kind_has_a_docstring_and_phases() -> None:
         assert action.__doc__
         assert all(field.description for field in action.model_fields.values())
         assert set(action.phases) <= set(PHASES)
+
+
+@pytest.mark.parametrize(
+    ("phase", "own", "missing"), [("body", "strike", "spoil_body"), ("connect", "spoil_body", "strike")]
+)
+def test_kind_without_the_method_that_its_phase_needs_cannot_be_defined(phase: str, own: str, missing: str) -> None:
+    body = {"kind": "sneeze", "phases": (phase,), own: lambda self, where, draw: None}
+    with pytest.raises(TypeError, match=f"Sneeze names phase '{phase}', so it needs a method {missing}"):
+        type("Sneeze", (Action,), body)
+    assert "sneeze" not in KINDS

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sfusion.fakes.sandbox.protocol import RunCodeAnswer
+from sfusion.fakes.sandbox import ScriptedExecutor
 
 
-class Runner:
-    """An executor that would run code."""
+class Runner(ScriptedExecutor):
+    """Says that it runs code, and does not."""
 
     runs_code = True
-
-    async def run_code(self, request: Any) -> Any:
-        return RunCodeAnswer("Success")
-
-    async def run_jupyter(self, request: Any) -> Any:
-        raise NotImplementedError
-
-    async def aclose(self) -> None:
-        pass

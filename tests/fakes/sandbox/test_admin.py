@@ -153,8 +153,11 @@ async def test_bug_in_the_fake_does_not_give_an_aiohttp_error_page(
     assert "a bug" in caplog.text
 
 
-async def test_bug_in_an_executor_looks_like_a_bug_of_the_real_server(caplog: pytest.LogCaptureFixture) -> None:
-    async with FakeSandbox(executor=Runner()) as sandbox:
+async def test_bug_in_an_executor_looks_like_a_bug_of_the_real_server(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FakeSandbox() as sandbox:
+        monkeypatch.setattr(sandbox.executor, "run_jupyter", None)
         answer = await one(sandbox.port, post("/run_jupyter", b'{"cells":["1"]}'))
     assert answer.status == 500
     assert list(answer.json) == ["detail", "traceback"]

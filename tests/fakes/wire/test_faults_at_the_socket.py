@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
-from sfusion.fakes.faults import KINDS, Phase
+from sfusion.fakes.faults import KINDS, FaultError, Phase, SandboxError, Status
 from sfusion.fakes.sandbox import FakeSandbox
+from sfusion.fakes.wire.site import ConnectionSite
 from tests.fakes.wire.effects import EFFECTS, PROGRAM, check_effect, rule_of, silence
 from tests.fakes.wire.raw import PING, Raw, Watch, one, post, run_code, whole
 
@@ -30,6 +32,15 @@ async def test_fault_has_its_effect_at_the_socket(kind: str, phase: Phase) -> No
         await check_effect(sandbox, events, kind, phase, RAN[phase])
     assert sandbox.ledger.in_flight == 0
     assert sandbox.ledger.strikes["r"] == sum(event["event"] == "strike" for event in events)
+
+
+def test_fault_that_answers_a_connection_without_a_request_is_refused() -> None:
+    nothing: Any = None
+    site = ConnectionSite(nothing, nothing)
+    with pytest.raises(FaultError, match="status cannot strike in phase 'connect'"):
+        site.respond(Status(status=503))
+    with pytest.raises(FaultError, match="sandbox_error cannot strike in phase 'connect'"):
+        site.spoil(SandboxError())
 
 
 async def test_program_keeps_running_after_a_reset_during_it() -> None:
