@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sfusion.harness.worlds.remote_journal import JournalAddress, RemoteRecorder
 from sfusion_tools.limiter import LimiterSettings, Snapshot
-from sfusion_tools.limiter.core import Observer
+from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.ray_actor import ACTOR_OPTIONS, LimiterActor
 from sfusion_tools.limiter.ray_limiter import NAMESPACE, remove
 

@@ -1,114 +1,27 @@
-"""The rules of the limiter: no clock and no I/O, the time comes in with every message.
+"""The limiter's half of the protocol: no clock and no I/O, the time comes in with every message.
 
-A *client* is one process or event loop; ``client_core`` holds its half of the protocol. The *waiters* of all clients of
-a share form one queue, ordered by *ticket*; a grant gives the first of them a *permit*, which lives for one *lease*
-unless renewed. Permits are interchangeable: a client whose waiters are at the head of the queue may serve them with
-permits it already holds (its *run*), because that is exactly what the limiter would do. No late, lost or repeated
-message can raise the number of permits above the limit: the release of an expired permit is refused (fenced), requests
-of an earlier attachment have no effect, and a restarted limiter learns what is held before it grants anything.
+A *client* is one process or event loop; ``client_core`` holds its half. Permits are interchangeable: a client whose
+waiters are at the head of the queue may serve them with permits it already holds (its *run*), because that is exactly
+what the limiter would do. No late, lost or repeated message can raise the number of permits above the limit: the
+release of an expired permit is refused (fenced), requests of an earlier attachment have no effect, and a restarted
+limiter learns what is held before it grants anything.
 """
 
 from __future__ import annotations
 
 import heapq
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
-from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll, ShareSnapshot, Snapshot
-from sfusion_tools.limiter.pace import Bucket, Width
-from sfusion_tools.limiter.settings import LimiterSettings, Share
-from sfusion_tools.limiter.shares import ShareQueue, Shares
-
-Observer = Callable[[str, str, dict[str, object]], None]
-"""Called with (event, client, facts) for every change of the queue or of the permits."""
+from sfusion_tools.limiter.book import PermitBook
+from sfusion_tools.limiter.clients import KnownClient
+from sfusion_tools.limiter.messages import Attach, Batch, LimiterReply, Poll
+from sfusion_tools.limiter.settings import Share
 
 LONGEST_SCAN = 256
 """How far into the queue a client's run is looked for; the rest of a longer run follows in later replies."""
 
 
-@dataclass(slots=True)
-class _Client:
-    name: str
-    leased: bool
-    share: ShareQueue[_Waiter]
-    seen: float
-    lease: float
-    """The lease in the last reply to it: the one that it knows, and by which its silence is judged."""
-    tickets: dict[int, int] = field(default_factory=dict)
-    in_deaths: bool = False
-    """Is it in the heap of clients that wait?"""
-    permits: set[str] = field(default_factory=set)
-    grants: list[tuple[int, str]] = field(default_factory=list)
-    attached: bool = False
-    attached_by: int = 0
-    """The number of its last attachment."""
-    epoch: int = 0
-    has_update: bool = False
-    last_batch: int = 0
-    last_batch_reply: LimiterReply | None = None
-    last_poll: int = 0
-    last_poll_reply: LimiterReply | None = None
-
-
-_Waiter = tuple[_Client, int]
-
-
-@dataclass(slots=True)
-class _Permit:
-    client: _Client
-    expires: float
-    waiter: int
-    ticket: int | None
-
-
-class LimiterCore:
-    """Permits, leases and the queue. ``unleased`` clients keep their permits until they release them."""
-
-    def __init__(
-        self,
-        settings: LimiterSettings,
-        now: float,
-        *,
-        incarnation: str = "0",
-        first_ticket: int = 1,
-        unleased: Mapping[str, tuple[str, ...]] | None = None,
-        learn_from: Mapping[str, int] | None = None,
-        learn_for: float | None = None,
-        observer: Observer | None = None,
-    ) -> None:
-        """Start empty, or with what a predecessor left.
-
-        ``unleased`` clients come with the permits they hold. Clients in ``learn_from`` (with the number of their last
-        attachment) may hold permits: nothing is granted before they have reported, or ``learn_for`` seconds (the
-        longest lease that one of them may know; by default the present one) have passed.
-        """
-        self.settings = settings
-        self._observer = observer
-        self.incarnation = incarnation
-        self._next_ticket = first_ticket
-        self._next_permit = 1
-        self._version = first_ticket  # so that an epoch is never that of another incarnation
-        self._unleased = unleased or {}
-        self._clients: dict[str, _Client] = {}
-        self._shares: Shares[_Waiter] = Shares()
-        self._permits: dict[str, _Permit] = {}
-        self._expiries: list[tuple[float, str]] = []  # a heap; an entry may be older than its permit's last renewal
-        self._next_death = math.inf  # no client dies before this
-        self._deaths: list[tuple[float, str]] = []  # a heap of clients that wait; an entry may be early, but not late
-        self.updated: dict[str, None] = {}
-        """Clients that have an update since ``take_updated``."""
-        self._asking: set[str] = set()  # clients that ``take`` sent to the queue and whose batch is yet to come
-        self._granted = self._handed = self._expired = self._fenced = self._cancelled = self._dropped = 0
-        self._width = Width(settings.rate_limit)
-        self._unreported = dict(learn_from or {})
-        self._learning = bool(self._unreported)
-        self._old_lease = settings.lease if learn_for is None else learn_for
-        self._old_lease_until = self._learning_until = now + self._old_lease if self._learning else now
-        self._bucket = self._new_bucket(now, tokens=0.0 if self._learning else None)
-        for name, permits in self._unleased.items():
-            for permit in permits:
-                self._hold(now, self._client(now, name), permit)
+class LimiterCore(PermitBook):
+    """Applies the messages of clients to the book, each once and in order, and replies."""
 
     def exchange(self, now: float, batch: Batch) -> LimiterReply:
         """Apply what happened at a client, grant what can be granted, and reply."""
@@ -223,60 +136,6 @@ class LimiterCore:
         reply = client.last_poll_reply = self._reply(now, client)
         return reply
 
-    def configure(self, now: float, settings: LimiterSettings) -> None:
-        """Change the settings at once; permits that are out stay out, and keep the lease that they were given."""
-        if settings == self.settings:
-            return
-        pace_changed = (settings.per_second, settings.burst) != (
-            self.settings.per_second,
-            self.settings.burst,
-        )
-        self._old_lease = self.longest_lease(now)
-        self._old_lease_until = max(self._old_lease_until, now + self.settings.lease)
-        self.settings = settings
-        self._width.set_ceiling(settings.rate_limit)
-        self._record("resized", None, rate_limit=settings.rate_limit)
-        if pace_changed:
-            self._bucket = self._new_bucket(now, tokens=None)
-        self._notify_all()
-        self.tick(now)
-
-    def longest_lease(self, now: float) -> float:
-        """The longest lease that a client may believe in: a successor must learn for that long."""
-        return max(self._old_lease, self.settings.lease) if now < self._old_lease_until else self.settings.lease
-
-    def tick(self, now: float) -> None:
-        """Expire leases, end the learning phase after a restart, and grant."""
-        self._expire(now)
-        if not self.learning_at(now):
-            self._grant(now)
-
-    def learning_at(self, now: float) -> bool:
-        """True while a restarted limiter still waits for clients to report what they hold."""
-        if self._learning and (not self._unreported or now >= self._learning_until):
-            self._learning = False
-            self._unreported.clear()
-            for share in self._shares:
-                share.sort()
-        return self._learning
-
-    def next_deadline(self, now: float) -> float:
-        """When something will happen without a message; infinity if nothing will."""
-        deadline = self._next_expiry()
-        if self._shares.waiting:
-            deadline = min(deadline, self._next_waiter_death())
-            if self.learning_at(now):
-                deadline = min(deadline, self._learning_until)
-            elif self._bucket is not None and self._free() > 0:
-                deadline = min(deadline, self._bucket.ready_at(now))
-        return deadline
-
-    def take_updated(self) -> list[str]:
-        """Return the clients with an update since the last call, oldest first."""
-        ready = list(self.updated)
-        self.updated.clear()
-        return ready
-
     def has_update(self, poll: Poll) -> bool:
         """True when a poll must return: a grant, new settings, or the client attached again or has to."""
         client = self._clients.get(poll.client)
@@ -293,46 +152,6 @@ class LimiterCore:
         known = {c.name: c.attached_by for c in self._clients.values() if c.leased and (c.attached or c.permits)}
         return {**self._unreported, **known}
 
-    def snapshot(self, now: float) -> Snapshot:
-        self.tick(now)
-        return Snapshot(
-            rate_limit=self.settings.rate_limit,
-            width=self.width,
-            in_use=self.in_use,
-            waiting=self._shares.waiting,
-            holders={c.name: len(c.permits) for c in self._clients.values() if c.permits},
-            waiters={c.name: len(c.tickets) for c in self._clients.values() if c.tickets},
-            shares={s.name: ShareSnapshot(s.weight, s.out, len(s.waiters)) for s in self._shares},
-            granted=self._granted,
-            handed_on=self._handed,
-            expired=self._expired,
-            fenced=self._fenced,
-            cancelled=self._cancelled,
-            dropped=self._dropped,
-            learning=self.learning_at(now),
-            incarnation=self.incarnation,
-            lease=self.settings.lease,
-            per_second=self.settings.per_second,
-            adaptive=self.settings.adaptive,
-        )
-
-    @property
-    def in_use(self) -> int:
-        """How many permits are out."""
-        return len(self._permits)
-
-    @property
-    def width(self) -> int:
-        """How many permits may be out."""
-        return self._width.permits if self.settings.adaptive else self.settings.rate_limit
-
-    def _client(self, now: float, name: str) -> _Client:
-        client = self._clients.get(name)
-        if client is None:
-            leased, lease = name not in self._unleased, self.settings.lease
-            client = self._clients[name] = _Client(name, leased, self._shares.get(""), now, lease)
-        return client
-
     def _detach(self, now: float, batch: Batch) -> None:
         self._unreported.pop(batch.client, None)
         client = self._clients.get(batch.client)
@@ -347,150 +166,8 @@ class LimiterCore:
         client.last_batch = max(client.last_batch, batch.number)
         client.seen = now
 
-    def _expire(self, now: float) -> None:
-        # The first entry of the heap may be out of date, but never late.
-        while self._expiries and self._expiries[0][0] <= now and self._next_expiry() <= now:
-            _, name = heapq.heappop(self._expiries)
-            self._release(self._permits[name].client, name, "expired")
-            self._expired += 1
-        if now < self._next_death:
-            return
-        for client in [c for c in self._clients.values() if c.leased and c.seen + c.lease <= now]:
-            # It may only be stalled: with its next message it has to attach and report its state.
-            self._set_attached(now, client, False)
-            self._dropped += len(client.tickets) + len(client.grants)
-            self._drop_waiters(client)
-            for _, permit in client.grants:
-                self._release(client, permit)  # it was never sent, so nobody uses it
-            client.grants.clear()
-            self._asking.discard(client.name)
-            if not client.permits:
-                del self._clients[client.name]
-        self._shares.discard_unused()
-        self._next_death = min((c.seen + c.lease for c in self._clients.values() if c.leased), default=math.inf)
-
-    def _watch(self, client: _Client) -> None:
-        client.in_deaths = True
-        heapq.heappush(self._deaths, (client.seen + client.lease, client.name))
-
-    def _next_waiter_death(self) -> float:
-        """When the first client that waits would count as dead. As in _next_expiry, messages do not touch the heap."""
-        while self._deaths:
-            due, name = self._deaths[0]
-            client = self._clients.get(name)
-            if client is not None and client.leased and client.tickets:
-                if client.seen + client.lease == due:
-                    return due
-                heapq.heapreplace(self._deaths, (client.seen + client.lease, name))
-            else:
-                heapq.heappop(self._deaths)
-                if client is not None:
-                    client.in_deaths = False
-        return math.inf
-
-    def _next_expiry(self) -> float:
-        """When the next lease ends. Renewals do not touch the heap: an entry that is out of date is replaced here."""
-        while self._expiries:
-            expires, name = self._expiries[0]
-            permit = self._permits.get(name)
-            if permit is not None and permit.expires == expires:
-                return expires
-            heapq.heappop(self._expiries)
-            if permit is not None:
-                heapq.heappush(self._expiries, (permit.expires, name))
-        return math.inf
-
-    def _free(self) -> int:
-        return self.width - self.in_use
-
-    def _next_in_line(self) -> tuple[ShareQueue[_Waiter], int] | None:
-        """Return whose turn it is: a share, and the first ticket in its queue."""
-        share = self._shares.next(self.width)
-        return None if share is None else (share, next(iter(share.waiters)))
-
-    def _grant(self, now: float) -> None:
-        while self._free() > 0 and (turn := self._next_in_line()) is not None:
-            if self._bucket is not None and not self._bucket.take(now):
-                return
-            share, ticket = turn
-            client, number = self._shares.serve(share, ticket)
-            del client.tickets[number]
-            client.grants.append((number, self._issue(now, client, number, ticket)))
-            self._notify(client)
-
-    def _issue(self, now: float, client: _Client, number: int, ticket: int) -> str:
-        permit = f"{self.incarnation}-{self._next_permit}"
-        self._next_permit += 1
-        self._hold(now, client, permit, number, ticket)
-        self._granted += 1
-        if self._observer is not None:
-            self._record("granted", client, waiter=number, ticket=ticket, permit=permit)
-        return permit
-
-    def _hold(self, now: float, client: _Client, permit: str, waiter: int = 0, ticket: int | None = None) -> None:
-        client.permits.add(permit)
-        client.share.out += 1
-        # A grant waits for the client's next poll: it must not expire before a client without polls counts as dead.
-        expires = now + max(self.settings.lease, client.lease) if client.leased else math.inf
-        if self._learning and self.learning_at(now):
-            # Learned: its owner may believe in it for as long as the predecessor's lease allows.
-            expires = max(expires, self._learning_until)
-        self._permits[permit] = _Permit(client, expires, waiter, ticket)
-        if client.leased:
-            heapq.heappush(self._expiries, (expires, permit))
-
-    def _renew(self, now: float, client: _Client, permit: str) -> bool:
-        if permit not in client.permits:
-            return False
-        held = self._permits[permit]
-        held.expires = max(held.expires, now + self.settings.lease)
-        return True
-
-    def _release(self, client: _Client, permit: str, how: str = "released") -> bool:
-        if permit not in client.permits:
-            return False
-        client.permits.discard(permit)
-        client.share.out -= 1
-        del self._permits[permit]
-        if self._observer is not None:
-            self._record(how, client, permit=permit)
-        return True
-
-    def _take_back(self, client: _Client, permit: str) -> bool:
-        released = self._release(client, permit)
-        if not released:
-            self._fenced += 1
-            self._record("fenced", client, permit=permit)
-        return released
-
-    def _take_ticket(self) -> int:
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        return ticket
-
-    def _enqueue(self, client: _Client, number: int, ticket: int) -> None:
-        self._next_ticket = max(self._next_ticket, ticket + 1)  # a kept one may be from a limiter on another node
-        client.tickets[number] = ticket
-        if client.leased and not client.in_deaths:
-            self._watch(client)
-        self._shares.join(client.share, ticket, (client, number))
-        self._record("asked", client, waiter=number, ticket=ticket)
-
-    def _dequeue(self, client: _Client, number: int) -> bool:
-        ticket = client.tickets.pop(number, None)
-        if ticket is None:
-            return False
-        del client.share.waiters[ticket]
-        return True
-
-    def _cancel(self, client: _Client, number: int) -> None:
-        ticket = client.tickets.get(number)
-        if self._dequeue(client, number):
-            self._cancelled += 1
-            self._record("cancelled", client, waiter=number, ticket=ticket)
-
     def _attach(
-        self, now: float, client: _Client, batch: Batch, attach: Attach, lost: list[str], joined: list[int]
+        self, now: float, client: KnownClient, batch: Batch, attach: Attach, lost: list[str], joined: list[int]
     ) -> None:
         # A client silent for a whole lease has lost its places: others may already count on being first.
         keeps_places = client.attached or self.learning_at(now)
@@ -525,7 +202,7 @@ class LimiterCore:
         client.share.sort()
         self._unreported.pop(client.name, None)
 
-    def _join_share(self, now: float, client: _Client, attach: Attach) -> None:
+    def _join_share(self, now: float, client: KnownClient, attach: Attach) -> None:
         share = self._shares.get(attach.share)
         if share is not client.share:
             self._set_attached(now, client, False)
@@ -538,48 +215,7 @@ class LimiterCore:
         self._set_attached(now, client, True)
         self._shares.discard_unused()
 
-    def _set_attached(self, now: float, client: _Client, attached: bool) -> None:
-        if client.attached is attached:
-            return
-        several = self._shares.several
-        client.attached = attached
-        client.share.attached += 1 if attached else -1
-        self._next_death = min(self._next_death, now + client.lease)
-        if self._shares.several and not several:
-            self._notify_all()  # nobody may serve its own run any more
-
-    def _drop_waiters(self, client: _Client) -> None:
-        for number, ticket in client.tickets.items():
-            del client.share.waiters[ticket]
-            self._record("dropped", client, waiter=number, ticket=ticket)
-        client.tickets.clear()
-
-    def _adapt(self, now: float, succeeded: int, throttled: int) -> None:
-        if not self.settings.adaptive:
-            return
-        if succeeded:
-            self._width.succeeded(succeeded)
-        if throttled and self._width.throttled(now):
-            self._notify_all()
-
-    def _notify_all(self) -> None:
-        # A client that serves its own run must know at once that there are fewer permits.
-        for client in self._clients.values():
-            self._notify(client)
-
-    def _notify(self, client: _Client) -> None:
-        client.has_update = True
-        self.updated[client.name] = None
-
-    def _record(self, event: str, client: _Client | None, **facts: object) -> None:
-        if self._observer is not None:
-            self._observer(event, client.name if client is not None else "", facts)
-
-    def _new_bucket(self, now: float, *, tokens: float | None) -> Bucket | None:
-        rate = self.settings.per_second
-        return None if rate is None else Bucket(rate, self.settings.burst, now=now, tokens=tokens)
-
-    def _run(self, client: _Client) -> int:
+    def _run(self, client: KnownClient) -> int:
         # Nothing is handed on while permits above the limit drain, with tokens per second (they are counted here),
         # while learning, when other waiters may turn out to be further ahead, or while another share may go first.
         if not client.tickets or self._bucket is not None or self._free() < 0 or self._learning or self._shares.several:
@@ -597,7 +233,7 @@ class LimiterCore:
     def _reply(
         self,
         now: float,
-        client: _Client,
+        client: KnownClient,
         tickets: tuple[tuple[int, int], ...] = (),
         lost: tuple[str, ...] = (),
     ) -> LimiterReply:

@@ -11,8 +11,9 @@ from uuid import uuid4
 import ray
 
 from sfusion_tools.errors import LimiterError
+from sfusion_tools.limiter.book import Observer
 from sfusion_tools.limiter.callers import CALLERS, DirectCallers, permit_id
-from sfusion_tools.limiter.core import LimiterCore, Observer
+from sfusion_tools.limiter.core import LimiterCore
 from sfusion_tools.limiter.host import LimiterHost
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.limiter.messages import PROTOCOL, Batch, LimiterReply, Poll, Snapshot
