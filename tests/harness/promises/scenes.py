@@ -31,8 +31,24 @@ QUIET = ("outcomes", "recovers_within", "throughput_at_least")
 """Promises about the load itself, which need not hold in every scenario."""
 
 
+ROLLOUTS: dict[str, Any] = {
+    "load": None,
+    "rollouts": {
+        "count": 3,
+        "turns": [{"say": "Compute.", "programs": [{"prints": "4\n", "seconds": "50ms"}]}, {"say": "It is 4."}],
+    },
+}
+
+BUSY = {"faults": [{"first_attempts": 1, "what": {"status": 503}}]}
+
+
 def scene(**changes: Any) -> Scenario:
     return Scenario.from_data({**BASE, **changes})
+
+
+def rollout_scene(**changes: Any) -> Any:
+    data = {**ROLLOUTS, **changes}
+    return scene(**{key: value for key, value in data.items() if value is not None} | {"load": None})
 
 
 def all_promises(rollouts: bool = False) -> list[Any]:

@@ -16,8 +16,7 @@ from sfusion_tools.limiter import LimiterCore
 from sfusion_tools.sandbox import client as client_module
 from sfusion_tools.sandbox.tool import SandboxFusionTool
 from sfusion_tools.schemas import ToolResponse
-from tests.harness.promises.scenes import PARAMETERS, scene
-from tests.harness.promises.test_promises_broken import rollout_scene
+from tests.harness.promises.scenes import PARAMETERS, rollout_scene, scene
 
 SECRET = {"rate_limit": 3, "headers": {"X-Token": "canary-4711"}}
 Patch = pytest.MonkeyPatch

@@ -10,8 +10,7 @@ import pytest
 from sfusion.harness.runs import Task, run_one, run_scenario
 from sfusion.harness.runs.tasks import Task as TaskClass
 from sfusion.harness.scenarios import Scenario, parse_scenarios
-from tests.harness.promises.scenes import BASE, scene
-from tests.harness.promises.test_promises_broken import rollout_scene
+from tests.harness.promises.scenes import BASE, rollout_scene, scene
 
 
 def reason(scenario: Scenario) -> str:
