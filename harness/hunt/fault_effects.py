@@ -14,7 +14,7 @@ ANY_FAILURE = frozenset(one.value for one in Outcome if not one.is_from_program)
 _OUTCOMES: dict[str, frozenset[str]] = {
     "delay": frozenset({"transport_timeout", "unreachable", "program_timeout"}),
     "degrade": frozenset({"transport_timeout", "program_timeout"}),
-    "hang": frozenset({"transport_timeout", "unreachable"}),
+    "hang": frozenset({"transport_timeout", "unreachable", "bad_response"}),
     "reset": frozenset({"unreachable", "bad_response"}),
     "close": frozenset({"unreachable"}),
     "drip": frozenset({"transport_timeout"}),

@@ -25,12 +25,14 @@ RETRIED = (429, 502, 503, 504)
 COMPILED = ("cpp", "go", "java", "rust")
 DEFAULTS: dict[str, Any] = {
     "rate_limit": 10, "enable_global_rate_limit": True, "requests_per_second": None, "requests_burst": 1,
-    "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.017, "compile_timeout": 10.0,
+    "default_timeout": 30.0, "max_timeout": 60.0, "transport_margin": 10.0, "compile_timeout": 10.0,
     "memory_limit_mb": 1024, "max_attempts": 6, "retry_may_have_run": True, "max_output_chars": 20_000,
     "headers": {}, "states_outcomes": True,
 }  # fmt: skip
-"""Its config. Scenarios replace the keys that they set too. The margin is no round number: an answer in the moment of a
-timeout would be a tie that nobody can judge."""
+"""Its config. Scenarios replace the keys that they set too."""
+_SPREAD = 0.01
+"""Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to the next request when a client
+gives up could answer in the very moment in which the next client does, and nobody can judge such a tie."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
@@ -224,7 +226,7 @@ class GoodTool:
     def seconds(self, request: PeerRequest) -> float:
         """Return the time for one attempt."""
         compiling = self.config["compile_timeout"] if request.language in COMPILED else 0.0
-        return float(request.timeout + compiling + self.config["transport_margin"])
+        return float(request.timeout + compiling + self.config["transport_margin"] + _SPREAD * _jitter(request))
 
     def may_retry(self, result: PeerResult, number: int) -> bool:
         if not result.transient or number >= self.config["max_attempts"]:
@@ -233,8 +235,7 @@ class GoodTool:
 
     def pause(self, request: PeerRequest, number: int, result: PeerResult) -> float:
         """Return how long to wait before the next attempt: longer each time, and different for each call."""
-        jitter = zlib.crc32(f"{request.call} {request.code} {number}".encode()) / 2**32
-        return result.retry_after + min(8.0, 2.0 ** (number - 1)) * (0.5 + 0.5 * jitter)
+        return result.retry_after + min(8.0, 2.0 ** (number - 1)) * (0.5 + 0.5 * _jitter(request, number))
 
     # -- an attempt --
 
@@ -373,3 +374,8 @@ class GoodTool:
             shared = self._shared[key] = Shared(self.config)
         self._mine = shared
         return shared
+
+
+def _jitter(request: PeerRequest, number: int = 0) -> float:
+    """Return a number from 0 to 1, another for each call and attempt."""
+    return zlib.crc32(f"{request.call} {request.code} {number}".encode()) / 2**32

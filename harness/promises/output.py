@@ -90,8 +90,8 @@ class StderrShown(Promise):
                 continue
             text = plain(returned.get("text") or "")
             is_whole = returned.get("chars", 0) <= len(text) and not cut_marks(text)
-            if not is_whole and any(one.get("stream") == "both" for one in _spoiled(call)):
-                continue  # it is in the middle of what a fault added, where the text was cut
+            if not is_whole and any(_buries(one, call, lines[0], text) for one in _spoiled(call)):
+                continue
             judged += 1
             shown = text + plain(returned.get("tail") or "")
             # A long text is kept in part; of one that is cut, the model may see one end.
@@ -118,6 +118,13 @@ def _printed(call: CallStory) -> int | None:
 def _spoiled(call: CallStory) -> list[Event]:
     given = {attempt_of(one) for one in call.results}
     return [one for one in call.of_server("strike") if one["kind"] == "output" and attempt_of(one) in given]
+
+
+def _buries(fault: Event, call: CallStory, line: str, text: str) -> bool:
+    """Is what the program wrote to stderr amid what it printed and what a fault added, where a long text is cut?"""
+    if fault.get("stream") == "stderr":
+        return (_printed(call) or 0) + len(line) >= len(text)
+    return fault.get("stream") == "both"
 
 
 def _added(call: CallStory) -> int:

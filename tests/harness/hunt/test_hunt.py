@@ -252,6 +252,11 @@ PASSED: dict[str, dict[str, Any]] = {
         "sandbox": {"model": {"kind": "quota", "per_second": 12.0, "burst": 8, "retry_after": 1.5}},
         "load": {"calls": 32, "concurrency": 32, "program": {"prints": "{call}\n"}},
     },
+    "answers that break off after a while": {
+        "tools": {"retry_may_have_run": False},
+        "sandbox": {"faults": [{"name": "one", "phase": "body", "what": {"hang": {"seconds": 0.1}}}]},
+        "load": {"calls": 2, "concurrency": 1, "program": {"prints": "{call}\n"}},
+    },
     "one of several sandboxes is slow": {
         "tools": {"rate_limit": 8},
         "sandbox": {
@@ -266,6 +271,13 @@ PASSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", PASSED)
 def test_a_right_tool_passes(case: str) -> None:
     assert not play_case(HuntCase(0, PASSED[case]), tool_config(GoodTool)).findings
+
+
+def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:
+    """A sandbox that turns to the next request when a client leaves would answer as the next client leaves."""
+    tool = GoodTool({"sandbox_fusion_url": "http://127.0.0.1:1"})
+    limits = {tool.seconds(tool.arguments(f"c{number}", {"code": "print(1)"})) for number in range(9)}
+    assert len(limits) == 9
 
 
 @pytest.mark.parametrize(

@@ -392,15 +392,18 @@ def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
     assert told.startswith("broken"), told
 
 
-def test_stderr_amid_what_a_fault_added_to_both_streams_is_not_missed() -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "both"}}}]
-    load = {**LOAD, "program": {"prints": "", "errors": "only a warning\n"}}
-    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("unknown")
+@pytest.mark.parametrize(("stream", "prints"), [("both", ""), ("stderr", "{fill:30000}\n")])
+def test_stderr_amid_what_a_fault_added_is_not_missed(stream: str, prints: str) -> None:
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream}}}]
+    load = {**LOAD, "program": {"prints": prints, "errors": "only a warning\n"}}
+    for good in (True, False):
+        assert states("stderr_shown", good=good, sandbox={"faults": faults}, load=load).startswith("unknown")
 
 
-def test_stderr_beside_little_that_a_fault_added_to_both_streams_is_missed() -> None:
-    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "both", "size": 10}}}]
-    load = {**LOAD, "program": {"errors": "oh\n", "exit": 1}}
+@pytest.mark.parametrize(("stream", "size"), [("both", 10), ("stderr", 1_000_000)])
+def test_stderr_before_or_beside_what_a_fault_added_is_missed(stream: str, size: int) -> None:
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": size}}}]
+    load = {**LOAD, "program": {"prints": "4\n", "errors": "oh\n", "exit": 1}}
     assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("held")
     drops = MISTAKES["drops-stderr"].tool
     assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith("broken")
