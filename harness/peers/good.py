@@ -31,8 +31,8 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 """Its config. Scenarios replace the keys that they set too."""
 _SPREAD = 0.01
-"""Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to the next request when a client
-gives up could answer in the very moment in which the next client does, and nobody can judge such a tie."""
+"""Seconds by which the time limits of calls differ. If all were equal, a sandbox that turns to the next request when a
+client gives up could answer in the very moment in which the next client does, and nobody can judge such a tie."""
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b.?|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
