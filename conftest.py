@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import entry_points
 
 import pytest
@@ -23,6 +24,13 @@ os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 # Tests start hundreds of interpreters that import the same modules: compile each of these once.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Every run draws the same examples, however busy the machine is; what a random one finds would look like a flaky test.
+with suppress(ImportError):  # the environments with verl do not have it
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("same")
 
 # Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

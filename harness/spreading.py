@@ -136,7 +136,11 @@ def _new_pool(jobs: int) -> ProcessPoolExecutor:
     if not _can_fork():
         return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_process)
     pool = ProcessPoolExecutor(jobs, get_context("fork"), initializer=_start_process)
-    pool.submit(int).result()  # forks them all now, before anything in this process starts a thread
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # no process may get it before it ignores it
+    try:
+        pool.submit(int).result()  # forks them all now, before anything in this process starts a thread
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     return pool
 
 
@@ -151,6 +155,7 @@ def _can_fork() -> bool:
 def _start_process() -> None:
     """Leave Ctrl-C, which reaches every process, to the parent, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the parent's handler
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # A journal is many small objects that all live to the end of its run; looking through them takes a tenth of it.

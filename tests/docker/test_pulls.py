@@ -10,6 +10,7 @@ import pytest
 from sfusion.harness.targets import DockerTarget, MissingTarget, open_targets
 from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.registry import Registry, registry
+from tests.ports import closed_port
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
@@ -90,10 +91,8 @@ def test_a_corrupt_layer_is_an_error(engine: ContainerEngine, served: Registry) 
     assert lines[1].startswith(f"pulling {served.address}/sandbox:v1: 0 of 1 layers")
 
 
-def test_an_unreachable_registry_is_an_error(served: Registry) -> None:
-    with registry() as gone:
-        address = gone.address
-    assert "connection refused" in refusal(f"{address}/sandbox:v1")[0]
+def test_an_unreachable_registry_is_an_error(engine: ContainerEngine) -> None:
+    assert "connection refused" in refusal(f"127.0.0.1:{closed_port()}/sandbox:v1")[0]
 
 
 def test_an_image_for_another_architecture_only_is_an_error(engine: ContainerEngine, served: Registry) -> None:

@@ -67,7 +67,7 @@ def test_damaged_input_is_read_or_refused(name: str, tmp_path: Path, monkeypatch
     target = partial_journal(tmp_path) if name == "journal_reader" else TARGETS[name]
     seen: set[bool] = set()
 
-    @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
     @given(damaged(name))
     def check(data: bytes) -> None:
         seen.add(bool(target(data)))
@@ -81,7 +81,7 @@ def partial_journal(folder: Path) -> Callable[[bytes], int]:
 
 
 def test_damaged_requests_are_answered_or_closed_and_the_next_client_is_served() -> None:
-    @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(damaged("http_requests"))
     def check(data: bytes) -> None:
         http_requests(data)

@@ -152,7 +152,7 @@ def test_a_good_file_is_read(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_damaged_file_is_read_or_refused(name: str, data: st.DataObject) -> None:
     good, read = READERS[name]
     content = good()
@@ -179,7 +179,7 @@ def test_an_endless_file_is_not_read_to_its_end(name: str, tmp_path: Path) -> No
 @given(
     line=_damaged(json.dumps({"id": 1, "format": "hermes", "text": '<tool_call>{"name": "f"}</tool_call>'}).encode())
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_damaged_line_for_parse_is_read_or_refused(line: bytes) -> None:
     result = CliRunner().invoke(app, ["parse", "--jsonl"], input=line)
     assert result.exit_code in (0, 2)

@@ -112,7 +112,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
         str(Path(inside) / path.relative_to(ROOT / top))
         for top, inside in {**tops, "sfusion_tools": "sfusion_tools"}.items()
         for path in (ROOT / top if (ROOT / top).exists() else ROOT / inside).rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        if path.is_file() and "__pycache__" not in path.parts
     }
     assert held == wanted | {"sfusion/__init__.py", "sfusion/__main__.py", "sfusion/py.typed"}
 

@@ -412,7 +412,8 @@ async def test_tools_that_each_serve_one_trajectory_share_the_load() -> None:
         assert [one.ledger.arrived for one in fleet] == [16, 16, 16, 16]
 
 
-async def test_a_sandbox_that_fails_is_set_aside_for_all_tools() -> None:
+async def test_a_sandbox_that_fails_is_set_aside_for_all_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sfusion_tools.sandbox.fleet.FIRST_PAUSE", 30.0)
     rules = [{"what": {"status": 503}}]
     async with FakeSandbox(faults=rules) as failing, FakeSandbox(executor="scripted") as fine:
         urls = [failing.url, fine.url]

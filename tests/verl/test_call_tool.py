@@ -16,7 +16,8 @@ from verl.tools.schemas import ToolResponse
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.errors import GuardTripped
 from sfusion_tools.limiter.local import shared_host
-from tests.sfusion_tools.sandbox.helpers import free_port, until
+from tests.ports import closed_port
+from tests.sfusion_tools.sandbox.helpers import until
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import quick, write_tools
 
@@ -138,7 +139,7 @@ async def test_no_failure_of_the_sandbox_looks_like_output(make: Make, name: str
 
 
 async def test_the_model_reads_that_the_sandbox_is_down(make: Make) -> None:
-    text, reward, metrics = await call(make(f"http://127.0.0.1:{free_port()}"), printing())
+    text, reward, metrics = await call(make(f"http://127.0.0.1:{closed_port()}"), printing())
     assert text.startswith(NO_OUTPUT)
     assert text.endswith("The code did not run.")
     assert reward is None
@@ -147,7 +148,7 @@ async def test_the_model_reads_that_the_sandbox_is_down(make: Make) -> None:
 
 async def test_a_tripped_guard_stops_the_job(make: Make) -> None:
     """verl shows every Exception of a tool to the model and goes on; this one gets through."""
-    loop = make(f"http://127.0.0.1:{free_port()}", guard={"window": 3, "then": "fail"})
+    loop = make(f"http://127.0.0.1:{closed_port()}", guard={"window": 3, "then": "fail"})
     released = watch_releases(loop)
     for _ in range(2):
         assert (await call(loop, printing()))[2]["outcome"] == "unreachable"

@@ -11,7 +11,7 @@ from verl.experimental.agent_loop.tool_parser import FunctionCall
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.limiter.ray_limiter import remove
-from tests.sfusion_tools.sandbox.helpers import free_port
+from tests.ports import closed_port
 from tests.verl.releases import NEW, agent_data, make_loop, trainer_config
 from tests.verl.tools import OURS, THEIRS, quick, verl_config, write_tools
 
@@ -73,7 +73,7 @@ async def test_old_tool_loses_the_output_of_a_transient_failure_and_ours_retries
 async def test_old_tool_returns_empty_output_when_the_sandbox_is_down_and_ours_reports_it(
     model: Path, tmp_path: Path
 ) -> None:
-    file, url = tmp_path / "tools.yaml", f"http://127.0.0.1:{free_port()}/run_code"
+    file, url = tmp_path / "tools.yaml", f"http://127.0.0.1:{closed_port()}/run_code"
     theirs, _ = await ask(model, file, THEIRS, url, CODE)
     ours, metrics = await ask(model, file, OURS, url, CODE)
     assert theirs == "no stdout here"

@@ -250,11 +250,13 @@ async def test_server_model_limits_requests_at_the_proxy() -> None:
     events = Watch()
     async with FakeSandbox(journal=events.note) as sandbox, FaultProxy(sandbox.url, model={"quota": 1}) as proxy:
         async with Raw(proxy.port) as raw:
-            await raw.send(run_code("# sfusion:call=a seconds=0.05"))
-            await events.until(lambda: sandbox.ledger.executing == 1)
+            sandbox.wedge()
+            await raw.send(run_code("# sfusion:call=a"))
+            await events.until(lambda: sandbox.ledger.strikes.get("wedge") == 1)
             away = await one(proxy.port, run_code("# sfusion:call=b"))
             assert (away.status, away.header("retry-after")) == (429, "1")
             assert (await one(proxy.port, PING)).status == 200
+            sandbox.unwedge()
             assert (await raw.answer()).status == 200
         assert (await one(proxy.port, run_code("# sfusion:call=b"))).status == 200
     assert proxy.ledger.calls["b"].statuses == [429, 200]

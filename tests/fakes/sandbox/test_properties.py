@@ -51,7 +51,7 @@ def _holds(operation: Any) -> None:
         status_code_conformance,
     )
 
-    @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=12, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy())
     def check(case: Any) -> None:
         answer = case.call()
@@ -140,7 +140,7 @@ bodies = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(tokens, targets, st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b""]), headers, bodies, st.booleans())
 def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
     sandbox: FakeSandbox, method: bytes, target: bytes, version: bytes, lines: list[bytes], body: bytes, again: bool
@@ -149,7 +149,7 @@ def test_http_of_any_shape_gets_an_answer_of_a_known_kind(
     _check_kind(asyncio.run(_exchange(sandbox.port, data + (PING if again else b""))))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_get_an_answer_of_a_known_kind(sandbox: FakeSandbox, data: bytes) -> None:
     _check_kind(asyncio.run(_exchange(sandbox.port, data)))

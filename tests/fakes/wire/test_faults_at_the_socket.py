@@ -90,7 +90,7 @@ async def test_crashed_server_restarts_after_the_given_time() -> None:
 
 async def test_wedge_with_a_dead_ping_answers_nothing_until_it_is_over() -> None:
     events = Watch()
-    faults = [{"first": 1, "what": {"wedge": {"ping": "dead", "seconds": "100ms"}}}]
+    faults = [{"first": 1, "what": {"wedge": {"ping": "dead", "seconds": "3s"}}}]
     async with FakeSandbox(faults=faults, journal=events.note) as sandbox, Raw(sandbox.port) as ping:
         raw = await silence(sandbox, events)
         await ping.send(PING)

@@ -19,7 +19,8 @@ from sfusion.harness.cli import app
 from sfusion.harness.doctor import CHECKS
 from sfusion.harness.doctor.report import DoctorReporter, exit_code
 from tests.harness.doctor.servers import scripted, serving_tls
-from tests.harness.doctor.test_endpoint import free_port, server_side
+from tests.harness.doctor.test_endpoint import server_side
+from tests.ports import closed_port
 
 RUN = CliRunner()
 
@@ -87,7 +88,7 @@ def test_a_placeholder_exits_with_1() -> None:
 
 
 def test_an_unreachable_sandbox_exits_with_3() -> None:
-    done = RUN.invoke(app, ["doctor", f"http://127.0.0.1:{free_port()}/run_code"])
+    done = RUN.invoke(app, ["doctor", f"http://127.0.0.1:{closed_port()}/run_code"])
     assert done.exit_code == 3
     assert "Connection refused" in done.stdout
 
@@ -95,7 +96,7 @@ def test_an_unreachable_sandbox_exits_with_3() -> None:
 def test_one_of_two_sandboxes_unreachable_exits_with_1(tmp_path: Path) -> None:
     with scripted() as fake:
         path = tmp_path / "tools.yaml"
-        urls = f"[{fake.url}/run_code, http://127.0.0.1:{free_port()}/run_code]"
+        urls = f"[{fake.url}/run_code, http://127.0.0.1:{closed_port()}/run_code]"
         path.write_text(
             "tools: [{class_name: sfusion_tools.sandbox_fusion_tools.SandboxFusionTool, "
             f"config: {{sandbox_fusion_url: {urls}, default_language: python}}}}]\n"
@@ -145,7 +146,7 @@ def test_secrets_of_the_url_never_appear(tmp_path: Path, caplog: pytest.LogCaptu
     with FakeSandbox() as fake:
         address = fake.url.replace("http://", "http://user:hunter2pass@") + "/run_code?token=t0psecret"
         done = RUN.invoke(app, ["doctor", address, "--json", str(report)])
-        gone = RUN.invoke(app, ["doctor", address.replace(str(fake.port), str(free_port()))])
+        gone = RUN.invoke(app, ["doctor", address.replace(str(fake.port), str(closed_port()))])
     assert (done.exit_code, gone.exit_code) == (1, 3)
     everything = done.output + gone.output + report.read_text() + caplog.text
     assert "hunter2pass" not in everything

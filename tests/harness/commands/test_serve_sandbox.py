@@ -98,7 +98,7 @@ async def test_command_prints_its_address_and_settings(tmp_path: Path) -> None:
 async def test_requests_in_flight_finish_after_a_signal(number: signal.Signals) -> None:
     async with serving() as served, Raw(served.port) as raw:
         assert (await raw.ask(PING)).status == 200
-        await raw.send(run_code('# sfusion:call=a seconds=0.3 prints="late"'))
+        await raw.send(run_code('# sfusion:call=a seconds=3 prints="late"'))
         # The answer to this ping is behind the run's arrival.
         while json.loads((await one(served.port, STATE)).body)["executing"] == 0:
             pass

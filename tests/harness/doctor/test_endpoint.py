@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,19 +30,13 @@ from tests.harness.doctor.servers import (
     severity,
     until,
 )
+from tests.ports import closed_port
 
 HELLO = until("run_code")
 
 
-def free_port() -> int:
-    """A port that nothing listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 async def test_a_closed_port_is_unreachable() -> None:
-    port = free_port()
+    port = closed_port()
     result = await examined(f"http://127.0.0.1:{port}/run_code")
     assert ids(result) == {"unreachable"}
     assert breaking(result) == ["unreachable"]

@@ -109,7 +109,7 @@ ENTRIES = (
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(
     host=st.sampled_from(HOSTS),
     entries=st.lists(st.sampled_from(ENTRIES), max_size=3),

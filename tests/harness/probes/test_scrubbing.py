@@ -17,7 +17,7 @@ from sfusion.harness.probes import Probe, ProbeAnswer, ProbeRequest, Scrubber, b
 from sfusion.harness.probes.patterns import mask
 from sfusion.harness.probes.recording import scrubber_for
 
-QUIET = settings(max_examples=60, deadline=None, derandomize=True)
+QUIET = settings(max_examples=60)
 
 WORDS = st.text(string.ascii_lowercase, min_size=5, max_size=12).map(lambda word: f"zq{word}")
 """Words that no answer contains by chance."""
@@ -213,14 +213,14 @@ PARTS = (
 TEXTS = st.lists(st.one_of(st.sampled_from(PARTS), st.text(max_size=6)), max_size=8).map("".join)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_scrubbing_is_idempotent(text: str) -> None:
     once = mask(text)
     assert mask(once) == once
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_scrubbed_text_compares_equal_to_the_original(text: str) -> None:
     assert steady(mask(text)) == steady(text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+_PATIENCE = 120_000  # milliseconds; a busy machine may need half a minute for a long page
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -33,8 +34,10 @@ def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         if found is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("no Chromium on this machine: install one, or run `playwright install chromium`")
-        running = driver.chromium.launch(executable_path=found, args=_FLAGS)
-        yield running.new_context()  # one for all pages, because each has processes of its own
+        running = driver.chromium.launch(executable_path=found, args=_FLAGS, timeout=_PATIENCE)
+        context = running.new_context()  # one for all pages, because each has processes of its own
+        context.set_default_timeout(_PATIENCE)
+        yield context
         running.close()
 
 

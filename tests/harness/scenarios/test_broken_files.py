@@ -298,7 +298,7 @@ def _damaged(draw: st.DrawFn) -> Any:
 
 
 @given(_damaged())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_damaged_scenario_is_read_or_refused_with_its_place(data: Any) -> None:
     problems: list[str] = []
     try:

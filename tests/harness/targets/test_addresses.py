@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.targets import BadTarget, FakeTarget, MissingTarget, UrlTarget, open_targets
+from tests.ports import closed_port
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[FakeSandbox]:
     with FakeSandbox() as sandbox:
         yield sandbox
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def test_an_address_that_answers_is_opened(running: FakeSandbox) -> None:
@@ -41,17 +33,19 @@ def test_addresses_take_turns(running: FakeSandbox) -> None:
         assert [one.name for one in three] == [running.url, other.url, f"{running.url} #2"]
 
 
-def test_an_unreachable_address_is_an_error_without_the_password(closed_port: int) -> None:
-    target = UrlTarget(f"http://me:hunter2@127.0.0.1:{closed_port}")
+def test_an_unreachable_address_is_an_error_without_the_password() -> None:
+    port = closed_port()
+    target = UrlTarget(f"http://me:hunter2@127.0.0.1:{port}")
     with pytest.raises(MissingTarget) as missing, open_targets([target]):
         pass
-    assert f"nothing answers at http://127.0.0.1:{closed_port}: connection refused" in str(missing.value)
+    assert f"nothing answers at http://127.0.0.1:{port}: connection refused" in str(missing.value)
     assert "hunter2" not in str(missing.value)
 
 
-def test_without_check_an_address_is_not_contacted(closed_port: int) -> None:
-    with open_targets([UrlTarget(f"http://127.0.0.1:{closed_port}")], check=False) as (sandbox,):
-        assert sandbox.url == f"http://127.0.0.1:{closed_port}"
+def test_without_check_an_address_is_not_contacted() -> None:
+    port = closed_port()
+    with open_targets([UrlTarget(f"http://127.0.0.1:{port}")], check=False) as (sandbox,):
+        assert sandbox.url == f"http://127.0.0.1:{port}"
 
 
 def test_an_address_can_be_neither_killed_nor_revived(running: FakeSandbox) -> None:

@@ -78,7 +78,7 @@ CALLS = st.lists(
     max_size=3,
 )
 MESSES = st.lists(st.one_of(SNIPPETS, st.text(max_size=8)), max_size=12).map("".join)
-CHECKS = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+CHECKS = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:

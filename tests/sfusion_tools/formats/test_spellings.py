@@ -173,7 +173,7 @@ BODIES = st.lists(
 @example(body="s = ''; print(len(s))".replace("=", "is"), places=[])
 @example(body="a\r\nb", places=[])
 @example(body="print(' ')", places=[])
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
     name: str, body: str, places: list[int]
 ) -> None:
@@ -187,7 +187,7 @@ def test_an_argument_is_read_exactly_as_it_was_written_or_there_is_a_problem(
 
 @pytest.mark.parametrize("name", format_names())
 @given(keys=st.lists(st.sampled_from(["a", "b", "KEY"]), min_size=2, max_size=4), nested=st.booleans())
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15)
 def test_a_repeated_key_is_refused_in_every_spelling(name: str, keys: list[str], nested: bool) -> None:
     form = get_format(name)
     unique = len(set(keys)) == len(keys)

@@ -96,7 +96,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
 
 ProtocolMachine.TestCase.settings = settings(
-    max_examples=max(10, EPISODES // 4), stateful_step_count=50, deadline=None, derandomize=True, print_blob=False
+    max_examples=max(10, EPISODES // 4), stateful_step_count=50, print_blob=False
 )
 TestProtocolMachine = ProtocolMachine.TestCase
 

@@ -133,13 +133,6 @@ def reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Events:
     """Records the events of a client and lets a test wait for them."""
 

@@ -280,13 +280,13 @@ def _is_whole(reading: Reading) -> None:
         assert reading.message
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(ANSWER | JSON)
 def test_any_json_answer_is_read_without_an_exception(answer):
     _is_whole(read(answer))
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(st.integers(200, 599), st.text(max_size=20), st.binary(max_size=60))
 def test_any_body_is_read_without_an_exception(status, content_type, body):
     _is_whole(read_answer(status, content_type, body))

@@ -178,7 +178,7 @@ JSON = st.recursive(
 ARGUMENTS = st.fixed_dictionaries({"code": st.just("1") | JSON}, optional={"language": JSON, "timeout": JSON})
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(JSON | ARGUMENTS)
 def test_any_value_is_accepted_or_refused_with_bad_arguments(parameters):
     with suppress(BadArguments):

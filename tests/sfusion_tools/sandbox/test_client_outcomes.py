@@ -12,13 +12,13 @@ import pytest
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy
+from tests.ports import closed_port
 from tests.sfusion_tools.sandbox.helpers import (
     Ending,
     Events,
     RawServer,
     answering,
     client,
-    free_port,
     http,
     in_virtual_time,
     reset,
@@ -125,7 +125,7 @@ async def test_every_fault_of_the_fake_gets_its_outcome(fault, outcome):
 
 
 async def test_a_refused_connection_is_unreachable_and_nothing_ran():
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{closed_port()}"
     result = await client(url).run(PROGRAM)
     assert (result.outcome, result.possible_executions, len(result.attempts)) == (Outcome.UNREACHABLE, 0, 6)
     assert result.message.startswith(f"no connection to {url}: ")

@@ -15,6 +15,7 @@ from sfusion_tools.limiter.client import Limiter
 from sfusion_tools.limiter.local import LocalTransport
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Bounds, Program, RetryPolicy
+from tests.ports import closed_port
 from tests.sfusion_tools.limiter.holding import give, take
 from tests.sfusion_tools.sandbox.helpers import (
     FAST,
@@ -22,7 +23,6 @@ from tests.sfusion_tools.sandbox.helpers import (
     Events,
     answering,
     client,
-    free_port,
     http,
     in_virtual_time,
     run_answer,
@@ -141,7 +141,7 @@ async def test_retry_may_have_run_false_still_retries_what_cannot_have_run():
     async with answering(BUSY, http("", "503 Service Unavailable"), FINE) as (url, _):
         result = await client(url, retry=forbidding).run(PROGRAM)
     assert (result.outcome, result.possible_executions) == (Outcome.OK, 1)
-    result = await client(f"http://127.0.0.1:{free_port()}", retry=forbidding).run(PROGRAM)
+    result = await client(f"http://127.0.0.1:{closed_port()}", retry=forbidding).run(PROGRAM)
     assert (len(result.attempts), result.possible_executions) == (6, 0)
 
 
@@ -285,7 +285,7 @@ async def test_a_closed_or_failing_limiter_becomes_an_outcome():
 
 async def test_calls_succeed_when_one_of_several_endpoints_is_dead():
     async with FakeSandbox(executor="scripted") as first, FakeSandbox(executor="scripted") as second:
-        urls = [f"http://127.0.0.1:{free_port()}", first.url, f"{second.url}/run_code"]
+        urls = [f"http://127.0.0.1:{closed_port()}", first.url, f"{second.url}/run_code"]
         sandbox = client(urls, retry=FAST)
         results = await asyncio.gather(*(sandbox.run(Program(f"print({n})")) for n in range(30)))
         assert {result.outcome for result in results} == {Outcome.OK}

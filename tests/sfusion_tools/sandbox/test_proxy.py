@@ -9,7 +9,8 @@ import pytest
 from sfusion_tools.outcome import Outcome
 from sfusion_tools.sandbox import Program, RetryPolicy
 from sfusion_tools.sandbox.proxy import is_usable, proxy_for
-from tests.sfusion_tools.sandbox.helpers import answering, client, free_port, http, in_virtual_time, run_answer
+from tests.ports import closed_port
+from tests.sfusion_tools.sandbox.helpers import answering, client, http, in_virtual_time, run_answer
 
 NOWHERE = "http://192.0.2.1:8080"
 """An address reserved for documentation: nothing answers there, and it needs no name lookup."""
@@ -117,7 +118,7 @@ async def test_a_proxy_that_refuses_to_connect_means_that_nothing_ran(environmen
 
 
 async def test_a_dead_proxy_is_unreachable(environment):
-    environment.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    environment.setenv("http_proxy", f"http://127.0.0.1:{closed_port()}")
     result = await client("http://sandbox.internal").run(Program("print(1)"))
     assert (result.outcome, result.possible_executions) == (Outcome.UNREACHABLE, 0)
     assert "through the proxy" in result.message
@@ -125,7 +126,7 @@ async def test_a_dead_proxy_is_unreachable(environment):
 
 async def test_loopback_bypasses_the_proxy(environment, caplog):
     async with answering(http(run_answer("direct\n"))) as (url, _):
-        environment.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+        environment.setenv("http_proxy", f"http://127.0.0.1:{closed_port()}")
         result = await client(url).run(Program("print(1)"))
     assert (result.stdout, result.proxy) == ("direct\n", None)
     assert not caplog.records

@@ -22,7 +22,8 @@ from sfusion_tools.sandbox.guard import PROBES, GuardSettings
 from sfusion_tools.sandbox.result import Attempt, CallResult
 from sfusion_tools.sandbox.shared_guard import SandboxGuard
 from sfusion_tools.sandbox_fusion_tools import SandboxFusionTool
-from tests.sfusion_tools.sandbox.helpers import free_port, in_virtual_time
+from tests.ports import closed_port
+from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 
 SHORT = {"window": 10, "min_calls": 10, "probe_after": 30}
 CODE = {"code": "print(1)"}
@@ -141,7 +142,7 @@ def test_waiting_in_vain_for_a_permit_is_a_failure_of_the_limiter(caplog: pytest
 async def test_the_error_stops_a_job_and_leaves_asyncio_alone() -> None:
     """verl's agent loop, and others, turn every Exception of a tool into a text for the model."""
     assert not issubclass(GuardTripped, Exception | SystemExit | KeyboardInterrupt)
-    tool = make(f"http://127.0.0.1:{free_port()}", then="fail")
+    tool = make(f"http://127.0.0.1:{closed_port()}", then="fail")
     await call(tool, 10)
 
     async def swallowing() -> str:
@@ -180,7 +181,7 @@ def test_cancelled_calls_do_not_trip_it(caplog: pytest.LogCaptureFixture) -> Non
 
 async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
     """verl 0.7.1 makes a tool for every trajectory, and may do so in several threads."""
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{closed_port()}"
     assert [await call(make(url, then="fail")) for _ in range(10)] == [["unreachable"]] * 9 + [["GuardTripped"]]
     from_thread: list[str] = []
     thread = threading.Thread(target=lambda: from_thread.extend(asyncio.run(call(make(url, then="fail")))))
@@ -188,7 +189,7 @@ async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
     await asyncio.to_thread(thread.join)
     assert from_thread == ["GuardTripped"]
     assert await call(make(url, then="warn")) == ["unreachable"], "other settings, another guard"
-    assert await call(make(f"http://127.0.0.1:{free_port()}", then="fail")) == ["unreachable"], "another sandbox"
+    assert await call(make(f"http://127.0.0.1:{closed_port()}", then="fail")) == ["unreachable"], "another sandbox"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ async def test_all_tools_of_a_process_with_one_config_share_a_guard() -> None:
 def test_only_tools_that_send_the_same_requests_share_a_guard(
     first: dict[str, Any], second: dict[str, Any], shared: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port, other = free_port(), f"http://127.0.0.1:{free_port()}"
+    port, other = closed_port(), f"http://127.0.0.1:{closed_port()}"
 
     def tool(url: str, user: str = "", others: str = "", headers: dict[str, str] | None = None) -> SandboxFusionTool:
         one = f"http://{user}127.0.0.1:{port}{url}"
@@ -221,7 +222,7 @@ def test_only_tools_that_send_the_same_requests_share_a_guard(
 
 
 async def test_it_also_watches_the_client_and_judgements() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{closed_port()}"
     cases = {"inputs": [""] * 10, "outputs": [""] * 10}
     with pytest.raises(GuardTripped):
         await asyncio.to_thread(judge_sync, "1", cases, make(url, then="fail").config)
@@ -231,7 +232,7 @@ async def test_it_also_watches_the_client_and_judgements() -> None:
 
 
 def test_simulated_runs_in_one_process_do_not_share_a_guard() -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{closed_port()}"
 
     async def go() -> list[str]:
         return [(await call(make(url, then="fail")))[0] for _ in range(11)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sfusion.fakes.sandbox import FakeSandbox
-from tests.sfusion_tools.sandbox.helpers import free_port, in_virtual_time
+from tests.ports import closed_port
+from tests.sfusion_tools.sandbox.helpers import in_virtual_time
 from tests.sfusion_tools.sandbox.tools import ask, make, printing
 
 
@@ -45,7 +46,7 @@ async def test_no_failure_of_the_sandbox_looks_like_output(name):
 
 async def test_the_model_reads_that_the_sandbox_could_not_be_reached():
     """verl showed ``no stdout here``."""
-    text, metrics = await ask(make(f"http://127.0.0.1:{free_port()}"), printing("3\n"))
+    text, metrics = await ask(make(f"http://127.0.0.1:{closed_port()}"), printing("3\n"))
     assert "could not be reached" in text
     assert text.endswith("The code did not run.")
     assert (metrics["outcome"], metrics["possible_executions"], metrics["http_status"]) == ("unreachable", 0, None)

@@ -257,6 +257,7 @@ if os.fork() == 0:
         os.close(1), os.close(2)
         time.sleep(600)
     os._exit(0)
+os.wait()
 os.read(ready, 1)
 """
 
