@@ -114,10 +114,14 @@ class Holder:
         self._permits += taken
         return [permit.id for permit in taken]
 
-    async def report(self, gate: Gate, label: str) -> None:
-        """Acquire a permit, enter the gate, and release the permit."""
-        async with self._limiter.permit():
-            await gate._actor.enter.remote(label)
+    async def report(self, gate: Gate, labels: list[str]) -> None:
+        """For each label in turn, wait for a permit, enter the gate, and release the permit."""
+
+        async def enter(label: str) -> None:
+            async with self._limiter.permit():
+                await gate._actor.enter.remote(label)
+
+        await asyncio.gather(*map(enter, labels))
 
     async def release(self, count: int = 1) -> None:
         """Release permits, and wait until the limiter knows."""
