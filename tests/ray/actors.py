@@ -138,9 +138,11 @@ def snapshot(name: str) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition until it holds, with pauses: the processes it waits for need the machine more."""
+    """Poll a condition until it holds, with longer and longer pauses: what it waits for needs the machine more."""
+    pause = 0.002
     while not condition():
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
 
 
 def node_options(number: int) -> dict[str, Any]:

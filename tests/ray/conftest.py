@@ -40,11 +40,13 @@ def place() -> Iterator[OwnCluster]:
     from tests.warm import warm_ray_worker
 
     with inherited_path():
-        ray_cluster._NODE["worker_path"] = str(warm_ray_worker())
-    cluster = open_cluster()
-    assert isinstance(cluster, OwnCluster)
-    yield cluster
-    cluster.close()
+        worker = warm_ray_worker()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ray_cluster._NODE, "worker_path", str(worker))
+        cluster = open_cluster()
+        assert isinstance(cluster, OwnCluster)
+        yield cluster
+        cluster.close()
 
 
 @pytest.fixture(scope="package")
