@@ -344,8 +344,13 @@ events: [{after: {arrivals: 5}, wedge: sandbox, seconds: 1s}]""",
 
 def test_what_does_not_start_in_time_is_named_with_what_ray_waits_for(place: OwnCluster) -> None:
     tried = scenario("tools: [{class_name: tests.ray.test_world.SilentTool, config: {}}]\nload: {calls: 1}")
-    _, verdicts = played(place, tried, start_timeout=0.2)
-    expected = r"n1-w1 did not start within 0.2 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
+    raylet = place._cluster.head_node.all_processes["raylet"][0].process
+    raylet.send_signal(signal.SIGSTOP)
+    try:
+        _, verdicts = played(place, tried, start_timeout=1)
+    finally:
+        raylet.send_signal(signal.SIGCONT)
+    expected = r"n1-w1 did not start within 1 s \(--start-timeout\); Ray has not started WorkerProcess \(. of . CPUs"
     assert all(re.search(expected, verdict.sentence) for verdict in verdicts.values())
 
 
