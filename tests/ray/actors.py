@@ -114,10 +114,14 @@ class Holder:
         self._permits += taken
         return [permit.id for permit in taken]
 
-    async def report(self, gate: Gate, label: str) -> None:
-        """Acquire a permit, enter the gate, and release the permit."""
-        async with self._limiter.permit():
-            await gate._actor.enter.remote(label)
+    async def report(self, gate: Gate, labels: list[str]) -> None:
+        """For each label in turn, wait for a permit, enter the gate, and release the permit."""
+
+        async def enter(label: str) -> None:
+            async with self._limiter.permit():
+                await gate._actor.enter.remote(label)
+
+        await asyncio.gather(*map(enter, labels))
 
     async def release(self, count: int = 1) -> None:
         """Release permits, and wait until the limiter knows."""
@@ -134,9 +138,11 @@ def snapshot(name: str) -> Any:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Poll a condition until it holds, with pauses: the processes it waits for need the machine more."""
+    """Poll a condition until it holds, with longer and longer pauses: what it waits for needs the machine more."""
+    pause = 0.002
     while not condition():
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
 
 
 def node_options(number: int) -> dict[str, Any]:

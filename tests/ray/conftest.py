@@ -35,12 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="package")
 def place() -> Iterator[OwnCluster]:
     """A cluster on this machine, which grows to the size that is needed."""
-    from sfusion.harness.worlds.ray_cluster import OwnCluster, open_cluster
+    from sfusion.harness.worlds import ray_cluster
+    from sfusion.harness.worlds.ray_cluster import OwnCluster, inherited_path, open_cluster
+    from tests.warm import warm_ray_worker
 
-    cluster = open_cluster()
-    assert isinstance(cluster, OwnCluster)
-    yield cluster
-    cluster.close()
+    with inherited_path():
+        worker = warm_ray_worker()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ray_cluster._NODE, "worker_path", str(worker))
+        cluster = open_cluster()
+        assert isinstance(cluster, OwnCluster)
+        yield cluster
+        cluster.close()
 
 
 @pytest.fixture(scope="package")

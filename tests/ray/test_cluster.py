@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -26,13 +25,14 @@ from sfusion_tools.limiter.ray_limiter import NAMESPACE, TokenBucketWorker, conn
 from sfusion_tools.sandbox_fusion_tools import PoolMode, init_execution_pool
 from tests.ray.actors import Gate, Holder, OldLimiter, Trainer, node_options, snapshot, until
 from tests.sfusion_tools.limiter.holding import give, take
+from tests.warm import warm
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def printed_by(script: str, *arguments: str) -> Any:
     """Run a script in a process of its own; return what it prints, which is JSON."""
-    command = [sys.executable, "-c", script, *arguments]
+    command = [warm("python"), "-c", script, *arguments]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True).stdout)
 
 
@@ -235,17 +235,17 @@ async def main():
         await asyncio.sleep(1.5)
     await asyncio.sleep(0.5)
     print(ray.is_initialized())
-    ray.init(address, log_to_driver=False, logging_level="ERROR")  # another cluster
+    ray.init(address, log_to_driver=False, logging_level="ERROR")
     await asyncio.gather(*waiting)
     ray.shutdown()
 async def hold(limiter, number):
     async with limiter.permit(60):
         print("caller", number)
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+ray.init(address, log_to_driver=False, logging_level="ERROR")
 asyncio.run(main())
 print(ray.is_initialized())
 """
-    command = [sys.executable, "-c", script, cluster, limiter_name]
+    command = [warm("python"), "-c", script, cluster, limiter_name]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.stdout.splitlines() == ["False", "caller 0", "caller 1", "False"], run.stderr
 
@@ -255,11 +255,11 @@ def test_two_hundred_grants_are_in_order_of_arrival(limiter_name: str, gate: Gat
     gate.open()
     holders = [Holder.options(**node_options(n)).remote(limiter_name, rate_limit=1) for n in range(3)]
     ray.get(holders[0].acquire.remote())
-    reports, labels = [], []
-    for number in range(200):
-        labels.append(f"{number:03}")
-        reports.append(holders[number * 2 % 3].report.remote(gate, labels[-1]))
-        until(lambda waiting=number + 1: snapshot(limiter_name).waiting == waiting)
+    labels = [f"{number:03}" for number in range(200)]
+    reports = []
+    for number in range(0, 200, 5):
+        reports.append(holders[number * 2 % 3].report.remote(gate, labels[number : number + 5]))
+        until(lambda waiting=number + 5: snapshot(limiter_name).waiting == waiting)
     ray.get(holders[0].release.remote())
     ray.get(reports)
     assert gate.wait_for(200) == labels
@@ -435,7 +435,7 @@ for line in sys.stdin:
     print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", serving], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [warm("python"), "-c", serving], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
 
     def sfusion(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -80,6 +80,16 @@ def test_tools_registration(tmp_path: Path) -> None:
     assert tool.get_openai_tool_schema().function.parameters.required == ["code"]
 
 
+def test_ray_forks_its_workers_from_a_warm_interpreter() -> None:
+    """If it did not, only the time that the tests take would tell."""
+
+    @ray.remote(num_cpus=0)
+    def is_warm() -> bool:
+        return "sfusion.harness.cli" in sys.modules  # of no use in a worker
+
+    assert ray.get(is_warm.remote())
+
+
 def test_basic_multi_process_init() -> None:
     first, second = Process.remote(), Process.remote()
     assert len(set(ray.get([first.pid.remote(), second.pid.remote()]))) == 2

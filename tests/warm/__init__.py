@@ -3,6 +3,8 @@
 ``warm("sfusion")`` and ``warm("python")`` do what the real commands do, in a real process, but that is forked from an
 interpreter which has imported the product already: importing takes longer than most commands. Tests of installing,
 starting, importing, hash seeds and sudden death use the real commands.
+
+``warm_ray_worker()`` does the same for the workers of a Ray cluster, from an interpreter that has imported Ray too.
 """
 
 from __future__ import annotations
@@ -25,19 +27,27 @@ _ENVIRON = dict(os.environ)
 
 @cache
 def _folder() -> Path:
-    """Start the interpreter that is forked; it ends with this process. Return the folder with its launchers."""
+    return _start({"sfusion": ["sfusion"], "python": []}, _ENVIRON)
+
+
+def _start(launchers: dict[str, list[str]], environ: dict[str, str], *more: str) -> Path:
+    """Start an interpreter that has imported the product and ``more``, and is forked; it ends with this process.
+
+    Return the folder with its launchers, each of which puts its own first words before those of the command.
+    """
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in ("sfusion", "python"):
+    for name, first in launchers.items():
         launcher = folder / name
-        launcher.write_text(f"#!{sys.executable} -IS\nPYTHON = {sys.executable!r}\n{_LAUNCHER}", encoding="utf-8")
+        head = f"#!{sys.executable} -IS\nPYTHON = {sys.executable!r}\nFIRST = {first}\n"
+        launcher.write_text(head + _LAUNCHER, encoding="utf-8")
         launcher.chmod(0o755)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(folder / "socket"))
         listener.listen(100)
         number = listener.fileno()
-        command = [sys.executable, "-P", str(_HERE / "zygote.py"), str(number)]
-        process = subprocess.Popen(command, env=_ENVIRON, stdin=subprocess.PIPE, pass_fds=[number])
+        command = [sys.executable, "-P", str(_HERE / "zygote.py"), str(number), *more]
+        process = subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, pass_fds=[number])
     atexit.register(process.communicate)
     return folder
 
@@ -45,3 +55,13 @@ def _folder() -> Path:
 def warm(name: str = "") -> Path:
     """Return the launcher of a command, ``sfusion`` or ``python``, or the folder with both."""
     return _folder() / name
+
+
+def warm_ray_worker() -> Path:
+    """Return what Ray can run in place of its ``default_worker.py``, with the variables that are set now."""
+    import ray
+
+    script = Path(ray.__file__).parent / "_private" / "workers" / "default_worker.py"
+    # Not the modules with our actors: to define one, Ray draws random numbers, which all forks would draw again.
+    folder = _start({"ray-worker": [str(script)]}, dict(os.environ), "ray", "ray._private.async_compat")
+    return folder / "ray-worker"

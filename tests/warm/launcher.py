@@ -10,7 +10,7 @@ import sys
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 
 own = os.path.basename(__file__) == "sfusion"
-words = ["sfusion", *sys.argv[1:]] if own else sys.argv[1:]
+words = [*FIRST, *sys.argv[1:]]  # noqa: F821 # written above this text, as PYTHON is
 signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
 warm = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 request = {
@@ -30,7 +30,7 @@ except OSError:
     started = 0
 if not started:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
-    os.execv(PYTHON, [PYTHON, *(["-m"] if own else []), *words])  # noqa: F821 # written above this text
+    os.execv(PYTHON, [PYTHON, *(["-m"] if own else []), *words])  # noqa: F821
 
 for number in FORWARDED:
     signal.signal(number, lambda number, _: os.kill(started, number))

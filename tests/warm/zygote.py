@@ -42,6 +42,11 @@ READ_AT_START = ("LANG", "LC_", "PYTHON", "SSL_", "TZ")
 """Variables that an interpreter or a library reads once, when it starts."""
 READ_LATER = "PYTHONBREAKPOINT"
 """Not one of them; Ray sets it in whatever process starts it."""
+RAY_WORKER = {"RAY_JOB_ID": "ffffffff", "RAY_RAYLET_PID": str(os.getpid())}
+"""Read by Ray's library when it is imported: every worker is one that Ray starts before it knows the job.
+
+It would also end with this process. ``_mind`` ends it with its raylet.
+"""
 
 
 def serve(listener: socket.socket) -> Callable[[], None] | None:
@@ -67,7 +72,7 @@ def _reap() -> None:
 
 
 def _mind(asked: socket.socket) -> Callable[[], None]:
-    """Fork the command and tell its launcher how it ended; a command whose launcher was killed is killed too."""
+    """Fork the command and tell its launcher how it ended; one whose launcher or raylet was killed is killed too."""
     data, files, _, _ = socket.recv_fds(asked, 1_000_000, 3)
     request = marshal.loads(data)
     if not _can_be_warm(request):
@@ -82,7 +87,12 @@ def _mind(asked: socket.socket) -> Callable[[], None]:
     with contextlib.suppress(OSError):  # a launcher that was killed already, because the command was quicker than this
         asked.send(marshal.dumps(pid))
     ended = os.pidfd_open(pid)
-    if ended not in select.select([asked, ended], [], [])[0]:
+    try:
+        raylet = [os.pidfd_open(int(request["environ"]["RAY_RAYLET_PID"]))] if "ray" in sys.modules else []
+        has_ended = ended in select.select([asked, ended, *raylet], [], [])[0]
+    except ProcessLookupError:  # the raylet
+        has_ended = False
+    if not has_ended:
         os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):  # not yet a group of its own
             os.killpg(pid, signal.SIGKILL)
@@ -115,6 +125,8 @@ def _become(request: dict[str, Any], files: list[int]) -> Callable[[], None]:
     os.umask(request["umask"])
     os.environ.clear()
     os.environ.update(request["environ"])
+    if "ray" in sys.modules:
+        os.environ["RAY_JOB_ID"] = RAY_WORKER["RAY_JOB_ID"]
     for one in request["ignored"]:
         signal.signal(one, signal.SIG_IGN)
     through = bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -151,13 +163,17 @@ def _run(words: list[str]) -> None:
 
 
 def main() -> None:
-    sys.path.insert(0, str(Path(__file__).parents[2]))  # a checkout that is not installed
-    for name in PRODUCT:
+    number, *more = sys.argv[1:]
+    if "ray" in more:
+        os.environ |= RAY_WORKER
+    checkout = str(Path(__file__).parents[2])
+    sys.path.insert(0, checkout)  # it may not be installed
+    for name in (*PRODUCT, *more):
         importlib.import_module(name)
-    del sys.path[0]
+    sys.path.remove(checkout)
     gc.collect()
     gc.freeze()
-    todo = serve(socket.socket(fileno=int(sys.argv[1])))
+    todo = serve(socket.socket(fileno=int(number)))
     if todo is not None:
         todo()
 
