@@ -9,8 +9,9 @@ import sys
 
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 
-own = os.path.basename(__file__) == "sfusion"
-words = ["sfusion", *sys.argv[1:]] if own else sys.argv[1:]
+name = os.path.basename(__file__)
+own = name != "python"
+words = [name, *sys.argv[1:]] if own else sys.argv[1:]
 signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
 warm = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 request = {
