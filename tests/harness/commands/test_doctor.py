@@ -21,6 +21,8 @@ from sfusion.harness.doctor.report import DoctorReporter, exit_code
 from tests.harness.doctor.servers import scripted, serving_tls
 from tests.harness.doctor.test_endpoint import free_port, server_side
 
+pytestmark = pytest.mark.xdist_group("doctor")
+
 RUN = CliRunner()
 
 
