@@ -8,9 +8,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import entry_points
 
 import pytest
+import typer.main
 
 from sfusion_tools.sandbox.fleet import process_fleet
 
@@ -35,6 +37,9 @@ with suppress(ImportError):  # the environments with verl do not have it
 # Shells start background jobs with Ctrl-C ignored, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Typer needs 0.1 s to build the command line, which it would do for every command that a test runs.
+typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignment]
 
 
 @pytest.hookimpl(optionalhook=True)

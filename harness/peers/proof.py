@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 
 from sfusion.harness.errors import BadOption
@@ -87,6 +87,8 @@ class ProofRun:
     change: str = ""
     right: Task | None = None
     """The same cell with nothing wrong."""
+    compared: bool = False
+    """It is what a mistake is compared with."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,9 @@ def play(case: ProofRun) -> ProofRunResult:
     with CHANGES[case.change].applied() if case.change else nullcontext():
         result = run_one(case.task)
     verdicts = [*result.verdicts]
-    if case.right is None:
+    if case.compared:
         _held[_cell(case.task)] = _held_in(result.journal, case.task.scenario)
-    else:
+    if case.right is not None:
         held = _held_anyway(case.right)
         more = judge(result.journal, _other_promises(case.task.scenario))
         verdicts += [one for one in more if one.promise in held and one.state in ("held", "broken")]
@@ -202,8 +204,10 @@ class Proof:
 
     def run(self, jobs: int = 1) -> Iterator[ProofRunResult]:
         """Play all cases and fill the rows; yield each result as it comes."""
+        beside = {_cell(case.right) for case in self.cases if case.right is not None}
+        cases = [replace(case, compared=case.right is None and _cell(case.task) in beside) for case in self.cases]
         with open_workers(jobs) as workers:
-            yield from map(self._taken, workers.map(play, self.cases))
+            yield from map(self._taken, workers.map(play, cases))
 
     def _taken(self, result: ProofRunResult) -> ProofRunResult:
         self.rows[result.row].add(result.cell, result.verdicts, result.error)

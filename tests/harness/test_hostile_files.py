@@ -34,6 +34,8 @@ from sfusion.harness.viewer import open_dump
 from sfusion_tools.errors import SfusionError
 from sfusion_tools.tool_registry import read_entries
 
+pytestmark = pytest.mark.xdist_group("hostile files")
+
 OURS = (FakeError, HarnessError, SfusionError)
 SCENARIO = """\
 scenario: small

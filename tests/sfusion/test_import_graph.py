@@ -10,6 +10,8 @@ import pytest
 from tests import ROOT
 from tests.sfusion.graph import cycles, import_graph
 
+pytestmark = pytest.mark.xdist_group("import graph")
+
 
 def test_no_modules_import_each_other() -> None:
     assert cycles(import_graph()) == []

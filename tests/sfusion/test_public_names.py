@@ -26,6 +26,7 @@ def test_a_module_exports_exactly_the_names_that_the_page_lists(module: str) -> 
     assert all(hasattr(import_module(module), name) for name in names)
 
 
+@pytest.mark.xdist_group("import graph")
 def test_every_package_with_public_names_is_on_the_page() -> None:
     packages = {
         name

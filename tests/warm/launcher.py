@@ -9,8 +9,8 @@ import sys
 
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 
-own = os.path.basename(__file__) == "sfusion"
-words = [*FIRST, *sys.argv[1:]]  # noqa: F821 # written above this text, as PYTHON is
+own = [os.path.basename(__file__)] == FIRST  # noqa: F821 # written above this text, as PYTHON is
+words = [*FIRST, *sys.argv[1:]]  # noqa: F821
 signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
 warm = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
 request = {

@@ -59,11 +59,36 @@ def test_the_usage_names_the_command_as_the_console_script_does() -> None:
     assert done.stderr.startswith("Usage: sfusion check ")
 
 
+def test_a_warm_pytest_does_not_search_the_folder_for_modules(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").touch()
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "test_it.py").write_text("def test_it():\n    import beside\n")
+    done = subprocess.run([warm("pytest"), "-q", "inner"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "No module named 'beside'" in done.stdout
+
+
 def test_another_copy_of_the_product_in_the_folder_is_the_one_that_runs(tmp_path: Path) -> None:
     (tmp_path / "sfusion_tools").mkdir()
     (tmp_path / "sfusion_tools" / "__init__.py").write_text("name = 'a copy'\n")
     command = [warm("python"), "-c", "import sfusion_tools; print(sfusion_tools.name)"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "a copy\n"
+
+
+LASTS = """
+import atexit, threading
+atexit.register(print, "last")
+threading.Thread(target=lambda: print(input())).start()
+print("main ends", flush=True)
+"""
+
+
+def test_threads_and_exit_functions_end_before_the_command() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([warm("python"), "-c", LASTS], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "main ends\n"
+        assert process.communicate("thread")[0] == "thread\nlast\n"
 
 
 WAITS = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read(); print('read to the end')"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -13,19 +14,32 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import typer.main
+
 PRODUCT = (
+    "pytest",
+    "rich.markdown",
     "sfusion.fakes.proxy",
     "sfusion.fakes.sandbox",
     "sfusion.fakes.sglang",
     "sfusion.harness.cli",
+    "sfusion.harness.commands._hunting",
+    "sfusion.harness.commands._learning",
+    "sfusion.harness.commands._proving",
     "sfusion.harness.commands._running",
+    "sfusion.harness.commands._shrinking",
+    "sfusion.harness.commands._sweeping",
     "sfusion.harness.doctor",
     "sfusion.harness.drift",
-    "sfusion.harness.hunt",
+    "sfusion.harness.hunt.hunt",
+    "sfusion.harness.logs",
     "sfusion.harness.probes",
     "sfusion.harness.promises",
     "sfusion.harness.reports",
@@ -33,7 +47,7 @@ PRODUCT = (
     "sfusion.harness.runs",
     "sfusion.harness.scenarios",
     "sfusion.harness.shrinking",
-    "sfusion.harness.worlds",
+    "sfusion.harness.worlds.sim",
     "sfusion_tools.rollout",
     "sfusion_tools.sandbox_fusion_tools",
     "sfusion_tools.tool_registry",
@@ -147,6 +161,10 @@ def _run(words: list[str]) -> None:
             sys.argv = words
             sys.modules["__main__"] = type(sys)("__main__")
             sys.exit(sys.modules["sfusion.harness.cli"].main())
+        case ["pytest", *_]:
+            sys.argv = words
+            (script,) = entry_points(group="console_scripts", name="pytest")
+            sys.exit(script.load()())
         case ["-m", name, *rest]:
             sys.argv = [name, *rest]
             sys.path.insert(0, os.getcwd())
@@ -162,6 +180,27 @@ def _run(words: list[str]) -> None:
             runpy.run_path(file, run_name="__main__")
 
 
+def _end(todo: Callable[[], None]) -> None:
+    """Do it and exit as an interpreter does, but do not take a hundred modules apart, of which each page is copied."""
+    code: Any = 0
+    try:
+        todo()
+    except SystemExit as error:
+        code = error.code or 0
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined] # waits for threads
+    atexit._run_exitfuncs()
+    gc.collect()  # what was never closed says so
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)  # an interpreter has a message and a code of its own for that
+    os._exit(code & 0xFF)
+
+
 def main() -> None:
     number, *more = sys.argv[1:]
     if "ray" in more:
@@ -171,11 +210,13 @@ def main() -> None:
     for name in (*PRODUCT, *more):
         importlib.import_module(name)
     sys.path.remove(checkout)
+    typer.main.get_command = cache(typer.main.get_command)  # type: ignore[assignment]
+    typer.main.get_command(sys.modules["sfusion.harness.cli"].app)
     gc.collect()
     gc.freeze()
     todo = serve(socket.socket(fileno=int(number)))
     if todo is not None:
-        todo()
+        _end(todo)
 
 
 if __name__ == "__main__":

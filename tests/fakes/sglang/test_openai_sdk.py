@@ -16,6 +16,8 @@ from tests.fakes.sglang.client import CODE_TOOL
 from tests.harness.commands.serve_sglang import serving
 from tests.lazy import Lazy
 
+pytestmark = pytest.mark.xdist_group("openai sdk")
+
 openai: Any = Lazy("openai")
 
 JOHN, OTHER = problems(3, 2)

@@ -21,6 +21,8 @@ from sfusion.harness.benching.ground import Ground
 from sfusion.harness.benching.growth import GROWTHS
 from sfusion.harness.cli import app
 
+pytestmark = pytest.mark.xdist_group("benchmarks")
+
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:

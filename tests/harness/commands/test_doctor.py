@@ -22,6 +22,8 @@ from tests.harness.doctor.servers import scripted, serving_tls
 from tests.harness.doctor.test_endpoint import server_side
 from tests.ports import closed_port
 
+pytestmark = pytest.mark.xdist_group("doctor")
+
 RUN = CliRunner()
 
 

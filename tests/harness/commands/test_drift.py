@@ -15,6 +15,8 @@ from sfusion.fakes.wire import Answer, Request, Served, WireApp, WireServer
 from sfusion.harness.cli import app
 from tests.harness.drift.served import sfusion
 
+pytestmark = pytest.mark.xdist_group("drift command")
+
 MEMORY = ["-k", "memory/", "-k", "http/ping"]
 
 

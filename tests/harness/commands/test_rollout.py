@@ -15,6 +15,8 @@ from sfusion.harness.cli import app
 from sfusion.harness.viewer import open_dump
 from tests import ROOT
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 RUN = CliRunner()
 
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 
+pytestmark = pytest.mark.xdist_group("compared runs")
+
 SCENARIO = """\
 scenario: compared
 about: Ten calls to a gateway.

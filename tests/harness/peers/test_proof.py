@@ -54,6 +54,7 @@ def test_there_are_many_mistakes_and_those_of_verl_are_among_them() -> None:
     assert [letter for letter in "abcdefghjkm" if f"(verl, {letter})" not in abouts] == []
 
 
+@pytest.mark.xdist_group("import graph")
 def test_the_good_tool_uses_nothing_of_our_stack() -> None:
     assert [name for name in import_graph()["sfusion.harness.peers.good"] if "sfusion" in name] == []
 

@@ -34,6 +34,8 @@ from sfusion.harness.probes.scrubbing import Scrubber
 from tests.harness.drift.served import PATIENCE
 from tests.warm import warm
 
+pytestmark = pytest.mark.xdist_group("recording")
+
 CODE = [
     "-k",
     "results/",

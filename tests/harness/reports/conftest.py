@@ -23,8 +23,8 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Headless Chromium with an empty profile.
+def tab() -> Iterator[Opened]:
+    """The only tab of headless Chromium with an empty profile; another one would take 1 s of the processor.
 
     The scope is the module, not the session: while playwright is open, asyncio believes that a loop is running in this
     thread and refuses to start another.
@@ -35,9 +35,9 @@ def browser() -> Iterator[Any]:
         if found is None and not Path(driver.chromium.executable_path).exists():
             pytest.skip("no Chromium on this machine: install one, or run `playwright install chromium`")
         running = driver.chromium.launch(executable_path=found, args=_FLAGS, timeout=_PATIENCE)
-        context = running.new_context()  # one for all pages, because each has processes of its own
-        context.set_default_timeout(_PATIENCE)
-        yield context
+        page = running.new_page()
+        page.set_default_timeout(_PATIENCE)
+        yield Opened(page)
         running.close()
 
 
@@ -76,20 +76,20 @@ class Opened:
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Open HTML from a file, like a page that was downloaded."""
+def open_page(tab: Opened, tmp_path: Path) -> Callable[..., Opened]:
+    """Open HTML from a file, like a page that was downloaded; it replaces the page that was open."""
 
     def opener(html: str, *, dark: bool = False, width: int = 1280, height: int = 900) -> Opened:
-        file = tmp_path / f"page-{len(browser.pages)}.html"
+        file = tmp_path / "page.html"
         file.write_text(html, encoding="utf-8")
-        page = browser.new_page()
-        page.set_viewport_size({"width": width, "height": height})
-        page.emulate_media(color_scheme="dark" if dark else "light")
-        opened = Opened(page)
-        page.goto(file.as_uri())
-        opened.settle()
-        return opened
+        tab.page.goto("about:blank")
+        tab.page.mouse.move(0, 0)
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.page.emulate_media(color_scheme="dark" if dark else "light")
+        tab.messages.clear()
+        tab.requests.clear()
+        tab.page.goto(file.as_uri())
+        tab.settle()
+        return tab
 
-    yield opener
-    for page in browser.pages:
-        page.close()
+    return opener

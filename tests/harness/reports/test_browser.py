@@ -54,10 +54,9 @@ def test_script_tags_in_texts_do_not_run(open_page: Opener) -> None:
     page.locator("#lanes").click(position={"x": 20, "y": 10})
     assert PLANTED in page.locator("#panel pre").all_inner_texts()
     page.locator("details.file summary").click()
+    assert (page.evaluate("window.planted"), opened.messages) == (None, [])
     index = open_page(render_index([broken_run()]))
-    for one in (opened, index):
-        assert one.page.evaluate("window.planted") is None
-        assert one.messages == []
+    assert (index.page.evaluate("window.planted"), index.messages) == (None, [])
 
 
 def test_hovering_shows_how_a_call_ended_and_what_was_in_flight(open_page: Opener) -> None:

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from sfusion.fakes.sandbox import FakeSandbox
 from sfusion.harness.cli import app
 
+pytestmark = pytest.mark.xdist_group("real sandboxes")
+
 RUN = CliRunner()
 
 

@@ -14,6 +14,8 @@ from tests.sfusion_tools.rollout.helpers import RecordingTool, roles, schema
 from tests.sfusion_tools.rollout.students import QUESTION, students
 from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 # Like Qwen's: tool results are part of a user turn.
 USER_TURN_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ 'user' if message.role == 'tool' else message.role }}\n"

@@ -23,6 +23,8 @@ from tests.sfusion_tools.rollout.helpers import RecordingTool, schema
 from tests.sfusion_tools.rollout.model_templates import MODELS, REPLIES, Model
 from tests.sfusion_tools.tokenizers.test_hugging_face import TEMPLATE, save_tokenizer
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 CASES = [pytest.param(model, mode, id=f"{model.name} {mode}".strip()) for model in MODELS for mode in model.modes]
 USER = {"role": "user", "content": "And then?"}
 

@@ -16,6 +16,8 @@ from sfusion_tools.tokenizers import (
     load_tokenizer,
 )
 
+pytestmark = pytest.mark.xdist_group("transformers")
+
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
