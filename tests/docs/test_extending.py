@@ -23,7 +23,7 @@ PAGES = EXAMPLES | {"CONTRIBUTING.md": (ROOT / "CONTRIBUTING.md").read_text(enco
 
 def test_worked_examples_pass_in_a_copy_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them in one copy, whose commands are forked from one interpreter: it is started after the additions."""
-    ignored = shutil.ignore_patterns(".*")
+    ignored = shutil.ignore_patterns(".*", "*.pyc.*")  # the latter: bytecode that is being written
     copy = Path(shutil.copytree(ROOT, tmp_path / "copy", symlinks=True, ignore=ignored))
     monkeypatch.setattr(checks, "warm", partial(warm, checkout=copy))
     pages = {}
