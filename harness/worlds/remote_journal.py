@@ -25,6 +25,8 @@ from sfusion.harness.worlds.recorder import Recorder
 _LONGEST_LINE = 2**20
 _ROUND_TRIPS = 9
 _CONNECT_SECONDS = 30.0
+_LAST_SECONDS = 10.0
+"""How long to wait for the end of a process that does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +152,12 @@ class JournalServer:
         self._server = await asyncio.start_server(self._serve, self._host, 0, limit=_LONGEST_LINE)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, problem: object, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+        if problem is None and self._connections:
+            # The processes have been ended, but what they sent before may not have been read yet.
+            await asyncio.wait(list(self._connections), timeout=_LAST_SECONDS)
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -417,10 +417,11 @@ def test_a_given_cluster_is_used_and_left_as_it_was(place: OwnCluster, tmp_path:
 
 
 def square_elsewhere(marks: Path, doomed: str, number: int) -> int:
-    """Square a number, but on the ``doomed`` node report the number and never return."""
+    """Square a number when one was reported; on the ``doomed`` node report the number and never return."""
     if ray.get_runtime_context().get_node_id() == doomed:
         (marks / str(number)).touch()
         signal.pause()
+    until(lambda: any(marks.iterdir()))
     return number * number
 
 

@@ -35,7 +35,7 @@ class TimeoutTooShort(GoodTool):
         return aiohttp.ClientTimeout(total=5.0)
 
 
-@mistake("outcomes", "blocked-rollouts", also=("text_is_truthful",))
+@mistake("outcomes", "blocked-rollouts")
 class TimeoutIncludesTheQueue(GoodTool):
     """The time in the queue for a permit counts against the timeout of the request."""
 

@@ -29,12 +29,17 @@ class Received:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.connected: list[str] = []
+        self.has_connected = asyncio.Event()
         self.disconnected: asyncio.Queue[str] = asyncio.Queue()
         self.server = JournalServer(
             self.events.append,
-            on_connect=lambda name, _: self.connected.append(name),
+            on_connect=self._on_connect,
             on_disconnect=self.disconnected.put_nowait,
         )
+
+    def _on_connect(self, name: str, at: float) -> None:
+        self.connected.append(name)
+        self.has_connected.set()
 
     def address(self) -> JournalAddress:
         return self.server.address({"127.0.0.1:8080": "sandbox-1"}, {"hunter2": "headers.Authorization"})
@@ -69,6 +74,16 @@ async def test_a_line_cut_off_by_the_death_of_its_process_is_dropped() -> None:
             process.sendall(b'{"at": 1, "source": "world", "event": "called"}\n{"at": 2, "source": "wor')
         assert await received.disconnected.get() == "n1-w1"
         assert [event["event"] for event in received.events] == ["called"]
+
+
+async def test_what_processes_sent_before_they_ended_is_read_although_the_run_is_over() -> None:
+    async with journal_server() as received:
+        address = received.address()
+        with socket.create_connection((address.host, address.port)) as process:
+            process.sendall(json.dumps({"token": address.token, "process": "limiter", "at": 0.0}).encode() + b"\n")
+            await received.has_connected.wait()
+            process.sendall(b'{"at": 1, "source": "limiter", "event": "expired"}\n' * 1000)
+    assert len(received.events) == 1000
 
 
 @pytest.mark.parametrize(
