@@ -136,11 +136,12 @@ def _new_pool(jobs: int) -> ProcessPoolExecutor:
     if not _can_fork():
         return ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_start_process)
     pool = ProcessPoolExecutor(jobs, get_context("fork"), initializer=_start_process)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # no process may get it before it ignores it
+    # No process may get Ctrl-C before it ignores it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         pool.submit(int).result()  # forks them all now, before anything in this process starts a thread
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pool
 
 

@@ -14,7 +14,7 @@ ANY_FAILURE = frozenset(one.value for one in Outcome if not one.is_from_program)
 _OUTCOMES: dict[str, frozenset[str]] = {
     "delay": frozenset({"transport_timeout", "unreachable", "program_timeout"}),
     "degrade": frozenset({"transport_timeout", "program_timeout"}),
-    "hang": frozenset({"transport_timeout", "unreachable", "bad_response"}),
+    "hang": frozenset({"transport_timeout", "unreachable"}),
     "reset": frozenset({"unreachable", "bad_response"}),
     "close": frozenset({"unreachable"}),
     "drip": frozenset({"transport_timeout"}),
@@ -112,4 +112,6 @@ def outcomes_of(action: Any) -> frozenset[str]:
         return frozenset({"bad_response", "sandbox_error"}) if action.status == 200 else frozenset({"bad_response"})
     if action.kind == "output":
         return frozenset({"bad_response"}) if action.what == "not_utf8" else frozenset()
+    if action.kind == "hang" and action.seconds is not None:
+        return _OUTCOMES["hang"] | {"bad_response"}  # then the connection is closed, perhaps amid the answer
     return _OUTCOMES.get(action.kind, ANY_FAILURE)

@@ -90,7 +90,7 @@ class StderrShown(Promise):
                 continue
             text = plain(returned.get("text") or "")
             is_whole = returned.get("chars", 0) <= len(text) and not cut_marks(text)
-            if not is_whole and any(_buries(one, call, lines[0], text) for one in _spoiled(call)):
+            if not is_whole and any(_buries(one, call, lines[0], returned) for one in _spoiled(call)):
                 continue
             judged += 1
             shown = text + plain(returned.get("tail") or "")
@@ -120,11 +120,14 @@ def _spoiled(call: CallStory) -> list[Event]:
     return [one for one in call.of_server("strike") if one["kind"] == "output" and attempt_of(one) in given]
 
 
-def _buries(fault: Event, call: CallStory, line: str, text: str) -> bool:
+def _buries(fault: Event, call: CallStory, line: str, returned: Event) -> bool:
     """Is what the program wrote to stderr amid what it printed and what a fault added, where a long text is cut?"""
-    if fault.get("stream") == "stderr":
-        return (_printed(call) or 0) + len(line) >= len(text)
-    return fault.get("stream") == "both"
+    if fault.get("stream") != "stderr":
+        return fault.get("stream") == "both"
+    text, printed = returned.get("text") or "", _printed(call) or 0
+    is_cut = bool(returned.get("cut_marks") or cut_marks(text))
+    is_long = returned.get("chars", 0) >= printed + _added(call)
+    return printed + len(line) >= len(text) and (is_cut or is_long)
 
 
 def _added(call: CallStory) -> int:

@@ -50,7 +50,7 @@ class RayGuardian:
     def _tell(self, words: bytes) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.write(words + b"\n")
+            self._process.stdin.write(words + b"\0")
 
 
 def guarded_processes(mark: str, logs: bytes) -> list[int]:
@@ -71,7 +71,7 @@ def _writes_to(logs: bytes, process: Path) -> bool:
 
 def main() -> None:
     """Wait for the end of the command, then end what it left."""
-    told = sys.stdin.buffer.read().splitlines()
+    told = sys.stdin.buffer.read().split(b"\0")[:-1]
     if told[-1:] == [_FINISHED]:
         return
     logs = told[0] if told else b""

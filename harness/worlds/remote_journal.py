@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import os
 import secrets
 import socket
 import threading
@@ -60,6 +61,7 @@ class _RemoteJournal(Journal):
         super().__init__({})
         self._lock = threading.Lock()
         self._socket = socket.create_connection((address.host, address.port), timeout=_CONNECT_SECONDS)
+        os.register_at_fork(after_in_child=self._socket.close)  # or a fork's life would seem that of this process
         self.offset = 0.0
         other_clock = address.machine != this_machine()
         self._send({"token": address.token, "process": process, "at": round(time.monotonic() - address.zero, 6)})

@@ -33,6 +33,16 @@ def test_what_a_dead_process_was_running_is_handed_out_again(tmp_path: Path) -> 
             list(workers.map(partial(square, tmp_path), [7]))
 
 
+def test_signals_that_the_caller_has_blocked_stay_blocked() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with open_workers(2) as workers:
+            assert list(workers.map(abs, [-1])) == [1]
+        assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_an_address_without_a_cluster_and_an_unknown_place_are_refused() -> None:
     with pytest.raises(BadOption, match="add --on ray"), open_workers(address="127.0.0.1:6379"):
         pass

@@ -19,6 +19,7 @@ from sfusion.harness.hunt.case import HuntCase, HuntResult, play_case, scenario_
 from sfusion.harness.hunt.corpus import CASES, STATE, Corpus
 from sfusion.harness.hunt.drawing import draw_action
 from sfusion.harness.hunt.expectations import response_room
+from sfusion.harness.hunt.fault_effects import outcomes_of
 from sfusion.harness.hunt.findings import LOGGED, HuntFinding
 from sfusion.harness.hunt.generate import FEATURES, generate, valid
 from sfusion.harness.hunt.hunt import BATCH, Hunt, Start
@@ -271,6 +272,11 @@ PASSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("case", PASSED)
 def test_a_right_tool_passes(case: str) -> None:
     assert not play_case(HuntCase(0, PASSED[case]), tool_config(GoodTool)).findings
+
+
+def test_only_a_hang_that_ends_may_break_an_answer_off() -> None:
+    assert "bad_response" not in outcomes_of(KINDS["hang"]())
+    assert "bad_response" in outcomes_of(KINDS["hang"](seconds=1))
 
 
 def test_calls_of_the_right_tool_do_not_give_up_in_one_moment() -> None:

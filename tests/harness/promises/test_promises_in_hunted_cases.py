@@ -400,6 +400,14 @@ def test_stderr_amid_what_a_fault_added_is_not_missed(stream: str, prints: str) 
         assert states("stderr_shown", good=good, sandbox={"faults": faults}, load=load).startswith("unknown")
 
 
+def test_stderr_that_was_dropped_is_missed_although_a_fault_added_much_to_it() -> None:
+    faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": "stderr"}}}]
+    load = {**LOAD, "program": {"prints": "{fill:5000}\n", "errors": "oh\n", "exit": 1}}
+    assert states("stderr_shown", good=True, sandbox={"faults": faults}, load=load).startswith("unknown")
+    drops = MISTAKES["drops-stderr"].tool
+    assert states("stderr_shown", tool=drops, sandbox={"faults": faults}, load=load).startswith("broken")
+
+
 @pytest.mark.parametrize(("stream", "size"), [("both", 10), ("stderr", 1_000_000)])
 def test_stderr_before_or_beside_what_a_fault_added_is_missed(stream: str, size: int) -> None:
     faults = [{"phase": "after", "what": {"output": {"what": "huge", "stream": stream, "size": size}}}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -84,6 +86,22 @@ async def test_what_processes_sent_before_they_ended_is_read_although_the_run_is
             await received.has_connected.wait()
             process.sendall(b'{"at": 1, "source": "limiter", "event": "expired"}\n' * 1000)
     assert len(received.events) == 1000
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+async def test_a_fork_that_lives_on_does_not_hide_the_end_of_its_parent() -> None:
+    async with journal_server() as received:
+        recorder = await asyncio.to_thread(RemoteRecorder, received.address(), "n1-w1")
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        recorder.close()
+        try:
+            async with asyncio.timeout(60):
+                assert await received.disconnected.get() == "n1-w1"
+        finally:
+            os.kill(child, signal.SIGKILL)
+            await asyncio.to_thread(os.waitpid, child, 0)
 
 
 @pytest.mark.parametrize(
