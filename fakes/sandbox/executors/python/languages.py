@@ -56,14 +56,26 @@ LANGUAGES: Mapping[str, Language] = {
     "php": _script("php -f", ".php"),
     "nodejs": Language(run="node {source}", suffix=".js", node_modules=True),
     "typescript": Language(run="tsx {source}", suffix=".ts", node_modules=True),
-    "jest": Language(run="npm run test", suffix=".test.ts", extras={"package.json": _PACKAGE_JSON}, node_modules=True),
+    "jest": Language(
+        run="npm run test",
+        suffix=".test.ts",
+        extras={"package.json": _PACKAGE_JSON},
+        # npm would ask its registry for a newer npm, and add a notice to stderr on the day that there is one.
+        env={"NPM_CONFIG_UPDATE_NOTIFIER": "false"},
+        node_modules=True,
+    ),
     "cpp": Language(compile="g++ -std=c++17 {source} -o test {cpp_flags}", run="./test", suffix=".cpp"),
     "rust": Language(compile="rustc {source} -o test", run="./test", suffix=".rs"),
     "D_ut": Language(compile="dmd {source} -unittest -of=test", run="./test", suffix=".d"),
     "swift": Language(compile="swiftc {source} -o test.out", run="./test.out", suffix=".swift"),
     "go": Language(compile="go build -o out {source}", run="./out", suffix=".go", extras={"go.mod": _GO_MOD}),
     "go_test": Language(run="go test {source}", suffix="_test.go", extras={"go.mod": _GO_MOD}),
-    "csharp": Language(run="dotnet run --project {cwd}", source="Program.cs", prepare="dotnet new console -o {cwd}"),
+    "csharp": Language(
+        run="dotnet run --project {cwd}",
+        source="Program.cs",
+        prepare="dotnet new console -o {cwd}",
+        env={"DOTNET_CLI_TELEMETRY_OPTOUT": "1"},
+    ),
     "java": Language(
         compile="javac -cp {class_path} Main.java", run="java -cp {class_path} -ea Main", source="Main.java"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import math
 import os
 import resource
@@ -10,6 +11,8 @@ import shutil
 import signal
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from sfusion.fakes.sandbox.executors.python import PythonExecutor
 from tests.fakes.sandbox.executors.calls import ran, run
@@ -185,3 +188,22 @@ async def test_the_published_image_fails_if_a_program_ends_before_its_input_is_w
         assert [result.stdout for result in reading] == ["x"] * 8
     finally:
         await executor.aclose()
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="this machine has no npm")
+async def test_npm_asks_nobody_for_a_newer_npm(executor: PythonExecutor) -> None:
+    asked = []
+
+    async def registry(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        newest = {"name": "npm", "version": "999.0.0", "dist": {"tarball": f"http://{request.host}/npm.tgz"}}
+        return web.json_response({"name": "npm", "dist-tags": {"latest": "999.0.0"}, "versions": {"999.0.0": newest}})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", registry)
+    async with TestServer(app) as server:
+        settings = f"registry={server.make_url('/')}\ncache=./cache\n"
+        files = {".npmrc": base64.b64encode(settings.encode()).decode()}
+        result = await ran(executor, "test('a', () => {})", "jest", files=files, run_timeout=60)
+    assert "npm notice" not in (result.stderr or "")
+    assert asked == []
