@@ -6,6 +6,8 @@ World sim runs several of these in one event loop, world ray one per process.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from sfusion.fakes.faults.chance import uniform
@@ -19,7 +21,9 @@ from sfusion.harness.worlds.workload import Workload
 from sfusion_tools.limiter import Limiter
 from sfusion_tools.limiter.client import Transport
 from sfusion_tools.rollout import RolloutLimits
+from sfusion_tools.sandbox.arguments import BadArguments, read_arguments
 from sfusion_tools.sandbox.fleet import Fleet
+from sfusion_tools.sandbox.languages import RUNNABLE
 from sfusion_tools.sandbox.program import Program
 
 
@@ -96,15 +100,23 @@ class Worker:
         finally:
             self._calls.pop(prepared.call, None)  # at once: it must not be lost with a worker that dies now
 
-    def _allowed(self, prepared: PreparedCall | None) -> float | None:
-        """Return the seconds that our own tool allows for a call, also without a program; None for other tools."""
+    def _allowed(self, prepared: PreparedCall | None, arguments: Any = None) -> float | None:
+        """Return the seconds that our own tool allows for a call; None for other tools.
+
+        What the scenario says of the program counts; only for a call that it does not know, such as one of a malformed
+        turn, the arguments.
+        """
         settings = self._scenario.settings
         if settings is None:
             return None
-        given = prepared.part if prepared is not None and prepared.part.arguments is None else None
-        timeout = min((given and given.timeout) or settings.default_timeout, settings.longest_timeout)
-        language = (given and given.language) or settings.default_language
-        allowed: float = settings.bounds.of(Program("", language, timeout, settings.compile_timeout))[1]
+        program = Program("", settings.default_language, settings.default_timeout, settings.compile_timeout)
+        if prepared is None:
+            with suppress(BadArguments):
+                program, _ = read_arguments(arguments, settings, RUNNABLE)
+        elif (part := prepared.part).arguments is None:
+            timeout = min(part.timeout or settings.default_timeout, settings.longest_timeout)
+            program = replace(program, language=part.language or program.language, timeout=timeout)
+        allowed: float = settings.bounds.of(program)[1]
         return allowed
 
     async def roll(self, name: str) -> str | None:

@@ -123,6 +123,15 @@ def test_a_malformed_call_has_a_deadline_too() -> None:
     assert {event["allowed"] for event in journal.events if event["event"] == "called"} == {90.0}
 
 
+def test_a_malformed_call_that_is_mended_may_take_the_time_to_compile() -> None:
+    turns = [{"programs": [{"language": "cpp", "prints": "4\n"}], "malformed": "latex_escape"}, {"say": "It is 4."}]
+    slow = {"faults": [{"what": {"drip": {"bytes": 1, "every": 1.0}}}]}
+    journal = sim.run(scene(load=None, rollouts={"count": 1, "turns": turns}, sandbox=slow))
+    allowed = {event["call"]: event["allowed"] for event in journal.events if event["event"] == "called"}
+    assert allowed == {"r001.x1": 110.0}
+    assert verdict(journal, "deadline_honoured").state == "held"
+
+
 def test_retry_after_is_not_honoured_by_never_sending_again() -> None:
     busy = scene(sandbox={"faults": [{"what": {"status": 429, "retry_after": 1}}]}, tools={"max_attempts": 1})
     found = verdict(sim.run(busy), "retry_after_honoured")
