@@ -15,10 +15,10 @@ from statistics import median
 from sfusion.harness.errors import BadOption
 from sfusion.harness.hunt.case import play_case
 from sfusion.harness.hunt.hunt import Hunt
-from sfusion.harness.peers import proof  # registers the mistakes
+from sfusion.harness.peers import proof
 from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import DEFAULTS, GoodTool
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistakes import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.runs.keyword import read_keyword
 

@@ -9,14 +9,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 
 from sfusion.harness.errors import BadOption
 from sfusion.harness.journal import Journal
-from sfusion.harness.peers import mistakes
 from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import GoodTool
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistakes import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import PROMISES, Promise, Verdict, judge
 from sfusion.harness.runs.keyword import read_keyword
@@ -24,10 +22,6 @@ from sfusion.harness.runs.runner import run_one
 from sfusion.harness.runs.tasks import Task, adapt_tasks, fitting_tasks, read_tasks
 from sfusion.harness.scenarios import Scenario, scenario_files
 from sfusion.harness.spreading import open_workers
-
-# Importing a module registers its mistakes.
-for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
-    import_module(f"{mistakes.__name__}.{_module}")
 
 GOOD, SILENT, OWN = "good-tool", "good-tool-without-outcomes", "own-stack"
 WITHOUT = " (no outcomes)"

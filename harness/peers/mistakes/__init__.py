@@ -1,1 +1,13 @@
-"""The mistakes, one module for each thing that they are about. Importing a module registers its mistakes."""
+"""Every mistake, from one module for each thing that they are about."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from sfusion.harness.peers.mistake import MISTAKES
+
+# Importing a module registers its mistakes, in the order of the table.
+for _module in ("limits", "requests", "scores", "tasks", "texts", "races"):
+    import_module(f"{__name__}.{_module}")
+
+__all__ = ["MISTAKES"]

@@ -28,7 +28,7 @@ from sfusion.harness.hunt.mutate import mutate
 from sfusion.harness.hunt.page import render_hunt
 from sfusion.harness.peers.changes import CHANGES
 from sfusion.harness.peers.good import GoodTool
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistakes import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import PROMISES, Verdict
 from sfusion.harness.shrinking import Failure

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.peers.changes import CHANGES
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistakes import MISTAKES
 from sfusion.harness.peers.proof import GOOD, OWN, SILENT, Proof
 from sfusion.harness.peers.table import page
 from sfusion.harness.promises import PROMISES, Promise, Story, Verdict

@@ -8,7 +8,7 @@ import pytest
 
 from sfusion.harness.journal import Journal
 from sfusion.harness.peers.good import GoodTool
-from sfusion.harness.peers.mistake import MISTAKES
+from sfusion.harness.peers.mistakes import MISTAKES
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.promises import judge
 from sfusion.harness.promises.registry import read_promise

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from sfusion.harness.cli import app
 from sfusion.harness.peers.good import GoodTool
-from sfusion.harness.peers.mistake import MISTAKES
-from sfusion.harness.peers.mistakes import races
+from sfusion.harness.peers.mistakes import MISTAKES, races
 from sfusion.harness.peers.proof import Proof
 from sfusion.harness.peers.tool_config import tool_config
 from sfusion.harness.runs import Task, adapt_tasks, read_tasks, run_one
