@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sfusion_tools.errors import UnknownToken
 from sfusion_tools.tokenizers.chatml import END_OF_TEXT, IM_END, IM_START, layout
@@ -40,6 +41,8 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        with suppress(ValueError):  # a special token is no byte
+            return bytes(ids).decode("utf-8", errors="replace")
         texts: list[str] = []
         start = 0
         specials = (place for place, number in enumerate(ids) if not 0 <= number < _BYTES)
