@@ -79,10 +79,10 @@ class OwnCluster:
                         **_NODE,
                         "include_dashboard": False,
                         "no_monitor": True,  # of the autoscaler
+                        "session_name": self._guardian.session,
                         "_system_config": _QUICK_HEALTH,
                     },
                 )
-            self._guardian.add_logs(f"{self._cluster.head_node.get_logs_dir_path()}/raylet.")
             self._nodes.append(self._cluster.head_node)
             self.address: str = self._cluster.address
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)

@@ -14,8 +14,8 @@ import stat
 import subprocess
 import sys
 import time
-import uuid
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 _MARK = "SFUSION_RAY_CLUSTER"
@@ -25,59 +25,46 @@ _QUIET_ROUNDS = 5
 
 
 class RayGuardian:
-    """Guards the processes that are started between its making and ``finish``."""
+    """Guards the processes of a Ray session, which are started between its making and ``finish``."""
 
     def __init__(self) -> None:
-        mark = uuid.uuid4().hex
+        self.session = f"session_{datetime.now():%Y-%m-%d_%H-%M-%S_%f}_{os.getpid()}"
+        """The name that the session must have; Ray would choose one of this form."""
         # In a session of its own: Ctrl-C is for the command, which then ends the cluster itself.
-        command = [sys.executable, "-I", __file__, mark]
+        command = [sys.executable, "-I", __file__, self.session]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0, start_new_session=True)
-        os.environ[_MARK] = mark
-
-    def add_logs(self, beginning: str) -> None:
-        """Guard also what writes to files whose path begins like this."""
-        self._tell(os.fsencode(os.path.realpath(beginning)))
+        os.environ[_MARK] = self.session
 
     def finish(self) -> None:
         """Stop guarding: the cluster was ended."""
         os.environ.pop(_MARK, None)
-        self._tell(_FINISHED)
-        assert self._process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait()
-
-    def _tell(self, words: bytes) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(words + b"\0")
+            self._process.communicate(_FINISHED)
 
 
-def guarded_processes(mark: str, logs: bytes) -> list[int]:
-    """Return the processes that have the mark in their environment or write to one of the logs."""
-    wanted = f"{_MARK}={mark}".encode()
+def guarded_processes(session: str) -> list[int]:
+    """Return the processes that have the session in their environment or write to its raylets' logs."""
+    mark, logs = f"{_MARK}={session}".encode(), f"/{session}/logs/raylet.".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone
-            if wanted in (folder / "environ").read_bytes().split(b"\0") or (logs and _writes_to(logs, folder)):
+            if mark in (folder / "environ").read_bytes().split(b"\0") or _writes_to(logs, folder):
                 found.append(int(folder.name))
     return found
 
 
 def _writes_to(logs: bytes, process: Path) -> bool:
     opened = [os.fsencode(file) for file in (process / "fd").iterdir()]
-    return any(os.readlink(file).startswith(logs) and os.lstat(file).st_mode & stat.S_IWUSR for file in opened)
+    return any(logs in os.readlink(file) and os.lstat(file).st_mode & stat.S_IWUSR for file in opened)
 
 
 def main() -> None:
     """Wait for the end of the command, then end what it left."""
-    told = sys.stdin.buffer.read().split(b"\0")[:-1]
-    if told[-1:] == [_FINISHED]:
+    if sys.stdin.buffer.read() == _FINISHED:
         return
-    logs = told[0] if told else b""
     quiet = 0
     while quiet < _QUIET_ROUNDS:  # one that is being started has no environment of its own yet
-        left = guarded_processes(sys.argv[1], logs)
+        left = guarded_processes(sys.argv[1])
         quiet = 0 if left else quiet + 1
         for pid in left:
             with suppress(OSError):

@@ -14,29 +14,38 @@ from tests.ray.processes import Watched, descendants
 pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")]
 
 COMMAND = """\
-import sys, time
+import os, subprocess, sys, tempfile
+import ray
 from sfusion.harness.worlds.ray_cluster import open_cluster
-cluster = open_cluster()
-print("open", flush=True)
-sys.stdin.read()
+
+def started(**_):
+    logs = os.path.join(tempfile.gettempdir(), "ray", os.environ["SFUSION_RAY_CLUSTER"], "logs")
+    with open(f"{logs}/raylet.out", "a") as log:
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], env={}, stdout=log)
+    print("started", flush=True)
+    sys.stdin.read()
+
+ray.init = started
+open_cluster()
 """
+"""It starts a cluster and, like a raylet, a process that writes to its log. The titles that Ray gives to its agents
+overwrite their environment, so this one has none at all."""
 
 
 @pytest.mark.timeout(300)
-def test_no_process_of_ray_outlives_the_command_that_started_it() -> None:
-    # First in the environment, the guardian's mark is overwritten by the titles of Ray's processes.
-    environ = {"SFUSION_RAY_CLUSTER": "", **os.environ}
+def test_no_process_of_ray_outlives_the_command_that_was_starting_it() -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "RAY_TMPDIR"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, "-c", COMMAND], env=environ, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"open\n"
+        assert process.stdout.readline() == b"started\n"
         started = descendants(process.pid)
         guardian = [pid for pid in started if b"ray_guardian" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         last, others = Watched(guardian), Watched(started)
         process.kill()
     assert len(guardian) == 1
-    assert len(started) > 3, "the guardian, the GCS, a raylet and its agents"
+    assert len(started) > 4, "the guardian, the GCS, a raylet and its agents, the process that writes to its log"
     assert last.still_alive(150) == []
-    assert others.still_alive(10) == [], "without it, Ray's agents wait a minute for a server that is gone"
+    assert others.still_alive(10) == []

@@ -141,6 +141,7 @@ cluster: {nodes: 2}
 tools: {rate_limit: 2, permit_lease: 2}
 load: {calls: 24, concurrency: 8, program: {seconds: 200ms, prints: "{call}\\n"}}
 events: [{after: {in_flight: 2}, kill: node-1}]""")
+    place.nodes(2, {1})
     before = {one["NodeID"] for one in ray.nodes() if one["Alive"]}
     journal, verdicts = played(place, tried)
     all_held(verdicts)
