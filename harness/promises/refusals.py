@@ -41,8 +41,7 @@ class RefusalsTold(Promise):
 def _refusal(call: CallStory) -> str | None:
     if _has_bad_arguments(call):
         return "bad arguments"
-    answers = call.of_server("answered")
-    last = answers[-1]["status"] if answers else 200
+    last = call.answers[-1]["status"] if call.answers else 200
     return f"status {last}" if 400 <= last < 500 and last != 429 else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from pydantic import Field
 
@@ -17,6 +18,9 @@ from sfusion_tools.wording import counted
 _TRANSIENT = frozenset({408, 425, 429, 502, 503, 504})
 _TOGETHER = 0.005
 """Seconds within which things happen together."""
+_SAME = 0.001
+"""Seconds by which pauses that a client chose without chance differ at most. Of short ones that it drew, some are this
+near to each other, but hardly ever most."""
 
 
 class OnlyTransientRetried(Promise):
@@ -64,20 +68,21 @@ class RetriesSpread(Promise):
     needs = "ending"
 
     def judge(self, story: Story) -> Verdict:
-        returns = sorted(_returns(story), key=lambda pair: pair[0]["at"])
-        groups: list[list[tuple[Event, float]]] = []
-        for refused, again in returns:
-            if not groups or refused["at"] - groups[-1][0][0]["at"] > _TOGETHER:
+        groups: list[list[_Return]] = []
+        for one in sorted(_returns(story), key=lambda one: one.refused["at"]):
+            if not groups or one.refused["at"] - groups[-1][0].refused["at"] > _TOGETHER:
                 groups.append([])
-            groups[-1].append((refused, again))
+            groups[-1].append(one)
         groups = [group for group in groups if len(group) > 3]
         wrong: list[tuple[str, list[Event]]] = []
         for group in groups:
-            moment, most = Counter(round(again / _TOGETHER) for _, again in group).most_common(1)[0]
+            moment, most = Counter(one.moment for one in group).most_common(1)[0]
             if most > 3 and most * 2 > len(group):
-                text = f"{most} of {len(group)} calls that were refused at {group[0][0]['at']:g} s came back together"
-                first = [refused for refused, again in group if round(again / _TOGETHER) == moment]
-                wrong.append((f"{text} at {moment * _TOGETHER:.4g} s", first))
+                herd = [one for one in group if one.moment == moment]
+                text = (
+                    f"{most} of {len(group)} calls that were refused at {group[0].refused['at']:g} s came back together"
+                )
+                wrong.append((f"{text} at {herd[0].again:.4g} s", [one.refused for one in herd]))
         if wrong:
             return self.broken(*wrong[0], len(wrong))
         if not groups:
@@ -85,12 +90,19 @@ class RetriesSpread(Promise):
         return self.held(f"{counted(len(groups), 'group')} of calls refused together, all spread")
 
 
-def _returns(story: Story) -> Iterator[tuple[Event, float]]:
-    """Yield each refusal with the time at which its call comes back."""
+class _Return(NamedTuple):
+    refused: Event
+    again: float
+    """When the call comes back."""
+    moment: int
+    """Calls that were refused together come back together if it is the same."""
+
+
+def _returns(story: Story) -> Iterator[_Return]:
     if story.has_client:
         for call in story.made:
             for event in call.of_client("backing_off"):
-                yield event, event["at"] + event["seconds"]
+                yield _Return(event, event["at"] + event["seconds"], round(event["seconds"] / _SAME))
         return
     # A request that was waiting for another one to end did not choose its moment; one without any pause did.
     freed: dict[int, set[str]] = {}
@@ -106,18 +118,19 @@ def _returns(story: Story) -> Iterator[tuple[Event, float]]:
         for refused, again in _retries(call):
             at_once = again["at"] - refused["at"] <= _TOGETHER
             if at_once or freed.get(round(again["at"] / _TOGETHER), set()) <= {again["call"]}:
-                yield refused, again["at"]
+                yield _Return(refused, again["at"], round(again["at"] / _TOGETHER))
 
 
 def _retries(call: CallStory) -> Iterator[tuple[Event, Event]]:
     """Yield the answers that refused a request for now, each with the next request of the call."""
     slow = {attempt_of(one) for one in call.of_server("strike") if one.get("phase") == "body"}
+    refusals = [one for one in call.answers if one["status"] in _TRANSIENT and attempt_of(one) not in slow]
     refused: Event | None = None
     for event in call.server:
         if event["event"] == "arrived" and refused is not None:
             yield refused, event
             refused = None
-        elif event["event"] == "answered" and event["status"] in _TRANSIENT and attempt_of(event) not in slow:
+        elif event in refusals:
             refused = event
 
 

@@ -384,6 +384,23 @@ def test_requests_that_waited_for_one_that_was_never_answered_did_not_choose_the
     assert not told.startswith("broken"), told
 
 
+@pytest.mark.parametrize(
+    ("pauses", "state"), [((0.1347, 0.147, 0.1935, 0.1949, 0.195013, 0.195182), "held"), ((0.195,) * 6, "broken")]
+)
+def test_short_pauses_that_were_drawn_alike_are_no_herd(pauses: tuple[float, ...], state: str) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "ray"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=6, secrets=0)
+    for number, seconds in enumerate(pauses):
+        call = {"call": f"c000{number}", "worker": "n1-w1"}
+        journal.note(0.0, "world", "called", intent={"kind": "ok"}, allowed=60, **call)
+        journal.note(0.0, "server", "arrived", call=call["call"], attempt=1, path="/run_code", in_flight=1)
+        journal.note(number / 5000, "client", "backing_off", attempt=1, seconds=seconds, asked=None, **call)
+        journal.note(1.0, "world", "returned", outcome="ok", text="", chars=0, **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("retries_spread")])
+    assert verdict.state == state, verdict.sentence
+
+
 def test_a_herd_that_comes_back_into_a_reset_is_seen() -> None:
     faults = [{"first_attempts": 1, "what": {"status": 503}}, {"first_attempts": 2, "what": "reset"}]
     load = {"calls": 8, "concurrency": 8, "program": {"prints": "{call}\n"}}
@@ -443,4 +460,20 @@ def test_an_answer_may_be_sent_in_the_moment_in_which_the_sandbox_crashes(
     journal.note(left, "world", "returned", outcome=outcome, text=text, chars=len(text), **call)
     journal.note(9.0, "world", "ended")
     (verdict,) = judge(journal, [read_promise("text_is_truthful")])
+    assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize(("client_gone", "state"), [(True, "unknown"), (False, "broken")])
+def test_a_refusal_that_comes_when_the_client_has_left_is_not_told(client_gone: bool, state: str) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=1, secrets=0, foreign=True)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "4\n"}, allowed=60, **call)
+    for attempt, status, gone in ((2, 200, False), (1, 404, client_gone)):
+        request = {"call": "c0001", "attempt": attempt}
+        journal.note(1.0, "server", "arrived", path="/run_code", in_flight=1, **request)
+        journal.note(2.0, "server", "answered", status=status, client_gone=gone, **request)
+    journal.note(2.0, "world", "returned", outcome="ok", text="4\n", chars=2, **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("refusals_told")])
     assert verdict.state == state, verdict.sentence
