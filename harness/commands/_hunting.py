@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +60,12 @@ def run_hunt(options: HuntOptions) -> int:
         raise BadOption("--minutes and --cases: give one of them")
     tools = _read_tools(options.tools)
     hunt = Hunt(options.seed, keys=config_keys(tools), near=_starts(options.near, options.trust))
-    corpus = Corpus(options.corpus, json.dumps(tools, sort_keys=True)) if options.corpus is not None else None
+    named = json.dumps(tools, sort_keys=True)
+    with Corpus(options.corpus, named) if options.corpus is not None else nullcontext() as corpus:
+        return _hunt_down(hunt, corpus, tools, options)
+
+
+def _hunt_down(hunt: Hunt, corpus: Corpus | None, tools: Tools | None, options: HuntOptions) -> int:
     before = corpus.resume(hunt) if corpus is not None else 0
     _check_files(options)
     seconds = 60.0 * (1.0 if options.minutes is None else options.minutes)

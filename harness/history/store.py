@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import CannotWrite, JournalError
+from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.history.record import HistoryRecord
 from sfusion.harness.runs.directory import PAGE, SCENARIO, VERDICT, write_run
 from sfusion.harness.runs.result import RunResult
@@ -22,7 +24,6 @@ from sfusion_tools.bounded_input import parse_json, read_bounded, read_lines
 from sfusion_tools.errors import InputError
 
 HISTORY = ".history"
-_LOCK = ".lock"
 _RECORDS = "records.ndjson"
 _LARGEST_VERDICT = 50_000_000
 DEFAULT_LIMIT = 20
@@ -133,23 +134,11 @@ def folder_of(record: HistoryRecord, records: Sequence[HistoryRecord], place: Pa
     return next((path for path in earlier_runs(place) if int(path.name) in same), None)
 
 
-@contextmanager
-def _locked(out: Path) -> Generator[None, None, None]:
-    """Keep other processes from writing below ``out``; on systems without such locks, do nothing."""
+def _locked(out: Path) -> BinaryIO:
     try:
-        import fcntl
-    except ImportError:
-        yield
-        return
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / _LOCK).open("ab")
+        return lock_folder(out)
     except OSError as error:
         raise CannotWrite(f"{out} cannot be written: {error.strerror or error}") from error
-    with file:
-        with suppress(OSError):  # of file systems without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _is_of(folder: Path, record: HistoryRecord) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
 from sfusion.harness.atomic_files import write_file
 from sfusion.harness.errors import BadOption
+from sfusion.harness.folder_lock import lock_folder
 from sfusion.harness.hunt.case import HuntCase, HuntResult
 from sfusion.harness.hunt.findings import HuntFinding
 from sfusion.harness.hunt.hunt import Found, Hunt, Tally
@@ -25,19 +26,29 @@ _VERSION = 1
 
 
 class Corpus:
-    """The folder of one hunt; ``tools`` tells hunts of different tools apart."""
+    """The folder of one hunt, for it alone until it is left; ``tools`` tells hunts of different tools apart."""
 
     def __init__(self, folder: Path, tools: str = "") -> None:
         self._folder = folder
         self._tools = tools
+        self._lock: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def resume(self, hunt: Hunt) -> int:
         """Continue where the folder's hunt ended; return how many cases it has played."""
         if self._folder.exists() and not self._folder.is_dir():
             raise BadOption(f"--corpus {self._folder}: is a file; give a folder")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = self._lock or lock_folder(self._folder, wait=False)
             state = self._state()
+        except BlockingIOError:
+            raise BadOption(f"--corpus {self._folder}: another hunt is using it; give another folder") from None
         except OSError as error:
             raise BadOption(f"--corpus {self._folder}: {error.strerror}") from None
         except _DAMAGED as error:

@@ -72,16 +72,25 @@ def test_an_interrupted_hunt_continues_as_if_it_had_not_been_interrupted(tmp_pat
     digests = hunted(first, 2, corpus := Corpus(tmp_path))
     with (tmp_path / CASES).open("a") as file:
         file.write('{"number": 99, "dig')  # the process died while it wrote
-    second = Hunt(3)
-    assert Corpus(tmp_path).resume(second) == 32
-    digests += hunted(second, 3, corpus)
-    assert digests == expected
-    third = Hunt(3)
-    Corpus(tmp_path).resume(third)
+    second, third = Hunt(3), Hunt(3)
+    with corpus:
+        assert corpus.resume(second) == 32
+        digests += hunted(second, 3, corpus)
+        assert digests == expected
+        assert corpus.resume(third) == 80
     for one in (second, third):
         assert (one.tally, one.covered, one.seen) == (whole.tally, whole.covered, whole.seen)
         assert [case.digest for case in one.corpus] == [case.digest for case in whole.corpus]
         assert {f: found.count for f, found in one.found.items()} == {f: x.count for f, x in whole.found.items()}
+
+
+def test_a_folder_is_for_one_hunt_at_a_time(tmp_path: Path) -> None:
+    with Corpus(tmp_path) as first:
+        first.resume(Hunt(3))
+        with pytest.raises(BadOption, match="another hunt is using it; give another folder"):
+            Corpus(tmp_path).resume(Hunt(3))
+    with Corpus(tmp_path) as second:
+        assert second.resume(Hunt(3)) == 0
 
 
 @pytest.mark.parametrize(
@@ -96,7 +105,7 @@ def test_a_folder_of_another_hunt_is_refused(tmp_path: Path, state: str | None, 
     hunted(Hunt(3), 1, corpus := Corpus(tmp_path))
     if state is not None:
         (tmp_path / STATE).write_text(state)
-    with pytest.raises(BadOption, match=words):
+    with corpus, pytest.raises(BadOption, match=words):
         corpus.resume(Hunt(4))
     (tmp_path / "file").write_text("")
     with pytest.raises(BadOption, match="is a file"):
