@@ -35,19 +35,10 @@ _SEEDED = ("random", "priority")
 
 
 def smaller(number: int, least: int = 1) -> Iterator[int]:
-    """Yield smaller numbers, the smallest first, in a few steps that get closer to the number."""
-    steps = (
-        least,
-        least + 1,
-        least + 2,
-        least + 4,
-        number // 10,
-        number // 4,
-        number // 2,
-        number * 3 // 4,
-        number - 1,
-    )
-    yield from sorted({one for one in steps if least <= one < number})
+    """Yield smaller numbers, the smallest first, in steps that get closer and closer to the number."""
+    steps = {least, least + 1, least + 2, least + 4, number // 10, number // 4}
+    steps.update(number - (number >> half) for half in range(1, number.bit_length()))
+    yield from sorted(one for one in steps if least <= one < number)
 
 
 def simpler_seconds(value: Any) -> Iterator[float]:

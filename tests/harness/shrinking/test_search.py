@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,19 @@ def test_whatever_the_failure_does_not_need_goes() -> None:
         "load": {"calls": 1, "concurrency": 1},
         "promises": ["every_call_ends_once"],
     }
+
+
+def test_a_large_number_is_found_in_a_few_runs() -> None:
+    def fails(scenario: Scenario) -> bool:
+        part = scenario.load.program if scenario.load is not None else None
+        size = re.search(r"fill:(\d+)", str(part))
+        return size is not None and int(size[1]) >= 100_000
+
+    found = shrink(
+        big(load={"calls": 1, "program": {"prints": "{fill:262144}\n"}}), fails, Budget(cases=300, seconds=None)
+    )
+    assert found.finished
+    assert found.scenario.plain["load"]["program"] == {"prints": "{fill:100000}\n"}
 
 
 def test_what_it_needs_stays_and_is_as_small_as_possible() -> None:
