@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -185,11 +185,11 @@ class TimeAxis:
 
     def _wider(self, numbers: Iterable[int], first: int, size: int) -> dict[int, TimeBucket]:
         """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
-        wider: dict[int, TimeBucket] = {}
+        wider: defaultdict[int, TimeBucket] = defaultdict(TimeBucket)
         for number in numbers:
             place, part = divmod(number - first, size)
-            wider.setdefault(place, TimeBucket()).include(self.buckets[number], (size - 1 - part) * self.width)
-        return wider
+            wider[place].include(self.buckets[number], (size - 1 - part) * self.width)
+        return dict(wider)
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the buckets in order, without those of strays."""
