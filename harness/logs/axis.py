@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -140,22 +140,26 @@ class TimeAxis:
         """Calls that are left out, because their times are far from those of all others."""
         return self.calls - sum(self.buckets[number].calls for number in self._numbers())
 
-    def includes(self, at: float) -> bool:
-        """True if a time is not that of a stray."""
+    def stretch(self) -> range:
+        """Return the numbers of the buckets from the first to the last, without those of strays."""
         numbers = self._numbers()
-        return bool(numbers) and numbers[0] <= self._number(at) <= numbers[-1]
+        return range(numbers[0], numbers[-1] + 1) if numbers else range(0)
+
+    def number(self, at: float) -> int:
+        """Return the number of the bucket of a time."""
+        return int(at // self.width)
 
     def bucket(self, at: float) -> TimeBucket:
         """Return the bucket of a time. Others that were returned before may have become part of another."""
-        found = self.buckets.get(int(at // self.width))
+        found = self.buckets.get(self.number(at))
         return self._new_bucket(at) if found is None else found
 
     def _new_bucket(self, at: float) -> TimeBucket:
-        self.buckets[self._number(at)] = TimeBucket()
+        self.buckets[self.number(at)] = TimeBucket()
         if len(self.buckets) > MOST_BUCKETS:
             while len(self.buckets) > MOST_BUCKETS // 2:
                 self.buckets, self.width = self._wider(self.buckets, 0, 2), self.width * 2
-        return self.buckets[self._number(at)]
+        return self.buckets[self.number(at)]
 
     def occupy(self, what: str, began: float, ended: float) -> None:
         """Count something that was in flight, or waiting, from one time to another."""
@@ -179,16 +183,13 @@ class TimeAxis:
             (zero + place * width, zero + (place + 1) * width, wider.get(place) or TimeBucket()) for place in places
         ]
 
-    def _number(self, at: float) -> int:
-        return int(at // self.width)
-
     def _wider(self, numbers: Iterable[int], first: int, size: int) -> dict[int, TimeBucket]:
         """Return buckets that are ``size`` times as wide, counted from the bucket ``first``."""
-        wider: dict[int, TimeBucket] = {}
+        wider: defaultdict[int, TimeBucket] = defaultdict(TimeBucket)
         for number in numbers:
             place, part = divmod(number - first, size)
-            wider.setdefault(place, TimeBucket()).include(self.buckets[number], (size - 1 - part) * self.width)
-        return wider
+            wider[place].include(self.buckets[number], (size - 1 - part) * self.width)
+        return dict(wider)
 
     def _numbers(self) -> list[int]:
         """Return the numbers of the buckets in order, without those of strays."""

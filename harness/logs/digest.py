@@ -180,7 +180,8 @@ class Digest:
     def samples(self) -> list[LoggedCall]:
         """Return some whole calls of those on the axis, in the order in which they began."""
         clock, axis = self.clock, self.axis
-        return [one for one in self._samples.records() if clock_of(one) == clock and axis.includes(one.began)]
+        stretch = axis.stretch()
+        return [one for one in self._samples.records() if clock_of(one) == clock and axis.number(one.began) in stretch]
 
 
 class _Samples:

@@ -55,6 +55,7 @@ class SampleList(ScrollView, can_focus=True):
     def show_rows(self, step: StepFile, rows: Sequence[int]) -> None:
         """List these samples of a step, keeping the cursor's row if possible."""
         self._step, self._rows = step, rows
+        self.cursor = min(self.cursor, max(len(rows) - 1, 0))
         self.virtual_size = Size(self.scrollable_content_region.width, len(rows))
         self.refresh()
 

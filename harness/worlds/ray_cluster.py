@@ -72,7 +72,7 @@ class OwnCluster:
         self._guardian = RayGuardian()
         self._nodes: list[Any] = []
         try:
-            with inherited_path():
+            with inherited_path(), _without_dashboard():
                 self._cluster = Cluster(
                     initialize_head=True,
                     head_node_args={
@@ -193,6 +193,22 @@ def inherited_path() -> Iterator[None]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def _without_dashboard() -> Iterator[None]:
+    """Ray starts the server of its dashboard even with ``include_dashboard=False``; nothing here asks it anything."""
+    from ray._private.node import Node
+
+    start = getattr(Node, "start_api_server", None)  # private, so it may be gone one day
+    if start is None:
+        yield
+        return
+    Node.start_api_server = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        Node.start_api_server = start
 
 
 def killed_nodes(scenario: Scenario) -> set[int]:

@@ -14,6 +14,7 @@ import pytest
 from sfusion.harness.errors import BadOption, WorkerLost
 from sfusion.harness.spreading import open_workers
 from tests import ROOT
+from tests.ray.processes import Watched
 
 
 def square(folder: Path, number: int) -> int:
@@ -76,10 +77,10 @@ def test_processes_end_with_a_killed_command(tmp_path: Path) -> None:
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     command = subprocess.Popen([sys.executable, str(script), *pipes], env={**os.environ, "PYTHONPATH": path})
     pids = [int(Path(pipe).read_text()) for pipe in pipes]
+    started = Watched(pids)
     command.kill()
     command.wait()
-    while any(os.path.exists(f"/proc/{pid}") for pid in pids):
-        continue
+    assert started.still_alive(60) == []
 
 
 @pytest.mark.parametrize(("before", "forked"), [("", True), ("threading.Thread(target=done.wait).start()", False)])

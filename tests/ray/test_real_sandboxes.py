@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from sfusion.harness.scenarios import parse_scenarios
 from sfusion.harness.targets import RealSandbox, open_targets, read_target
 from sfusion.harness.worlds import ray as ray_world
 from sfusion.harness.worlds.ray_cluster import OwnCluster
+from tests.ray.actors import until
 from tests.warm import warm
 
 
@@ -114,15 +117,37 @@ events: [{after: {ended: 4}, crash: sandbox-2}]
     assert {event["sandbox"] for event in events(journal, "answered") if event["at"] > crashed} == {"sandbox-1"}
 
 
-def test_the_command_runs_against_an_address_and_reports_it(addresses: list[str], tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(
-        "scenario: small\nabout: a few calls\nworlds: [ray]\nload: {calls: 4, concurrency: 2}\n"
-        "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
-    )
-    command = [warm("sfusion"), "run", "small.yaml", "--sandbox", addresses[0], "--out", "runs"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=150, check=False)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "1 run: every promise held." in ran.stdout
+COMMAND = """\
+import os
+from sfusion.harness.cli import main
+print(os.getpid(), flush=True)
+main()
+"""
+
+
+def test_the_command_runs_against_an_address_and_reports_it_and_ctrl_c_leaves_no_process_behind(
+    addresses: list[str], tmp_path: Path
+) -> None:
+    for name, load in (("small", "{calls: 4, concurrency: 2}"), ("long", "{calls: 4, program: {seconds: 600s}}")):
+        (tmp_path / f"{name}.yaml").write_text(
+            f"scenario: {name}\nabout: a few calls\nworlds: [ray]\ntools: {{default_timeout: 900}}\nload: {load}\n"
+            "promises: [every_call_ends_once, {outcomes: {ok: all}}]\n"
+        )
+    options = ["small.yaml", "long.yaml", "--sandbox", addresses[0], "--out", "runs"]
+    command = [warm("python"), "-c", COMMAND, "run", *options]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True) as run:
+        assert run.stdout is not None
+        pid = int(run.stdout.readline())
+        assert run.stdout.readline() == "[1/2] held    small\n"
+        until(lambda: "ray::WorkerProcess" in " ".join(_family(pid).values()) or run.poll() is not None)
+        family = _family(pid)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=120)
+    assert errors == "interrupted: 1 of 2 runs ended, and what they wrote is in runs\n"
+    assert run.returncode == 130
+    assert any("raylet" in name for name in family.values())
+    until(lambda: not [pid for pid in family if os.path.exists(f"/proc/{pid}")])
     folder = tmp_path / "runs" / "small@ray"
     assert Journal.read(folder / "journal.ndjson").header["sandboxes"] == [addresses[0]]
     assert f"--sandbox {addresses[0]}" in (folder / "report.html").read_text()
@@ -130,3 +155,23 @@ def test_the_command_runs_against_an_address_and_reports_it(addresses: list[str]
     refused = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
     assert refused.returncode == 2
     assert "which cannot be replayed" in refused.stderr
+
+
+def _family(parent: int) -> dict[int, str]:
+    """Return the descendants of a process: id -> command line."""
+    parents: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+            names[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
+    found: dict[int, str] = {}
+    left = [parent]
+    while left:
+        children = parents.get(left.pop(), [])
+        left += children
+        found |= {child: names[child] for child in children}
+    return found

@@ -474,35 +474,3 @@ def test_an_unreachable_cluster_gives_exit_code_3() -> None:
     assert ended.stderr == (
         f"no Ray cluster answers at {address}: Connection refused; start it, or give another address\n"
     )
-
-
-def test_ctrl_c_leaves_no_process_behind() -> None:
-    command = [sys.executable, "-m", "sfusion", "run", "--world", "ray", "single-node"]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: any("ray::" in name for name in _family(run.pid).values()) or run.poll() is not None)
-    family = _family(run.pid)
-    run.send_signal(signal.SIGINT)
-    run.communicate(timeout=120)
-    assert run.returncode not in (0, None)
-    assert any("raylet" in name for name in family.values())
-    until(lambda: not [pid for pid in family if os.path.exists(f"/proc/{pid}")])
-
-
-def _family(parent: int) -> dict[int, str]:
-    """Return the descendants of a process: id -> command line."""
-    parents: dict[int, list[int]] = {}
-    names: dict[int, str] = {}
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-            names[int(entry)] = Path(f"/proc/{entry}/cmdline").read_text().replace("\0", " ")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry))
-    found: dict[int, str] = {}
-    left = [parent]
-    while left:
-        children = parents.get(left.pop(), [])
-        left += children
-        found |= {child: names[child] for child in children}
-    return found

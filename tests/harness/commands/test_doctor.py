@@ -21,6 +21,7 @@ from sfusion.harness.doctor.report import DoctorReporter, exit_code
 from tests.harness.doctor.servers import scripted, serving_tls
 from tests.harness.doctor.test_endpoint import server_side
 from tests.ports import closed_port
+from tests.warm import warm
 
 pytestmark = pytest.mark.xdist_group("doctor")
 
@@ -197,7 +198,7 @@ async def test_a_trusted_authority_fixes_the_certificate_finding(tmp_path: Path)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     async with serving_tls(server_side(authority, "127.0.0.1")) as port:
-        command = [sys.executable, "-m", "sfusion", "doctor", f"https://127.0.0.1:{port}/run_code"]
+        command = [warm("sfusion"), "doctor", f"https://127.0.0.1:{port}/run_code"]
         for extra, expected in (
             ({}, "breaks: certificate"),
             (

@@ -63,6 +63,13 @@ def test_samples_are_few_and_hold_the_extremes():
     assert max(int(one[1:]) for one in chosen if int(one[1:]) < 7_000) > 6_000, "they are spread over the log"
 
 
+def test_samples_hold_no_call_that_is_left_out_of_the_axis():
+    times = {"stray": 2 * START} | {f"c{number}": START + number for number in range(500)}
+    found = filled(LoggedCall(name, at, 1.0, "client", "ok") for name, at in times.items())
+    assert found.axis.strays == 1
+    assert {"c0", "c499"} <= {record.call for record in found.samples()} <= times.keys() - {"stray"}
+
+
 def test_names_are_bounded():
     attempts = [LoggedAttempt(1.0, 1.0, f"sandbox {number}", fault=f"fault {number}") for number in range(500)]
     found = filled(

@@ -73,14 +73,11 @@ def test_determinism_scenario_covers_every_fault_and_event(stormy: Path, journal
     assert [verdict for verdict in found if not verdict.held] == []
 
 
-@pytest.mark.parametrize(("hash_seed", "jobs"), [("1", "1"), ("4711", "2")])
-def test_other_processes_write_the_same_journal(
-    hash_seed: str, jobs: str, stormy: Path, journal: Journal, tmp_path: Path
-) -> None:
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+def test_other_processes_write_the_same_journal(stormy: Path, journal: Journal, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     other = tmp_path / "calm.yaml"
     other.write_text(STORMY.replace("stormy", "calm").replace("seed: 4", "seed: 6"))
-    command = [sys.executable, "-m", "sfusion", "run", str(other), str(stormy), "--jobs", jobs, "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "sfusion", "run", str(other), str(stormy), "--jobs", "2", "--out", str(tmp_path)]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     verdict = json.loads((tmp_path / "stormy" / "verdict.json").read_text())
     assert verdict["journal_digest"] == journal.digest()

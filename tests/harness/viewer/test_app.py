@@ -66,8 +66,13 @@ def status(app: ViewerApp) -> str:
 QUESTIONS = [record("What is 2 + 2?"), record("John's bonus?", "220000.0", 0), record("How many [red]eggs[/red]?", "7")]
 
 
-async def test_n_and_p_select_the_next_and_previous_sample(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS) as (app, pilot):
+async def test_keys_select_samples_and_steps_and_are_in_the_footer(opened: Opener) -> None:
+    async with opened(step_1=QUESTIONS, step_2=[record("second step", step=2)]) as (app, pilot):
+        assert app.query("Footer")
+        described = {
+            key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
+        }
+        assert {"Next", "Prev", "Step+", "Step-", "Find", "Next hit", "Filter", "Calls", "Fields", "Quit"} <= described
         assert "What is 2 + 2?" in shown(app)
         await settle(app, pilot, "n")
         assert "John's bonus?" in shown(app)
@@ -77,10 +82,6 @@ async def test_n_and_p_select_the_next_and_previous_sample(opened: Opener) -> No
         assert "[red]eggs[/red]" in shown(app)
         await settle(app, pilot, "p", "p", "p", "p")
         assert "sample 1 of 3" in status(app)
-
-
-async def test_capital_n_and_p_select_the_next_and_previous_step(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS, step_2=[record("second step", step=2)]) as (app, pilot):
         await settle(app, pilot, "N")
         assert "second step" in shown(app)
         assert "step 2" in status(app)
@@ -88,7 +89,7 @@ async def test_capital_n_and_p_select_the_next_and_previous_step(opened: Opener)
         assert "What is 2 + 2?" in shown(app)
 
 
-async def test_tool_calls_are_collapsed_until_t_is_pressed(opened: Opener) -> None:
+async def test_tool_calls_are_collapsed_until_t_is_pressed_or_the_text_is_found(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
         collapsibles = list(app.query(Collapsible))
         assert [one.title for one in collapsibles] == [
@@ -97,41 +98,41 @@ async def test_tool_calls_are_collapsed_until_t_is_pressed(opened: Opener) -> No
             "tool  4",
         ]
         assert all(one.collapsed for one in collapsibles)
+        await ask(app, pilot, "slash", "print")
+        assert [one.collapsed for one in app.query(Collapsible)] == [True, False, True]
+        await settle(app, pilot, "escape")
+        assert all(one.collapsed for one in app.query(Collapsible))
         await settle(app, pilot, "t")
         assert [one.collapsed for one in app.query(Collapsible)] == [True, False, False]
         await settle(app, pilot, "n")
         assert [one.collapsed for one in app.query(Collapsible)] == [True, False, False]
 
 
-async def test_a_search_selects_the_sample_and_highlights_the_text(opened: Opener) -> None:
+async def test_a_search_selects_the_sample_highlights_the_text_and_enter_the_next_hit(opened: Opener) -> None:
     async with opened(step_1=QUESTIONS) as (app, pilot):
+        await ask(app, pilot, "slash", "What is")
+        assert "sample 1 of 3" in status(app)
         await ask(app, pilot, "slash", "BONUS")
         assert "sample 2 of 3" in status(app)
         (question,) = app.query("#detail Static.hit")
         found = question.visual
         assert isinstance(found, Content)
         assert [found.plain[span.start : span.end] for span in found.spans] == ["bonus"]
-
-
-async def test_enter_selects_the_next_hit_and_wraps_around(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS) as (app, pilot):
-        await ask(app, pilot, "slash", "What is")
-        assert "sample 1 of 3" in status(app)
         await ask(app, pilot, "slash", "####")
-        for wanted in (2, 3, 1):
+        for wanted in (3, 1, 2):
             await settle(app, pilot, "enter")
             assert f"sample {wanted} of 3" in status(app)
 
 
-async def test_a_hit_in_a_collapsed_call_expands_it(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS) as (app, pilot):
-        await ask(app, pilot, "slash", "print")
-        collapsed = {one.title.split()[0]: one.collapsed for one in app.query(Collapsible)}
-        assert collapsed == {"system": True, "call": False, "tool": True}
-
-
-async def test_a_filter_by_score_lists_the_matching_samples(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS) as (app, pilot):
+async def test_a_filter_lists_the_matching_samples_and_a_malformed_one_changes_nothing(
+    opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ViewerApp, "NOTIFICATION_TIMEOUT", 600.0)  # a busy machine may take longer than 5 s
+    requests = [{"outcomes": {"ok": 1}}, {"outcomes": {"unreachable": 1}}, {"outcomes": {"ok": 1}}]
+    async with opened(step_1=QUESTIONS, requests_1=requests) as (app, pilot):
+        await ask(app, pilot, "f", "score<high")
+        assert len(app.samples.rows) == 3
+        assert "give a number" in next(iter(app._notifications)).message
         await ask(app, pilot, "f", "score<1")
         assert list(app.samples.rows) == [1]
         assert "John's bonus?" in shown(app)
@@ -139,27 +140,12 @@ async def test_a_filter_by_score_lists_the_matching_samples(opened: Opener) -> N
         await settle(app, pilot, "escape")
         assert len(app.samples.rows) == 3
         assert "sample 2 of 3" in status(app)
-
-
-async def test_a_filter_by_outcome_reads_the_requests_file(opened: Opener) -> None:
-    requests = [{"outcomes": {"ok": 1}}, {"outcomes": {"unreachable": 1}}, {"outcomes": {"ok": 1}}]
-    async with opened(step_1=QUESTIONS, requests_1=requests) as (app, pilot):
-        await ask(app, pilot, "f", "outcome:unreachable")
-        assert list(app.samples.rows) == [1]
-        assert "unreachable ×1" in status(app)
         await ask(app, pilot, "f", "outcome:throttled")
         assert list(app.samples.rows) == []
         assert "no samples to show" in shown(app)
-
-
-async def test_a_malformed_filter_is_reported_and_changes_nothing(
-    opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ViewerApp, "NOTIFICATION_TIMEOUT", 600.0)  # a busy machine may take longer than 5 s
-    async with opened(step_1=QUESTIONS) as (app, pilot):
-        await ask(app, pilot, "f", "score<high")
-        assert len(app.samples.rows) == 3
-        assert "give a number" in next(iter(app._notifications)).message
+        await ask(app, pilot, "f", "outcome:unreachable")
+        assert list(app.samples.rows) == [1]
+        assert "unreachable ×1" in status(app)
 
 
 async def test_request_fields_are_shown_on_demand(opened: Opener) -> None:
@@ -212,12 +198,3 @@ async def test_control_characters_do_not_reach_the_terminal(opened: Opener) -> N
         assert "\x1b" not in shown(app) + rows
         assert all(rf"\x1b[{colour}" in shown(app) for colour in ("31mred", "32mgreen", "33myellow"))
         assert r"\x1b[32m" in rows
-
-
-async def test_the_footer_shows_the_keys(opened: Opener) -> None:
-    async with opened(step_1=QUESTIONS) as (app, _):
-        described = {
-            key.description for _, key, enabled, _ in app.screen.active_bindings.values() if enabled and key.show
-        }
-        assert {"Next", "Prev", "Step+", "Step-", "Find", "Next hit", "Filter", "Calls", "Fields", "Quit"} <= described
-        assert app.query("Footer")
