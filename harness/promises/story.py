@@ -62,8 +62,8 @@ class CallStory:
             return []
         compiles = self.intent.get("kind") != "compile_error"  # then there is no output to be spoilt
         spoiled = {attempt_of(one) for one in self.of_server("strike") if _spoils(one, compiles)}
-        given = [one for one in self.answers if one["status"] == 200 and attempt_of(one) not in spoiled]
-        return given or self._given_in_the_end
+        given = [one for one in self.answers if one["status"] == 200]
+        return [one for one in given if attempt_of(one) not in spoiled] if given else self._given_in_the_end
 
     @property
     def _given_in_the_end(self) -> list[Event]:

@@ -477,3 +477,22 @@ def test_a_refusal_that_comes_when_the_client_has_left_is_not_told(client_gone: 
     journal.note(9.0, "world", "ended")
     (verdict,) = judge(journal, [read_promise("refusals_told")])
     assert verdict.state == state, verdict.sentence
+
+
+@pytest.mark.parametrize(("timed_out", "state"), [(True, "unknown"), (False, "broken")])
+def test_a_result_that_was_lost_in_a_crash_is_not_what_a_later_answer_shows(timed_out: bool, state: str) -> None:
+    journal = Journal({"journal": 1, "scenario": "x", "cell": "", "seed": 0, "world": "sim"})
+    journal.note(0.0, "world", "began", workers=["n1-w1"], sandboxes=["sandbox-1"], calls=1, secrets=0, foreign=True)
+    call = {"call": "c0001", "worker": "n1-w1"}
+    journal.note(0.0, "world", "called", intent={"kind": "ok", "prints": "x" * 30_000}, allowed=60, **call)
+    for attempt, event in ((1, "unanswered"), (2, "answered")):
+        request = {"call": "c0001", "attempt": attempt}
+        journal.note(attempt, "server", "arrived", path="/run_code", in_flight=1, **request)
+        journal.note(attempt, "server", "finished", **request)
+        if attempt == 2 and timed_out:
+            journal.note(2.0, "server", "strike", rule="slow", phase="during", kind="timeout", **request)
+        journal.note(attempt, "server", event, status=200, client_gone=False, **request)
+    journal.note(2.0, "world", "returned", outcome="program_timeout", text="It timed out.", chars=13, **call)
+    journal.note(9.0, "world", "ended")
+    (verdict,) = judge(journal, [read_promise("cuts_marked")])
+    assert verdict.state == state, verdict.sentence
