@@ -34,4 +34,5 @@ async def main() -> None:
     await executor.aclose()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -10,6 +10,7 @@ __all__ = ["BrokenJson", "partial_json"]
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCALAR = re.compile(r"[^\s,\]}]*")
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CHARACTERS = re.compile(r"(?:[^\\]|\\[^u]|\\u[0-9a-fA-F]{4})*", re.DOTALL)
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _WORDS = {"null": None, "true": True, "false": False, "NaN": float("nan"), "Infinity": float("inf")}
@@ -68,11 +69,9 @@ def _value(text: str, at: int, strings: bool) -> tuple[Any, int]:
 
 
 def _string(text: str, at: int, strings: bool) -> tuple[str, int]:
-    end = at + 1
-    while end < len(text) and text[end] != '"':
-        end += 2 if text[end] == "\\" else 1
-    if end < len(text):
-        return _decoded(text[at : end + 1]), end + 1
+    closed = _STRING.match(text, at)
+    if closed is not None:
+        return _decoded(closed[0]), closed.end()
     if not strings:
         raise _Open(counts=False)
     inside = text[at + 1 :].rstrip()

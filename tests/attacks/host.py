@@ -24,15 +24,15 @@ async def main(namespaces: bool | None, env: dict[str, str]) -> None:
     try:
         print(json.dumps(str(await executor.confinement())), flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            print(json.dumps(await answer(executor, json.loads(line))), flush=True)
+            print(json.dumps(await answer(executor, *json.loads(line))), flush=True)
     finally:
         await executor.aclose()
 
 
-async def answer(executor: PythonExecutor, cells: list[str]) -> dict[str, object]:
+async def answer(executor: PythonExecutor, language: str, cells: list[str]) -> dict[str, object]:
     """Run a program, or a notebook if there are several cells."""
     if len(cells) == 1:
-        code = await executor.run_code(RunCode(code=cells[0], language="python", run_timeout=20.0))
+        code = await executor.run_code(RunCode(code=cells[0], language=language, run_timeout=20.0))
         ran = code.run_result
         assert ran is not None or code.message
         return {

@@ -92,9 +92,9 @@ class Target:
         )
         self.confinement = self._read()
 
-    def run(self, *cells: str) -> dict[str, Any]:
+    def run(self, *cells: str, language: str = "python") -> dict[str, Any]:
         assert self._server.stdin is not None
-        self._server.stdin.write(json.dumps(cells) + "\n")
+        self._server.stdin.write(json.dumps([language, cells]) + "\n")
         self._server.stdin.flush()
         answer: dict[str, Any] = self._read()
         return answer
@@ -214,7 +214,7 @@ def test_promise_holds(program: Path, mode: str, targets: Targets) -> None:
     before = target.state()
     try:
         answer = target.run(*cells_of(text))
-        alive = target.run("print('alive')")
+        alive = target.run("echo alive", language="bash")
         shown = f"{promise}\n{mode}, {target.confinement}\n{answer}"
         assert alive["stdout"] == "alive\n", f"{shown}\nthe next request: {alive}"
         assert "broken" not in answer["stdout"], shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from sfusion.harness.targets.docker_engine import ContainerEngine
 from tests.docker.calls import containers
+from tests.warm import warm
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark.timeout(400)]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("docker"), pytest.mark
 def interrupt(command: list[str], *, at: str, number: signal.Signals) -> tuple[int, str]:
     """Run a command, send the signal after it prints a line with ``at``; return exit code and the rest of stderr."""
     with subprocess.Popen(
-        [sys.executable, "-m", "sfusion", *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [warm("sfusion"), *command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None

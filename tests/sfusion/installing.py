@@ -89,9 +89,13 @@ class Environment:
 
 
 _FORKS = """\
-import json, os, sys, tempfile
+import functools, json, os, sys, tempfile
+import typer.main
 import sfusion.harness.commands._running
-from sfusion.harness.cli import main
+from sfusion.harness.cli import app, main
+
+typer.main.get_command = functools.cache(typer.main.get_command)
+typer.main.get_command(app)
 
 ended = []
 for words in json.loads(sys.argv[1]):

@@ -21,6 +21,22 @@ EXTRAS = PROJECT["optional-dependencies"]
 USER_EXTRAS = sorted(set(EXTRAS) - {"all", "test"})
 HERMES = '<tool_call>\n{"name": "code_interpreter", "arguments": {"code": "print(1)"}}\n</tool_call>\n'
 FAULTS = "- {first: 1, what: {status: 503}}\n"
+WORKING = {
+    "list": "throttled-gateway",
+    "check scenarios": ": all valid",
+    "explain in_flight_within_limit": "in_flight_within_limit",
+    "parse --format hermes call.txt": "1 call",
+}
+"""Commands that need no extra, and what they print."""
+MISSING = {
+    "run --world ray single-node": "ray",
+    "limiter show": "ray",
+    "run --sandbox docker single-node": "docker",
+    "doctor --sandbox docker": "docker",
+    "view .": "view",
+    "rollout --tokenizer . --out out": "hf",
+}
+"""Commands and the extra that each needs."""
 TOOL = """\
 import asyncio
 from sfusion import FakeSandbox
@@ -53,16 +69,22 @@ def test_bundled_scenarios_run_without_extras(core: Environment, tmp_path: Path)
     assert (tmp_path / "runs" / "single-node" / "report.html").is_file()
 
 
-def test_list_check_explain_and_parse_work_without_extras(core: Environment, tmp_path: Path) -> None:
-    (tmp_path / "call.txt").write_text(HERMES)
-    check = ["check", str(core.packages / "sfusion" / "scenarios")]
-    explain, parse = ["explain", "in_flight_within_limit"], ["parse", "--format", "hermes", "call.txt"]
-    listed, checked, explained, parsed = done = core.sfusion(["list"], check, explain, parse, cwd=tmp_path)
-    assert [one.returncode for one in done] == [0, 0, 0, 0], [one.stderr for one in done]
-    assert "throttled-gateway" in listed.stdout
-    assert checked.stdout
-    assert "in_flight_within_limit" in explained.stdout
-    assert "1 call" in parsed.stdout
+@pytest.fixture(scope="module")
+def ended(core: Environment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, subprocess.CompletedProcess[str]]:
+    """How these commands ended, all run by one process."""
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "call.txt").write_text(HERMES)
+    (folder / "scenarios").symlink_to(core.packages / "sfusion" / "scenarios")
+    commands = [*WORKING, *MISSING]
+    return dict(zip(commands, core.sfusion(*map(str.split, commands), cwd=folder), strict=True))
+
+
+@pytest.mark.parametrize("command", WORKING)
+def test_list_check_explain_and_parse_work_without_extras(
+    command: str, ended: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    assert (ended[command].returncode, ended[command].stderr) == (0, "")
+    assert WORKING[command] in ended[command].stdout
 
 
 def test_tool_and_local_limiter_work_without_extras(core: Environment, tmp_path: Path) -> None:
@@ -83,19 +105,14 @@ def test_serve_sandbox_and_proxy_work_without_extras(core: Environment, tmp_path
         assert urllib.request.urlopen(url + "/v1/ping").read() == b'"pong"'
 
 
-def test_missing_extras_are_named_with_exit_code_3(core: Environment, tmp_path: Path) -> None:
-    commands = {
-        "run --world ray single-node": "ray",
-        "limiter show": "ray",
-        "run --sandbox docker single-node": "docker",
-        "doctor --sandbox docker": "docker",
-        "view .": "view",
-        "rollout --tokenizer . --out out": "hf",
-    }
-    for command, done in zip(commands, core.sfusion(*map(str.split, commands), cwd=tmp_path), strict=True):
-        assert done.returncode == 3, (command, done.stdout + done.stderr)
-        assert f"pip install 'sfusion[{commands[command]}]'" in done.stderr
-        assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("command", MISSING)
+def test_missing_extras_are_named_with_exit_code_3(
+    command: str, ended: dict[str, subprocess.CompletedProcess[str]]
+) -> None:
+    done = ended[command]
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"pip install 'sfusion[{MISSING[command]}]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_pytest_plugin_imports_nothing_heavy(core: Environment, tmp_path: Path) -> None:

@@ -64,23 +64,26 @@ def repository(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path
 
 
+ALL, THEIR_NAMES = ("test_theirs.py", "scenarios/quiet.yaml"), ("test_theirs.py::test_harness_and_fakes_are_theirs",)
+
+
 @pytest.mark.parametrize(
-    ("repository", "installed", "command"),
+    ("repository", "installed", "command", "passed"),
     [
-        ("packages", "core", ("pytest",)),
-        ("packages", "editable", ("pytest",)),
-        ("folders without __init__", "core", ("python", "-m", "pytest")),
-        ("src", "core", ("pytest",)),
+        ("packages", "core", ("pytest", *ALL), 3),
+        ("packages", "editable", ("pytest", *ALL), 3),
+        ("folders without __init__", "core", ("python", "-m", "pytest", *THEIR_NAMES), 1),
+        ("src", "core", ("pytest", *THEIR_NAMES), 1),
     ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+    ids=["packages", "packages-editable", "folders without __init__", "src"],
     indirect=["repository"],
 )
 def test_a_repository_with_its_own_harness_and_fakes_keeps_them(
-    request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...]
+    request: pytest.FixtureRequest, installed: str, repository: Path, command: tuple[str, ...], passed: int
 ) -> None:
     environment: Environment = request.getfixturevalue(installed)
-    done = environment.run(*command, "-p", "no:cacheprovider", "test_theirs.py", "scenarios/quiet.yaml", cwd=repository)
-    assert "3 passed" in done.stdout
+    done = environment.run(*command, "-p", "no:cacheprovider", cwd=repository)
+    assert f"{passed} passed" in done.stdout
 
 
 def test_an_editable_install_puts_only_our_names_on_the_path(editable: Environment, tmp_path: Path) -> None:

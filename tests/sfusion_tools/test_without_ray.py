@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.sfusion_tools.test_imports import NAMES_THAT_STAY, PACKAGES
+from tests.warm import warm
 
 NO_RAY = """if True:
     import sys
@@ -22,21 +24,21 @@ NO_RAY = """if True:
 HINT = "pip install 'sfusion[ray]'"
 
 
-def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", program, *arguments]
+def python(program: str, *arguments: str, interpreter: str | Path = sys.executable) -> subprocess.CompletedProcess[str]:
+    command = [interpreter, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 def without_ray(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter in which Ray cannot be imported."""
-    return python(NO_RAY + "\n" + program, *arguments)
+    """Run a program in an interpreter in which Ray cannot be imported, and has not been: the warm one has all else."""
+    return python(NO_RAY + "\n" + program, *arguments, interpreter=warm("python"))
 
 
 def test_all_public_names_can_be_imported_without_ray() -> None:
     lines = [f"import {package}" for package in PACKAGES]
     lines += ["import sfusion_tools.reward, sfusion_tools.limiter.choice, sfusion_tools.limiter.ray_limiter"]
     lines += [f"from {module} import {', '.join(names)}" for module, names in NAMES_THAT_STAY.items()]
-    done = without_ray("\n".join(lines))
+    done = python(NO_RAY + "\n" + "\n".join(lines))
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -7,14 +7,12 @@ standard library, and the client of the real kernel if there is one.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
 import os
 import selectors
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +53,11 @@ def add(result: Result, kind: str, content: dict[str, Any]) -> None:
 
 def real_kernel(name: str) -> tuple[RunCell, End]:
     """Start an ipykernel; return functions that run a cell and end the kernel."""
-    from jupyter_client.manager import AsyncKernelManager  # an extra, not needed by the built-in runner
+    # Not needed by the built-in runner, and half of what the driver takes to start.
+    import asyncio
+    import tempfile
+
+    from jupyter_client.manager import AsyncKernelManager  # an extra
 
     # Local sockets instead of ports: two kernels that start at the same time could choose the same port.
     sockets = os.path.join(tempfile.gettempdir(), "k")

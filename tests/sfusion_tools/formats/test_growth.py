@@ -76,7 +76,7 @@ def test_twice_the_text_is_twice_the_work_one_character_at_a_time(case: tuple[st
     """Counted: calls of functions, and characters that the reader copies. Work inside of a regex is not seen here."""
     name, shape = case
     form = get_format(name)
-    texts = [SHAPES[shape](form, size) for size in (300, 600)]
+    texts = [SHAPES[shape](form, size) for size in (150, 300)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("sfusion_tools.formats.streamparser.TextReader", CountingReader)
         (_, once), (parsed, twice) = (streamed(form, text) for text in texts)

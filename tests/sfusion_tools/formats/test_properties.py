@@ -7,8 +7,7 @@ import json
 import keyword
 from typing import Any
 
-import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 from sfusion.harness.benching.texts import argument
@@ -78,7 +77,7 @@ CALLS = st.lists(
     max_size=3,
 )
 MESSES = st.lists(st.one_of(SNIPPETS, st.text(max_size=8)), max_size=12).map("".join)
-CHECKS = settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+CHECKS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def tools_for(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,45 +107,46 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
-@pytest.mark.parametrize(("name", "variant"), variants())
 @given(calls=CALLS, places=st.lists(st.integers(0, 10**6), max_size=8), declared=st.booleans(), by_char=st.booleans())
 @CHECKS
 def test_rendered_calls_parse_to_the_same_calls(
-    name: str, variant: str, calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
+    calls: list[dict[str, Any]], places: list[int], declared: bool, by_char: bool
 ) -> None:
-    form = get_format(name)
-    tools = tools_for(calls) if declared else None
-    try:
-        text = form.render(calls, tools=tools, variant=variant)
-    except RenderError:
-        # Only formats with raw values have calls that they cannot express.
-        assert name in ("glm45", "qwen3_coder")
-        return
-    stream = form.stream(tools)
-    pieces = list(text) if by_char else cut(text, places)
-    parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
-    read = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
-    assert json.dumps(read) == json.dumps(calls)
-    assert parsed.problems == ()
-    assert parsed == form.parse(text, tools)
+    for name, variant in variants():
+        note(name)
+        form = get_format(name)
+        tools = tools_for(calls) if declared else None
+        try:
+            text = form.render(calls, tools=tools, variant=variant)
+        except RenderError:
+            # Only formats with raw values have calls that they cannot express.
+            assert name in ("glm45", "qwen3_coder")
+            continue
+        stream = form.stream(tools)
+        pieces = list(text) if by_char else cut(text, places)
+        parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+        read = [{"name": call.name, "arguments": call.arguments} for call in parsed.calls]
+        assert json.dumps(read) == json.dumps(calls)
+        assert parsed.problems == ()
+        assert parsed == form.parse(text, tools)
 
 
-@pytest.mark.parametrize("name", format_names())
 @given(
     text=MESSES,
     places=st.lists(st.integers(0, 10**6), max_size=6),
 )
 @CHECKS
-def test_any_text_parses_without_an_exception_and_the_same_in_pieces(name: str, text: str, places: list[int]) -> None:
-    form = get_format(name)
-    whole = form.parse(text)
-    for pieces in (cut(text, places), list(text)):
-        stream = form.stream()
-        parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
-        assert parsed == whole
+def test_any_text_parses_without_an_exception_and_the_same_in_pieces(text: str, places: list[int]) -> None:
+    for name in format_names():
+        note(name)
+        form = get_format(name)
+        whole = form.parse(text)
+        for pieces in (cut(text, places), list(text)):
+            stream = form.stream()
+            parsed = Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+            assert parsed == whole
 
 
-@pytest.mark.parametrize(("name", "variant"), variants())
 @given(
     calls=CALLS,
     spoil=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from("dru"), SNIPPETS), min_size=1, max_size=3),
@@ -154,39 +154,42 @@ def test_any_text_parses_without_an_exception_and_the_same_in_pieces(name: str, 
 )
 @CHECKS
 def test_a_damaged_text_parses_the_same_in_pieces(
-    name: str, variant: str, calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
+    calls: list[dict[str, Any]], spoil: list[tuple[int, str, str]], places: list[int]
 ) -> None:
-    form = get_format(name)
-    tools = tools_for(calls)
-    try:
-        text = form.render(calls, tools=tools, variant=variant)
-    except RenderError:
-        return
-    for place, how, snippet in spoil:
-        at = place % (len(text) + 1)
-        text = {"d": text[:at] + text[at + 1 :], "r": text[:at] + snippet + text[at + 1 :], "u": text[:at]}[how]
-    whole = form.parse(text, tools)
-    for pieces in (cut(text, places), list(text)):
-        stream = form.stream(tools)
-        assert whole == Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
+    for name, variant in variants():
+        note(name)
+        form = get_format(name)
+        tools = tools_for(calls)
+        try:
+            text = form.render(calls, tools=tools, variant=variant)
+        except RenderError:
+            continue
+        for place, how, snippet in spoil:
+            at = place % (len(text) + 1)
+            text = {"d": text[:at] + text[at + 1 :], "r": text[:at] + snippet + text[at + 1 :], "u": text[:at]}[how]
+        whole = form.parse(text, tools)
+        for pieces in (cut(text, places), list(text)):
+            stream = form.stream(tools)
+            assert whole == Parsed.of([delta for piece in pieces for delta in stream.feed(piece)] + stream.finish())
 
 
-@pytest.mark.parametrize("name", format_names())
 @given(
     calls=CALLS,
     content=st.text(alphabet="abc .,é\n", min_size=1, max_size=20).map(str.strip).filter(bool),
 )
 @CHECKS
-def test_content_before_the_calls_is_preserved(name: str, calls: list[dict[str, Any]], content: str) -> None:
-    form = get_format(name)
-    tools = tools_for(calls)
-    try:
-        text = form.render(calls, content, tools=tools)
-    except RenderError:
-        return
-    parsed = form.parse(text, tools)
-    assert parsed.content == content
-    assert len(parsed.calls) == len(calls)
+def test_content_before_the_calls_is_preserved(calls: list[dict[str, Any]], content: str) -> None:
+    for name in format_names():
+        note(name)
+        form = get_format(name)
+        tools = tools_for(calls)
+        try:
+            text = form.render(calls, content, tools=tools)
+        except RenderError:
+            continue
+        parsed = form.parse(text, tools)
+        assert parsed.content == content
+        assert len(parsed.calls) == len(calls)
 
 
 FRAGMENTS = r"""
@@ -199,7 +202,6 @@ ANY_SYNTAX = st.lists(
 ).map("".join)
 
 
-@pytest.mark.parametrize("name", format_names())
 @given(
     value=ANY_SYNTAX,
     declared=st.sampled_from([None, "string", "integer", "number", "object", "array", "boolean"]),
@@ -211,17 +213,17 @@ ANY_SYNTAX = st.lists(
 @example(value="0x" + "f" * 3600, declared="integer", bare=False)
 @example(value="'\\ud800'", declared=None, bare=False)
 @CHECKS
-def test_whatever_a_value_is_the_arguments_of_a_call_are_json(
-    name: str, value: str, declared: str | None, bare: bool
-) -> None:
-    form = get_format(name)
-    text = argument(form, value)
-    if bare and name == "llama3":
-        text = f"<|python_tag|>{{'name': 'TOOL', 'parameters': {value}}}"
-    elif bare:
-        text = form.write_section([form.write_call("TOOL", value)])
-    properties = {"KEY": {"type": declared}} if declared else {}
-    tools = [{"function": {"name": "TOOL", "parameters": {"type": "object", "properties": properties}}}]
-    for call in form.parse(text, tools).calls:
-        written = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
-        assert json.loads(written) == call.arguments
+def test_whatever_a_value_is_the_arguments_of_a_call_are_json(value: str, declared: str | None, bare: bool) -> None:
+    for name in format_names():
+        note(name)
+        form = get_format(name)
+        text = argument(form, value)
+        if bare and name == "llama3":
+            text = f"<|python_tag|>{{'name': 'TOOL', 'parameters': {value}}}"
+        elif bare:
+            text = form.write_section([form.write_call("TOOL", value)])
+        properties = {"KEY": {"type": declared}} if declared else {}
+        tools = [{"function": {"name": "TOOL", "parameters": {"type": "object", "properties": properties}}}]
+        for call in form.parse(text, tools).calls:
+            written = json.dumps(call.arguments, ensure_ascii=False, allow_nan=False).encode()
+            assert json.loads(written) == call.arguments

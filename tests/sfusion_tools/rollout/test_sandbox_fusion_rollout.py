@@ -122,12 +122,12 @@ async def test_tool_call_basic_case(sandbox: FakeSandbox, tool: SandboxFusionToo
 
 
 async def test_tool_call_batch_case(sandbox: FakeSandbox, tool: SandboxFusionTool) -> None:
-    """A hundred such requests at once: all finish, and the limit holds."""
-    batch = await run_batch(driver(students(), tool), [request(tool) for _ in range(100)])
+    """Thirty such requests at once: all finish, and the limit holds."""
+    batch = await run_batch(driver(students(), tool), [request(tool) for _ in range(30)])
     for done in batch:
         check_finished(done)
-    assert len({done.request_id for done in batch}) == 100
-    assert sandbox.ledger.finished == 200
+    assert len({done.request_id for done in batch}) == 30
+    assert sandbox.ledger.finished == 60
     assert sandbox.ledger.peak_in_flight <= 10
 
 

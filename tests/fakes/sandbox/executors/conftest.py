@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,23 +20,36 @@ from tests.fakes.sandbox.executors.liveness import LivenessSocket
 on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="confinement is Linux's")
 
 
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Callable[..., PythonExecutor]]:
+    """Makes executors that tests share, one for each set of options: to start one is more work than most programs."""
+    made: list[PythonExecutor] = []
+
+    @cache
+    def make(**options: Any) -> PythonExecutor:
+        made.append(PythonExecutor(**options))
+        return made[-1]
+
+    yield make
+    with asyncio.Runner() as runner:
+        for one in made:
+            runner.run(one.aclose())
+
+
 @pytest.fixture
-async def executor() -> AsyncIterator[PythonExecutor]:
+def executor(shared: Callable[..., PythonExecutor]) -> PythonExecutor:
     """An executor with default options."""
-    made = PythonExecutor()
-    yield made
-    await made.aclose()
+    return shared()
 
 
 @pytest.fixture(params=["namespaces", "no namespaces"])
-async def held(request: pytest.FixtureRequest) -> AsyncIterator[PythonExecutor]:
+async def held(request: pytest.FixtureRequest, shared: Callable[..., PythonExecutor]) -> PythonExecutor:
     """An executor with namespaces if available, and one without."""
-    made = PythonExecutor(namespaces=None if request.param == "namespaces" else False)
-    if request.param == "namespaces" and not (await made.confinement()).namespaces:
-        await made.aclose()
+    if request.param == "no namespaces":
+        return shared(namespaces=False)
+    if not (await shared().confinement()).namespaces:
         pytest.skip("this machine offers no process namespaces")
-    yield made
-    await made.aclose()
+    return shared()
 
 
 @pytest.fixture

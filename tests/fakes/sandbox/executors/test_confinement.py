@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,12 +98,8 @@ async def test_temporary_files_and_shared_memory_work(held: PythonExecutor) -> N
 
 
 @landlocked
-async def test_a_notebook_is_confined_like_a_program(elsewhere: Path) -> None:
-    executor = PythonExecutor(jupyter="builtin")
-    try:
-        answer = await cells(executor, f"open({str(elsewhere / 'x')!r}, 'w')")
-    finally:
-        await executor.aclose()
+async def test_a_notebook_is_confined_like_a_program(elsewhere: Path, shared: Callable[..., PythonExecutor]) -> None:
+    answer = await cells(shared(jupyter="builtin"), f"open({str(elsewhere / 'x')!r}, 'w')")
     assert answer.cells[0].error[0]["ename"] in ("PermissionError", "OSError")  # the latter for a read-only mount
     assert os.listdir(elsewhere) == []
 
@@ -301,19 +298,24 @@ async def test_closing_the_executor_ends_running_programs(liveness: LivenessSock
     assert answer.message.endswith("the executor was closed while the program ran | None")
 
 
-async def test_a_closed_executor_can_be_used_again(executor: PythonExecutor) -> None:
+async def test_a_closed_executor_can_be_used_again() -> None:
+    executor = PythonExecutor()
     for _ in range(2):
         assert (await ran(executor, "print(1)")).stdout == "1\n"
         await executor.aclose()
 
 
-async def test_a_dead_guard_is_replaced(executor: PythonExecutor) -> None:
-    assert (await ran(executor, "print(1)")).stdout == "1\n"
-    guard = executor._spawner._process if executor._spawner else None
-    assert guard is not None
-    guard.kill()
-    await asyncio.to_thread(guard.wait)
-    assert (await ran(executor, "print(2)")).stdout == "2\n"
+async def test_a_dead_guard_is_replaced() -> None:
+    executor = PythonExecutor()
+    try:
+        assert (await ran(executor, "print(1)")).stdout == "1\n"
+        guard = executor._spawner._process if executor._spawner else None
+        assert guard is not None
+        guard.kill()
+        await asyncio.to_thread(guard.wait)
+        assert (await ran(executor, "print(2)")).stdout == "2\n"
+    finally:
+        await executor.aclose()
 
 
 SERVER = """
