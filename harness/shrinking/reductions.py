@@ -36,6 +36,7 @@ _SEEDED = ("random", "priority")
 
 def smaller(number: int, least: int = 1) -> Iterator[int]:
     """Yield smaller numbers, the smallest first, in steps that get closer and closer to the number."""
+    number = int(number)  # a scenario may write 10.0
     steps = {least, least + 1, least + 2, least + 4, number // 10, number // 4}
     steps.update(number - (number >> half) for half in range(1, number.bit_length()))
     yield from sorted(one for one in steps if least <= one < number)
@@ -153,8 +154,8 @@ def size(data: Data) -> Iterator[Data]:
     load: Path = ("load",)
     if not isinstance(data.get("load"), dict):
         return
-    calls = at(data, (*load, "calls"), _DEFAULT_CALLS)
-    callers = at(data, (*load, "concurrency"), _DEFAULT_CONCURRENCY)
+    calls = int(at(data, (*load, "calls"), _DEFAULT_CALLS))
+    callers = int(at(data, (*load, "concurrency"), _DEFAULT_CONCURRENCY))
     for number in smaller(calls):
         yield put(data, ((*load, "calls"), number), ((*load, "concurrency"), min(callers, number)))
     path, permits = _limit(data)

@@ -73,6 +73,15 @@ def test_a_large_number_is_found_in_a_few_runs() -> None:
     assert found.scenario.plain["load"]["program"] == {"prints": "{fill:100000}\n"}
 
 
+@pytest.mark.parametrize("number", [9.0, "9"])
+def test_numbers_may_be_written_otherwise(number: Any) -> None:
+    def fails(scenario: Scenario) -> bool:
+        return scenario.load is not None and scenario.load.calls >= 5
+
+    load = smallest(fails, load={"calls": number, "concurrency": number})["load"]
+    assert load == {"calls": 5, "concurrency": 1}
+
+
 def test_what_it_needs_stays_and_is_as_small_as_possible() -> None:
     def fails(scenario: Scenario) -> bool:
         kinds = {action.kind for rule in scenario.sandbox.faults for action in rule.what}
