@@ -41,6 +41,7 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        ids = list(ids)  # of an array, bytes() would take the memory
         with suppress(ValueError):  # a special token is no byte
             return bytes(ids).decode("utf-8", errors="replace")
         texts: list[str] = []

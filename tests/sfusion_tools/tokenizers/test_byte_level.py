@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,11 @@ def test_special_tokens_have_one_id_each_and_can_be_skipped(tokenizer: ByteToken
     assert len(ids) == 2 + len("user\nhi")
     assert ids[-1] == tokenizer.eos_token_id
     assert tokenizer.decode(ids, skip_special_tokens=True) == "user\nhi"
+
+
+@pytest.mark.parametrize("text", ["hi", "<|im_start|>hi<|im_end|>"])
+def test_ids_may_be_an_array(tokenizer: ByteTokenizer, text: str) -> None:
+    assert tokenizer.decode(array("q", tokenizer.encode(text))) == text
 
 
 def test_bytes_cut_inside_a_character_decode_without_error(tokenizer: ByteTokenizer) -> None:
